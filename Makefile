@@ -1,0 +1,89 @@
+# Everything a checkout needs, on a Debian 12 machine with Rust, gcc and Python >= 3.11: `make test`, `make demo`.
+#
+# Set-up is a chain of stamp files under .tools/stamps, so that a second run does only what changed:
+#   system packages (apt) -> .venv (private) -> Python packages (pinned) -> native build -> tools from crates.io (.tools)
+# Nothing is installed outside the checkout except the apt packages that .ci/system-packages names.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+export CARGO_TERM_COLOR ?= never
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+STAMPS := .tools/stamps
+BIN := .venv/bin
+NATIVE_SOURCES := $(shell find native cowfs/_native.pyi -name target -prune -o -type f -print 2>/dev/null)
+
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export COWFS_TOOLS := $(CURDIR)/.tools/bin
+
+.PHONY: help venv build tools test quick lint rust-test python-test demo demo-s3 bench clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
+
+$(STAMPS)/system: .ci/system-packages
+	.ci/system-packages
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/venv: .ci/make-venv | $(STAMPS)/system
+	.ci/make-venv .venv
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/packages: $(STAMPS)/venv pyproject.toml .ci/constraints.txt
+	.ci/install-packages $(BIN)/python
+	@touch $@
+
+venv: $(STAMPS)/packages ## the private virtual environment in .venv
+
+$(STAMPS)/native: $(STAMPS)/packages $(NATIVE_SOURCES)
+	$(BIN)/maturin develop --release --skip-install
+	$(BIN)/python -c 'import cowfs._native'
+	@touch $@
+
+build: $(STAMPS)/native ## the native engine and an editable install
+
+$(STAMPS)/tools: .ci/install-tools
+	.ci/install-tools .tools
+	@mkdir -p $(@D) && touch $@
+
+tools: $(STAMPS)/tools ## pjdfstest and fsx from crates.io, in .tools
+
+lint: build ## ruff, mypy, layer contracts, rustfmt, clippy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	cargo fmt --manifest-path native/Cargo.toml --all --check
+	cargo clippy --manifest-path native/Cargo.toml --workspace --all-targets --locked -- -D warnings
+
+rust-test: $(STAMPS)/packages
+	cargo test --manifest-path native/Cargo.toml --workspace --exclude cowfs-python --locked
+
+python-test: build tools
+	.ci/run-pytest $(BIN)/python
+
+test: ## everything: lint, Rust tests, Python tests, conformance, real programs
+	@start=$$SECONDS; \
+	$(MAKE) --no-print-directory build tools; .ci/check-tools; \
+	$(MAKE) --no-print-directory lint; $(MAKE) --no-print-directory rust-test; $(MAKE) --no-print-directory python-test; \
+	echo "all checks passed in $$((SECONDS - start)) s"
+
+quick: build ## the fast tests only
+	$(BIN)/python -m pytest -m quick -q
+
+demo: build ## the main job on real input, on a store in a local directory
+	$(BIN)/python docs/demo.py
+
+demo-s3: build ## the same against a SeaweedFS server, killed and restarted between the two versions
+	$(BIN)/python docs/demo.py --store s3
+
+bench: build ## ratios against the local directory, into docs/benchmarks
+	$(BIN)/python benchmarks/basic.py
+
+clean: ## all that was built here
+	rm -rf .venv .tools native/target dist cowfs/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find cowfs tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
