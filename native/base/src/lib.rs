@@ -1,0 +1,61 @@
+//! What every crate of the engine agrees on: identifiers, error numbers, time.
+//!
+//! Nothing here does I/O. Numbers named `_ns` are nanoseconds, lengths and offsets are bytes.
+
+mod clock;
+mod errno;
+
+pub use clock::{monotonic_ns, now_ns};
+pub use errno::Errno;
+
+/// An inode number. Never used twice within a volume.
+pub type Ino = u64;
+
+/// The number of a staging segment.
+pub type Segment = u64;
+
+/// The number of a layer: the changes one commit publishes.
+pub type Layer = u64;
+
+/// The inode number of a volume's root directory.
+pub const ROOT_INO: Ino = 1;
+
+/// BLAKE3 of a chunk's raw bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkHash(pub [u8; 32]);
+
+impl std::fmt::Debug for ChunkHash {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{self}")
+    }
+}
+
+impl std::fmt::Display for ChunkHash {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_prints_as_64_hex_digits() {
+        let mut raw = [0; 32];
+        raw[0] = 0xab;
+        raw[31] = 0x01;
+        let text = ChunkHash(raw).to_string();
+        assert_eq!(text.len(), 64);
+        assert!(text.starts_with("ab00") && text.ends_with("0001"));
+    }
+
+    #[test]
+    fn monotonic_time_does_not_go_back() {
+        let first = monotonic_ns();
+        assert!(monotonic_ns() >= first);
+        assert!(now_ns() > 1_600_000_000_000_000_000);
+    }
+}

@@ -1,0 +1,204 @@
+//! Chunks as files: storing, verifying, and deleting the oldest. Formats and promises: lib.rs.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crate::{Hash, TOUCH_EVERY};
+
+const MAGIC: &[u8; 4] = b"cwc1";
+const TRAILER_BYTES: u64 = 8;
+
+/// A temporary file this old has been left by a process that died.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+
+pub struct Disk {
+    dir: PathBuf,
+    temporaries: AtomicU64,
+}
+
+/// The open file of a chunk that has been verified.
+pub struct ChunkFile {
+    pub file: File,
+    pub raw_len: u64,
+}
+
+impl ChunkFile {
+    /// Notes that the chunk is in use. Failing costs nothing but its place in the queue.
+    pub fn touch(&self) {
+        let _ = self.file.set_modified(SystemTime::now());
+    }
+}
+
+impl Disk {
+    pub fn new(dir: &Path) -> Disk {
+        Disk {
+            dir: dir.to_path_buf(),
+            temporaries: AtomicU64::new(0),
+        }
+    }
+
+    pub fn contains(&self, hash: &Hash, raw_len: u64) -> bool {
+        fs::metadata(self.path(hash)).is_ok_and(|found| {
+            found.is_file() && found.len() == raw_len.saturating_add(TRAILER_BYTES)
+        })
+    }
+
+    /// The chunk's verified bytes and its file. A damaged file is deleted; one of another length is
+    /// a miss (`store` replaces it): perhaps it is the caller who is wrong.
+    pub fn load(&self, hash: &Hash, raw_len: u64) -> Option<(ChunkFile, Vec<u8>)> {
+        let path = self.path(hash);
+        let file = File::open(&path).ok()?;
+        let found = file.metadata().ok()?;
+        if !found.is_file() || Some(found.len()) != raw_len.checked_add(TRAILER_BYTES) {
+            return None;
+        }
+        let Some(data) = read_verified(&file, raw_len) else {
+            let _ = fs::remove_file(&path);
+            return None;
+        };
+        let chunk = ChunkFile { file, raw_len };
+        if found
+            .modified()
+            .ok()
+            .and_then(|at| at.elapsed().ok())
+            .is_none_or(|age| age >= TOUCH_EVERY)
+        {
+            chunk.touch();
+        }
+        Some((chunk, data))
+    }
+
+    /// Stores the chunk unless a file of its length is there. Failures are kept quiet: this is a cache.
+    pub fn store(&self, hash: &Hash, data: &[u8]) {
+        if self.contains(hash, data.len() as u64) {
+            return;
+        }
+        let path = self.path(hash);
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".{}.{number}.new", std::process::id()));
+        if write_new(&temporary, data)
+            .and_then(|()| fs::rename(&temporary, &path))
+            .is_err()
+        {
+            let _ = fs::remove_file(&temporary);
+        }
+    }
+
+    pub fn touch(&self, hash: &Hash) {
+        if let Ok(file) = File::open(self.path(hash)) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Deletes the oldest until at most `max_bytes` are left; `deleted` hears of each. Other processes may do the same at
+    /// the same time: what they delete first counts as gone, not as freed here.
+    pub fn trim(&self, max_bytes: u64, deleted: impl Fn(&Hash)) -> u64 {
+        let mut files = self.list();
+        let mut left_bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        files.sort_by_key(|file| file.used);
+        let mut freed_bytes = 0;
+        for file in files {
+            if left_bytes <= max_bytes {
+                break;
+            }
+            match fs::remove_file(self.path(&file.hash)) {
+                Ok(()) => freed_bytes += file.bytes,
+                Err(error) if error.kind() == ErrorKind::NotFound => (),
+                Err(_) => continue,
+            }
+            left_bytes -= file.bytes;
+            deleted(&file.hash);
+        }
+        freed_bytes
+    }
+
+    fn list(&self) -> Vec<Listed> {
+        let mut files = Vec::new();
+        for first in 0..=255u8 {
+            let Ok(entries) = fs::read_dir(self.dir.join(format!("{first:02x}"))) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let Ok(found) = entry.metadata() else {
+                    continue;
+                };
+                let Ok(used) = found.modified() else { continue };
+                let name = entry.file_name();
+                if let Some(hash) = name.to_str().and_then(hash_of) {
+                    files.push(Listed {
+                        hash,
+                        bytes: found.len(),
+                        used,
+                    });
+                } else if is_abandoned(&name.to_string_lossy(), used) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+        files
+    }
+
+    fn path(&self, hash: &Hash) -> PathBuf {
+        let name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.dir.join(&name[..2]).join(name)
+    }
+}
+
+struct Listed {
+    hash: Hash,
+    bytes: u64,
+    used: SystemTime,
+}
+
+/// None when the file, whose length has been checked, does not hold what its trailer says.
+fn read_verified(file: &File, raw_len: u64) -> Option<Vec<u8>> {
+    let mut data = vec![0; usize::try_from(raw_len + TRAILER_BYTES).ok()?];
+    file.read_exact_at(&mut data, 0).ok()?;
+    let (raw, trailer) = data.split_at(raw_len as usize);
+    if trailer[..4] != crc32c::crc32c(raw).to_le_bytes() || &trailer[4..] != MAGIC {
+        return None;
+    }
+    data.truncate(raw_len as usize);
+    Some(data)
+}
+
+fn write_new(path: &Path, data: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path.parent().unwrap_or(path))?;
+            options.open(path)?
+        }
+        outcome => outcome?,
+    };
+    file.write_all(data)?;
+    let mut trailer = [0; TRAILER_BYTES as usize];
+    trailer[..4].copy_from_slice(&crc32c::crc32c(data).to_le_bytes());
+    trailer[4..].copy_from_slice(MAGIC);
+    file.write_all(&trailer)
+}
+
+fn is_abandoned(name: &str, written: SystemTime) -> bool {
+    name.starts_with('.')
+        && name.ends_with(".new")
+        && written.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
+}
+
+fn hash_of(name: &str) -> Option<Hash> {
+    if name.len() != 64 || !name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let mut hash = [0; 32];
+    for (index, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&name[index * 2..][..2], 16).ok()?;
+    }
+    Some(hash)
+}

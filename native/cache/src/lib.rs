@@ -1,0 +1,162 @@
+//! Decoded chunks, content-addressed, in memory and on disk, shared by all processes of a user.
+//!
+//! ```text
+//! <dir>/<2 hex>/<64 hex>     the chunk's bytes, then crc32c of them (4 bytes, little-endian), then "cwc1"
+//! ```
+//!
+//! Guarantees
+//! - What is returned is what was inserted: a file is believed when its length is the expected one, and its checksum is
+//!   verified when this process first opens it. A damaged file is a miss and is deleted or replaced. (Against chance, not malice: the
+//!   directory is the user's own. The chunk's hash was verified by whoever inserted it.)
+//! - Files appear whole (temporary name, rename) and are never changed, so processes share them without locks. Nothing is
+//!   fsynced: what a power loss tears fails its length or checksum.
+//! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk makes misses, never errors.
+//!
+//! Memory holds whole chunks that were inserted, asked for whole, or are small; of larger ones `read_into` keeps the
+//! verified file open (128 at most) and reads ranges, which the kernel caches. Use is noted in a file's modification time,
+//! at most once a minute, so that `trim` of any process can tell what is old.
+//!
+//! No lock is held across file I/O. Not here: fetching, decoding, and deciding how much the disk may hold.
+
+mod disk;
+mod memory;
+
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+
+use disk::{ChunkFile, Disk};
+use memory::Memory;
+
+/// Chunks up to this length are held whole rather than as an open file.
+const SMALL_BYTES: u64 = 64 << 10;
+const OPEN_FILES: usize = 128;
+const TOUCH_EVERY: Duration = Duration::from_secs(60);
+
+type Hash = [u8; 32];
+
+/// A cache of decoded chunks. Every method may be called from any thread; a failing disk makes misses, not errors.
+pub struct ChunkCache {
+    disk: Disk,
+    memory: Mutex<Memory>,
+    open: Mutex<LruCache<Hash, OpenChunk>>,
+}
+
+#[derive(Clone)]
+struct OpenChunk {
+    file: Arc<ChunkFile>,
+    touched: Instant,
+}
+
+impl ChunkCache {
+    /// `dir` is made when the first chunk is stored; if that fails, chunks live in memory only.
+    pub fn open(dir: &Path, memory_bytes: u64) -> ChunkCache {
+        ChunkCache {
+            disk: Disk::new(dir),
+            memory: Mutex::new(Memory::new(memory_bytes)),
+            open: Mutex::new(LruCache::new(
+                NonZeroUsize::new(OPEN_FILES).unwrap_or(NonZeroUsize::MIN),
+            )),
+        }
+    }
+
+    /// The whole chunk, if it is here undamaged with this length.
+    pub fn get(&self, hash: &Hash, raw_len: u64) -> Option<Arc<[u8]>> {
+        if let Some(data) = self.remembered(hash, raw_len) {
+            return Some(data);
+        }
+        let (_, data) = self.disk.load(hash, raw_len)?;
+        let data: Arc<[u8]> = data.into();
+        self.lock_memory().insert(hash, data.clone());
+        Some(data)
+    }
+
+    /// Fills `buffer` with the chunk's bytes from `skip` on; false (buffer undefined) when the chunk is not here or ends before.
+    pub fn read_into(&self, hash: &Hash, raw_len: u64, skip: u64, buffer: &mut [u8]) -> bool {
+        if skip
+            .checked_add(buffer.len() as u64)
+            .is_none_or(|end| end > raw_len)
+        {
+            return false;
+        }
+        if let Some(data) = self.remembered(hash, raw_len) {
+            buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
+            return true;
+        }
+        if let Some(file) = self.opened(hash, raw_len) {
+            return file.file.read_exact_at(buffer, skip).is_ok();
+        }
+        let Some((file, data)) = self.disk.load(hash, raw_len) else {
+            return false;
+        };
+        buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
+        if raw_len <= SMALL_BYTES {
+            self.lock_memory().insert(hash, data.into());
+        } else {
+            let opened = OpenChunk {
+                file: Arc::new(file),
+                touched: Instant::now(),
+            };
+            let _closed = self.lock_open().push(*hash, opened);
+        }
+        true
+    }
+
+    /// Whether the chunk seems to be here; its bytes are not looked at, so a later `get` may still find it damaged.
+    pub fn contains(&self, hash: &Hash, raw_len: u64) -> bool {
+        self.lock_memory().contains(hash, raw_len) || self.disk.contains(hash, raw_len)
+    }
+
+    /// Keeps a chunk whose hash the caller has verified.
+    pub fn insert(&self, hash: &Hash, data: &[u8]) {
+        self.lock_memory().insert(hash, data.into());
+        self.disk.store(hash, data);
+    }
+
+    /// Deletes the least recently used files until the directory holds at most `max_bytes`; returns the bytes freed.
+    ///
+    /// Reads every name and time of the directory (0.1 s in 100,000 files). Memory keeps what it has.
+    pub fn trim(&self, max_bytes: u64) -> u64 {
+        self.disk.trim(max_bytes, |hash| {
+            self.lock_open().pop(hash);
+        })
+    }
+
+    fn remembered(&self, hash: &Hash, raw_len: u64) -> Option<Arc<[u8]>> {
+        let (data, is_due) = self.lock_memory().get(hash, raw_len, TOUCH_EVERY)?;
+        if is_due {
+            self.disk.touch(hash);
+        }
+        Some(data)
+    }
+
+    fn opened(&self, hash: &Hash, raw_len: u64) -> Option<Arc<ChunkFile>> {
+        let (file, is_due) = {
+            let mut open = self.lock_open();
+            let chunk = open
+                .get_mut(hash)
+                .filter(|chunk| chunk.file.raw_len == raw_len)?;
+            let is_due = chunk.touched.elapsed() >= TOUCH_EVERY;
+            if is_due {
+                chunk.touched = Instant::now();
+            }
+            (chunk.file.clone(), is_due)
+        };
+        if is_due {
+            file.touch();
+        }
+        Some(file)
+    }
+
+    fn lock_memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_open(&self) -> MutexGuard<'_, LruCache<Hash, OpenChunk>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

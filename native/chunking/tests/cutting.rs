@@ -1,0 +1,144 @@
+//! The promise that chunking does not drift, and the properties deduplication rests on.
+
+use cowfs_chunking::{MAX_BYTES, MIN_BYTES, cut_points, zero_runs};
+use proptest::prelude::*;
+
+/// splitmix64: the same bytes on every machine, for ever.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Noise with stretches of few distinct bytes, as files have them.
+fn content(length: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = noise(length, seed);
+    for (index, block) in bytes.chunks_mut(300_000).enumerate() {
+        match (seed as usize + index) % 4 {
+            0 => block.iter_mut().for_each(|byte| *byte &= 1),
+            1 => block.fill(index as u8),
+            _ => (),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn cut_points_have_not_drifted() {
+    assert_eq!(cut_points(&noise(8 << 20, 42), true), GOLDEN);
+}
+
+const GOLDEN: [usize; 15] = [
+    200872, 1040563, 1689120, 2274268, 2888957, 3443757, 4293070, 4839047, 5383879, 5959978,
+    6209221, 6793531, 7385387, 7931694, 8388608,
+];
+
+#[test]
+fn short_data_is_one_chunk_when_final_and_none_otherwise() {
+    for length in [1, MIN_BYTES - 1, MIN_BYTES, MIN_BYTES + 1] {
+        let data = vec![7; length];
+        assert_eq!(cut_points(&data, true), [length]);
+        assert!(cut_points(&data, false).is_empty());
+    }
+    assert!(cut_points(&[], true).is_empty() && cut_points(&[], false).is_empty());
+}
+
+#[test]
+fn bytes_without_structure_are_cut_at_the_maximum() {
+    for byte in [0, 1, 0x55, 0xff] {
+        let data = vec![byte; 2 * MAX_BYTES + 5];
+        assert_eq!(cut_points(&data, false), [MAX_BYTES, 2 * MAX_BYTES]);
+        assert_eq!(cut_points(&data[..MAX_BYTES], false), [MAX_BYTES]);
+        assert!(cut_points(&data[..MAX_BYTES - 1], false).is_empty());
+    }
+}
+
+#[test]
+fn bytes_in_front_leave_most_chunks_as_they_are() {
+    let data = noise(24 << 20, 3);
+    let before = cut_points(&data, true);
+    for inserted in [1, 7, 4096, 100_000] {
+        let shifted = [noise(inserted, 9), data.clone()].concat();
+        let after: Vec<usize> = cut_points(&shifted, true)
+            .into_iter()
+            .map(|end| end.wrapping_sub(inserted))
+            .collect();
+        let same = before
+            .iter()
+            .position(|end| after.contains(end))
+            .expect("never in step again");
+        assert!(
+            before[same] < 4 << 20,
+            "{inserted} bytes in front changed {} bytes",
+            before[same]
+        );
+        assert!(after.ends_with(&before[same..]));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn chunks_cover_the_data_within_the_bounds(length in 0usize..8 << 20, seed in any::<u64>()) {
+        let data = content(length, seed);
+        let ends = cut_points(&data, true);
+        prop_assert_eq!(ends.last().copied().unwrap_or(0), length);
+        let mut start = 0;
+        for (index, &end) in ends.iter().enumerate() {
+            prop_assert!(end - start <= MAX_BYTES);
+            prop_assert!(end - start >= MIN_BYTES || index + 1 == ends.len());
+            start = end;
+        }
+    }
+
+    #[test]
+    fn pieces_give_the_same_cuts_as_the_whole(seed in any::<u64>(), pieces in prop::collection::vec(1usize..3 << 20, 1..6)) {
+        let data = content(pieces.iter().sum(), seed);
+        let (mut ends, mut known) = (Vec::new(), 0);
+        for piece in &pieces {
+            known += piece;
+            let start = ends.last().copied().unwrap_or(0);
+            ends.extend(cut_points(&data[start..known], false).into_iter().map(|end| start + end));
+        }
+        let start = ends.last().copied().unwrap_or(0);
+        ends.extend(cut_points(&data[start..], true).into_iter().map(|end| start + end));
+        prop_assert_eq!(ends, cut_points(&data, true));
+    }
+}
+
+/// The obvious way.
+fn zero_runs_by_byte(data: &[u8], minimum: usize) -> Vec<(usize, usize)> {
+    let mut runs = Vec::new();
+    let mut start = 0;
+    for end in 0..=data.len() {
+        if end == data.len() || data[end] != 0 {
+            if end - start >= minimum.max(1) {
+                runs.push((start, end - start));
+            }
+            start = end + 1;
+        }
+    }
+    runs
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn zero_runs_are_found_as_a_byte_by_byte_search_finds_them(
+        parts in prop::collection::vec((any::<bool>(), 0usize..400), 0..20),
+        minimum in 0usize..300,
+    ) {
+        let data: Vec<u8> = parts.iter().flat_map(|(zero, length)| std::iter::repeat_n(u8::from(!zero), *length)).collect();
+        prop_assert_eq!(zero_runs(&data, minimum), zero_runs_by_byte(&data, minimum));
+    }
+}

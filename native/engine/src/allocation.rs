@@ -1,0 +1,109 @@
+//! Holes: making them, finding them, and room that is asked for in advance.
+
+use cowfs_base::{Errno, Ino, now_ns};
+
+use crate::attributes::without_privileges;
+use crate::effect::Effect;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::row::SIZE_MAX_BYTES;
+
+const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
+const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE;
+const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
+
+impl Engine {
+    /// `mode` as of fallocate(2): 0, KEEP_SIZE, PUNCH_HOLE | KEEP_SIZE, ZERO_RANGE with or without KEEP_SIZE; EOPNOTSUPP for
+    /// others. Staging only grows at its end, so nothing is set aside: ENOSPC tells that it does not fit now, no more.
+    pub fn allocate(
+        &self,
+        fh: u64,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        clears_privileges: bool,
+    ) -> Result<()> {
+        let empties = match mode & !KEEP_SIZE {
+            0 => false,
+            ZERO_RANGE => true,
+            PUNCH_HOLE if mode & KEEP_SIZE != 0 => true,
+            _ => return Err(Errno::EOPNOTSUPP.into()),
+        };
+        let handle = self.handles.get(fh)?;
+        if !handle.is_writable() {
+            return Err(Errno::EBADF.into());
+        }
+        if length == 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let end = match offset.checked_add(length) {
+            Some(end) if end <= SIZE_MAX_BYTES => end,
+            _ => return Err(Errno::EFBIG.into()),
+        };
+        if !empties && length > self.disk()?.staging.free_bytes() {
+            return Err(Errno::ENOSPC.into());
+        }
+        let ino = handle.ino;
+        let mut state = self.change()?;
+        let inode = state.inode(ino)?;
+        if !inode.is_file() {
+            return Err(Errno::ENODEV.into());
+        }
+        let mut row = inode.row();
+        if clears_privileges {
+            row = without_privileges(row);
+        }
+        row.ctime_ns = now_ns();
+        if mode & KEEP_SIZE == 0 {
+            row.size = row.size.max(end);
+        }
+        let mut effects = Vec::with_capacity(2);
+        if empties {
+            state.content(ino)?;
+            effects.push(Effect::Unmap {
+                ino,
+                from: offset,
+                to: end,
+            });
+            row.mtime_ns = row.ctime_ns;
+        }
+        effects.push(Effect::PutInode(row));
+        Engine::record(&mut state, &effects)
+    }
+
+    /// The next data (SEEK_DATA) or hole (SEEK_HOLE) at or behind `offset`. ENXIO: there is none. What may have a writable
+    /// mapping is data to its end: stores to it may still be in the kernel.
+    pub fn seek(&self, fh: u64, offset: u64, whence: i32) -> Result<u64> {
+        let handle = self.handles.get(fh)?;
+        let may_be_mapped = self.may_be_mapped(handle.ino);
+        let state = self.read()?;
+        let size = state.inode(handle.ino)?.size;
+        if offset >= size {
+            return Err(Errno::ENXIO.into());
+        }
+        let extents = &state.content(handle.ino)?.extents;
+        match whence {
+            libc::SEEK_DATA if may_be_mapped => Ok(offset),
+            libc::SEEK_DATA => match extents.overlapping(offset, size).next() {
+                Some(extent) => Ok(extent.offset.max(offset)),
+                None => Err(Errno::ENXIO.into()),
+            },
+            libc::SEEK_HOLE if may_be_mapped => Ok(size),
+            libc::SEEK_HOLE => {
+                let mut at = offset;
+                for extent in extents.overlapping(offset, size) {
+                    if extent.offset > at {
+                        break;
+                    }
+                    at = extent.end();
+                }
+                Ok(at.min(size))
+            }
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    pub(crate) fn may_be_mapped(&self, ino: Ino) -> bool {
+        self.writable_handles().contains(&ino)
+    }
+}

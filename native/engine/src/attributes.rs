@@ -1,0 +1,111 @@
+//! Changing attributes. Who may do so the kernel has decided; what follows from it (set-id bits, times) is decided here.
+
+use cowfs_base::{Errno, Ino, now_ns};
+
+use crate::effect::Effect;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::row::{Attr, Caller, InodeRow, S_IFMT, SIZE_MAX_BYTES};
+
+pub(crate) const S_ISUID: u32 = libc::S_ISUID;
+pub(crate) const S_ISGID: u32 = libc::S_ISGID;
+pub(crate) const S_ISVTX: u32 = libc::S_ISVTX;
+const S_IXGRP: u32 = libc::S_IXGRP;
+
+/// What to change; None leaves as it is.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs, reason = "the fields of stat(2)")]
+pub struct AttrChange {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime_ns: Option<i64>,
+    pub mtime_ns: Option<i64>,
+    pub ctime_ns: Option<i64>,
+}
+
+impl AttrChange {
+    /// chown(-1, -1) asks for nothing and still clears set-id bits; the kernel sends nothing else that is empty.
+    fn is_chown(&self) -> bool {
+        let is_other = self.mode.is_some()
+            || self.size.is_some()
+            || self.atime_ns.is_some()
+            || self.mtime_ns.is_some();
+        self.uid.is_some() || self.gid.is_some() || (!is_other && self.ctime_ns.is_none())
+    }
+}
+
+impl Engine {
+    /// Changes attributes. A new size unmaps what lies behind it; growing makes a hole.
+    pub fn setattr(&self, ino: Ino, caller: &Caller, change: &AttrChange) -> Result<Attr> {
+        let mut state = self.change()?;
+        let inode = state.inode(ino)?;
+        let mut effects = Vec::with_capacity(2);
+        let now_ns = now_ns();
+        let mut row = with_owner_and_mode(inode, caller, change);
+        if let Some(size) = change.size {
+            check_size(inode, size)?;
+            if size < inode.size {
+                if size > 0 || inode.has_xattrs() {
+                    state.content(ino)?;
+                }
+                effects.push(Effect::Unmap {
+                    ino,
+                    from: size,
+                    to: u64::MAX,
+                });
+            }
+            row.size = size;
+            row.mtime_ns = now_ns;
+            if caller.uid != 0 && change.mode.is_none() {
+                row = without_privileges(row);
+            }
+        }
+        row.atime_ns = change.atime_ns.unwrap_or(row.atime_ns);
+        row.mtime_ns = change.mtime_ns.unwrap_or(row.mtime_ns);
+        row.ctime_ns = change.ctime_ns.unwrap_or(now_ns);
+        effects.push(Effect::PutInode(row));
+        Engine::record(&mut state, &effects)?;
+        Ok(state.inode(ino)?.attr())
+    }
+}
+
+fn check_size(inode: &Inode, size: u64) -> Result<()> {
+    if inode.is_directory() {
+        return Err(Errno::EISDIR.into());
+    }
+    if !inode.is_file() {
+        return Err(Errno::EINVAL.into());
+    }
+    if size > SIZE_MAX_BYTES {
+        return Err(Errno::EFBIG.into());
+    }
+    Ok(())
+}
+
+fn with_owner_and_mode(inode: &Inode, caller: &Caller, change: &AttrChange) -> InodeRow {
+    let mut row = inode.row();
+    if change.is_chown() && change.mode.is_none() && !inode.is_directory() {
+        row = without_privileges(row);
+    }
+    row.uid = change.uid.unwrap_or(row.uid);
+    row.gid = change.gid.unwrap_or(row.gid);
+    if let Some(mode) = change.mode {
+        row.mode = (row.mode & S_IFMT) | (mode & !S_IFMT);
+        if caller.is_outside_group(row.gid) {
+            row.mode &= !S_ISGID;
+        }
+    }
+    row
+}
+
+/// The row without set-user-id and, where the group may execute, set-group-id: what a write or a new owner clears.
+pub(crate) fn without_privileges(mut row: InodeRow) -> InodeRow {
+    row.mode &= !S_ISUID;
+    if row.mode & S_IXGRP != 0 {
+        row.mode &= !S_ISGID;
+    }
+    row
+}

@@ -1,0 +1,171 @@
+//! What has changed since a commit: which inodes (row, extents, xattrs), which entries, which segments they need.
+//!
+//! `Changes` holds only keys: the values are the live ones. `Frozen` is the `Changes` of a closed layer plus the old value of
+//! whatever was changed afterwards, saved at the first such change; freezing copies nothing.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use cowfs_base::{Ino, Layer, Segment};
+use hashbrown::{Equivalent, HashMap};
+
+use crate::content::Xattrs;
+use crate::extents::ExtentMap;
+use crate::row::InodeRow;
+
+/// The row changed.
+pub(crate) const ROW: u8 = 1;
+/// The extents changed.
+pub(crate) const EXTENTS: u8 = 2;
+/// The extended attributes changed.
+pub(crate) const XATTRS: u8 = 4;
+
+/// A directory entry's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EntryKey {
+    pub parent: Ino,
+    pub name: Box<[u8]>,
+}
+
+/// `EntryKey`, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EntryAt<'a> {
+    pub parent: Ino,
+    pub name: &'a [u8],
+}
+
+impl Hash for EntryKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        EntryAt {
+            parent: self.parent,
+            name: &self.name,
+        }
+        .hash(state);
+    }
+}
+
+impl Hash for EntryAt<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parent.hash(state);
+        self.name.hash(state);
+    }
+}
+
+impl Equivalent<EntryKey> for EntryAt<'_> {
+    fn equivalent(&self, key: &EntryKey) -> bool {
+        self.parent == key.parent && *self.name == *key.name
+    }
+}
+
+impl From<EntryAt<'_>> for EntryKey {
+    fn from(at: EntryAt<'_>) -> EntryKey {
+        EntryKey {
+            parent: at.parent,
+            name: at.name.into(),
+        }
+    }
+}
+
+/// The keys of everything that changed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Changes {
+    /// Inodes from this number on were made within these changes.
+    pub first_ino: Ino,
+    pub inodes: HashMap<Ino, u8>,
+    /// Whether the entry was made within these changes where none had been: then removing it leaves nothing to tell.
+    pub entries: HashMap<EntryKey, bool>,
+    /// Segments the journal records of these changes refer to.
+    pub segments: BTreeSet<Segment>,
+}
+
+impl Changes {
+    pub fn starting_at(first_ino: Ino) -> Changes {
+        Changes {
+            first_ino,
+            ..Changes::default()
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.inodes.is_empty() && self.entries.is_empty()
+    }
+
+    pub fn mark(&mut self, ino: Ino, what: u8) {
+        *self.inodes.entry(ino).or_insert(0) |= what;
+    }
+
+    pub fn has(&self, ino: Ino, what: u8) -> bool {
+        self.inodes.get(&ino).is_some_and(|marks| marks & what != 0)
+    }
+
+    /// Inodes of which something of `what` changed.
+    pub fn marked(&self, what: u8) -> impl Iterator<Item = Ino> {
+        self.inodes
+            .iter()
+            .filter(move |(_, marks)| **marks & what != 0)
+            .map(|(ino, _)| *ino)
+    }
+
+    /// The entry is put; `existed`: there was one of that name right before.
+    pub fn mark_put(&mut self, at: EntryAt<'_>, existed: bool) {
+        if !self.entries.contains_key(&at) {
+            self.entries.insert(at.into(), !existed);
+        }
+    }
+
+    pub fn mark_dropped(&mut self, at: EntryAt<'_>) {
+        match self.entries.get(&at) {
+            Some(true) => drop(self.entries.remove(&at)),
+            Some(false) => {}
+            None => drop(self.entries.insert(at.into(), false)),
+        }
+    }
+
+    /// Joins what came later. `is_there`: whether an entry exists now.
+    pub fn join(&mut self, later: Changes, is_there: impl Fn(&EntryKey) -> bool) {
+        for (ino, marks) in later.inodes {
+            self.mark(ino, marks);
+        }
+        for (key, is_fresh) in later.entries {
+            let is_fresh = *self.entries.entry(key.clone()).or_insert(is_fresh);
+            if is_fresh && !is_there(&key) {
+                self.entries.remove(&key);
+            }
+        }
+        self.segments.extend(later.segments);
+    }
+}
+
+/// What an inode was at the freeze, as far as it has been changed since.
+#[derive(Debug, Default)]
+pub(crate) struct Saved {
+    pub row: Option<InodeRow>,
+    /// With the data version.
+    pub extents: Option<(u64, ExtentMap)>,
+    pub xattrs: Option<Xattrs>,
+}
+
+/// A closed layer that is not committed yet.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    pub layer: Layer,
+    pub next_ino: Ino,
+    /// Shared, so that a reader of the layer walks the keys without holding the state.
+    pub changes: Arc<Changes>,
+    pub saved: HashMap<Ino, Saved>,
+    /// Entries as they were at the freeze; 0: there was none.
+    pub saved_entries: HashMap<EntryKey, Ino>,
+}
+
+impl Frozen {
+    pub fn new(layer: Layer, next_ino: Ino, changes: Changes) -> Frozen {
+        Frozen {
+            layer,
+            next_ino,
+            changes: Arc::new(changes),
+            saved: HashMap::new(),
+            saved_entries: HashMap::new(),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What a change does to the file system, and how the journal spells it.
+//!
+//! An operation is a list of effects, written as one record and then applied; replay applies the same list. Effects are
+//! absolute ("this inode's row is …"), so that they mean the same on top of any base version that has, or has not, got them.
+//!
+//! Record: version byte, then effects one after the other; numbers little-endian, fixed width. A record with an effect that
+//! version 1 has not got (8) says version 2, any other version 1: what needs nothing new is readable by an older build.
+//!
+//! ```text
+//! 1 put inode    ino u64, mode nlink uid gid rdev u32, size u64, atime mtime ctime i64 (ns), target (u16 length, bytes)
+//! 2 put entry    parent u64, ino u64, name (u8 length, bytes)
+//! 3 drop entry   parent u64, name
+//! 4 map          ino u64, offset u64, length u64, segment u64, offset in it u64, crc32c of the bytes u32
+//! 5 unmap        ino u64, from u64, to u64 (exclusive)
+//! 6 put xattr    ino u64, name, value (u32 length, bytes)
+//! 7 drop xattr   ino u64, name
+//! 8 map chunk    ino u64, offset u64, length u64, chunk hash 32 bytes, pack u64, offset in it u64, stored length u32,
+//!                raw length u32, codec u32, skip u32
+//! ```
+//!
+//! Decoding treats its input as hostile: every length is checked, every unknown tag or version refused.
+
+use std::sync::Arc;
+
+use cowfs_base::{ChunkHash, Ino, Segment};
+
+use crate::extents::Staged;
+use crate::row::{ChunkRef, ExtentRow, InodeRow};
+
+const VERSION: u8 = 1;
+/// For records with chunks.
+const VERSION_CHUNKS: u8 = 2;
+
+/// One change of the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Effect<'a> {
+    PutInode(InodeRow),
+    PutEntry {
+        parent: Ino,
+        name: &'a [u8],
+        ino: Ino,
+    },
+    DropEntry {
+        parent: Ino,
+        name: &'a [u8],
+    },
+    Map {
+        ino: Ino,
+        offset: u64,
+        length: u64,
+        segment: Segment,
+        segment_offset: u64,
+        crc: u32,
+    },
+    Unmap {
+        ino: Ino,
+        from: u64,
+        to: u64,
+    },
+    PutXattr {
+        ino: Ino,
+        name: &'a [u8],
+        value: &'a [u8],
+    },
+    DropXattr {
+        ino: Ino,
+        name: &'a [u8],
+    },
+    /// `staged`: where the same bytes lie as well; a cache that the journal does not know of.
+    MapChunk {
+        ino: Ino,
+        offset: u64,
+        length: u64,
+        chunk: Arc<ChunkRef>,
+        skip: u32,
+        staged: Option<Staged>,
+    },
+}
+
+impl Effect<'_> {
+    /// The inode or directory it changes.
+    pub fn subject(&self) -> Ino {
+        match self {
+            Effect::PutInode(row) => row.ino,
+            Effect::PutEntry { parent, .. } | Effect::DropEntry { parent, .. } => *parent,
+            Effect::Map { ino, .. } | Effect::MapChunk { ino, .. } | Effect::Unmap { ino, .. } => {
+                *ino
+            }
+            Effect::PutXattr { ino, .. } | Effect::DropXattr { ino, .. } => *ino,
+        }
+    }
+}
+
+/// Appends a record's version byte; `encode` its effects after it.
+pub(crate) fn start_record() -> Vec<u8> {
+    let mut record = Vec::with_capacity(256);
+    record.push(VERSION);
+    record
+}
+
+pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
+    let mut out = Writer(record);
+    match effect {
+        Effect::PutInode(row) => {
+            out.u8(1)
+                .u64(row.ino)
+                .u32(row.mode)
+                .u32(row.nlink)
+                .u32(row.uid)
+                .u32(row.gid)
+                .u32(row.rdev)
+                .u64(row.size);
+            out.u64(row.atime_ns as u64)
+                .u64(row.mtime_ns as u64)
+                .u64(row.ctime_ns as u64);
+            out.bytes(&(row.target.len() as u16).to_le_bytes())
+                .bytes(&row.target);
+        }
+        Effect::PutEntry { parent, name, ino } => {
+            out.u8(2).u64(*parent).u64(*ino).name(name);
+        }
+        Effect::DropEntry { parent, name } => {
+            out.u8(3).u64(*parent).name(name);
+        }
+        Effect::Map {
+            ino,
+            offset,
+            length,
+            segment,
+            segment_offset,
+            crc,
+        } => {
+            out.u8(4)
+                .u64(*ino)
+                .u64(*offset)
+                .u64(*length)
+                .u64(*segment)
+                .u64(*segment_offset)
+                .u32(*crc);
+        }
+        Effect::Unmap { ino, from, to } => {
+            out.u8(5).u64(*ino).u64(*from).u64(*to);
+        }
+        Effect::PutXattr { ino, name, value } => {
+            out.u8(6)
+                .u64(*ino)
+                .name(name)
+                .u32(value.len() as u32)
+                .bytes(value);
+        }
+        Effect::DropXattr { ino, name } => {
+            out.u8(7).u64(*ino).name(name);
+        }
+        Effect::MapChunk {
+            ino,
+            offset,
+            length,
+            chunk,
+            skip,
+            ..
+        } => {
+            out.0[0] = VERSION_CHUNKS;
+            out.u8(8).u64(*ino).u64(*offset).u64(*length);
+            out.bytes(&chunk.hash.0).u64(chunk.pack).u64(chunk.offset);
+            out.u32(chunk.stored_length)
+                .u32(chunk.raw_length)
+                .u32(chunk.codec)
+                .u32(*skip);
+        }
+    }
+}
+
+/// The effects of one record; the error says what is wrong with it.
+pub(crate) fn decode(record: &[u8]) -> Result<Vec<Effect<'_>>, String> {
+    let mut input = Reader(record);
+    let version = input.u8()?;
+    if version != VERSION && version != VERSION_CHUNKS {
+        return Err(format!("record version {version} is unknown"));
+    }
+    let mut effects = Vec::new();
+    while !input.0.is_empty() {
+        effects.push(decode_effect(&mut input, version)?);
+    }
+    Ok(effects)
+}
+
+fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, String> {
+    Ok(match input.u8()? {
+        1 => Effect::PutInode(decode_row(input)?),
+        2 => {
+            let (parent, ino) = (input.u64()?, input.u64()?);
+            Effect::PutEntry {
+                parent,
+                name: input.name()?,
+                ino,
+            }
+        }
+        3 => Effect::DropEntry {
+            parent: input.u64()?,
+            name: input.name()?,
+        },
+        4 => Effect::Map {
+            ino: input.u64()?,
+            offset: input.u64()?,
+            length: input.u64()?,
+            segment: input.u64()?,
+            segment_offset: input.u64()?,
+            crc: input.u32()?,
+        },
+        5 => Effect::Unmap {
+            ino: input.u64()?,
+            from: input.u64()?,
+            to: input.u64()?,
+        },
+        6 => {
+            let (ino, name) = (input.u64()?, input.name()?);
+            let length = input.u32()? as usize;
+            Effect::PutXattr {
+                ino,
+                name,
+                value: input.take(length)?,
+            }
+        }
+        7 => Effect::DropXattr {
+            ino: input.u64()?,
+            name: input.name()?,
+        },
+        8 if version >= VERSION_CHUNKS => decode_chunk(input)?,
+        tag => return Err(format!("effect {tag} is unknown")),
+    })
+}
+
+fn decode_chunk<'a>(input: &mut Reader<'a>) -> Result<Effect<'a>, String> {
+    let ino = input.u64()?;
+    let row = ExtentRow {
+        offset: input.u64()?,
+        length: input.u64()?,
+        chunk: ChunkRef {
+            hash: ChunkHash(input.array()?),
+            pack: input.u64()?,
+            offset: input.u64()?,
+            stored_length: input.u32()?,
+            raw_length: input.u32()?,
+            codec: input.u32()?,
+        },
+        skip: input.u32()?,
+    };
+    row.check()
+        .map_err(|_| format!("an extent of inode {ino} is impossible"))?;
+    Ok(Effect::MapChunk {
+        ino,
+        offset: row.offset,
+        length: row.length,
+        chunk: Arc::new(row.chunk),
+        skip: row.skip,
+        staged: None,
+    })
+}
+
+fn decode_row(input: &mut Reader<'_>) -> Result<InodeRow, String> {
+    let row = InodeRow {
+        ino: input.u64()?,
+        mode: input.u32()?,
+        nlink: input.u32()?,
+        uid: input.u32()?,
+        gid: input.u32()?,
+        rdev: input.u32()?,
+        size: input.u64()?,
+        atime_ns: input.u64()? as i64,
+        mtime_ns: input.u64()? as i64,
+        ctime_ns: input.u64()? as i64,
+        flags: 0,
+        target: {
+            let length = usize::from(u16::from_le_bytes(input.array()?));
+            input.take(length)?.into()
+        },
+    };
+    row.check()
+        .map_err(|_| format!("the row of inode {} is impossible", row.ino))?;
+    Ok(row)
+}
+
+struct Writer<'a>(&'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn u8(&mut self, value: u8) -> &mut Self {
+        self.bytes(&[value])
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn name(&mut self, name: &[u8]) -> &mut Self {
+        debug_assert!(name.len() <= 255);
+        self.u8(name.len() as u8).bytes(name)
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
+        let (taken, rest) = self
+            .0
+            .split_at_checked(length)
+            .ok_or("the record ends early")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        self.take(N)
+            .map(|bytes| bytes.try_into().expect("as many as asked for"))
+    }
+
+    fn u8(&mut self) -> Result<u8, String> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, String> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn name(&mut self) -> Result<&'a [u8], String> {
+        let length = usize::from(self.u8()?);
+        let name = self.take(length)?;
+        if name.is_empty() || name.contains(&0) {
+            return Err("an impossible name".into());
+        }
+        Ok(name)
+    }
+}
+
+#[cfg(test)]
+#[path = "effect_tests.rs"]
+mod tests;

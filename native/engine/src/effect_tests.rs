@@ -1,0 +1,204 @@
+//! Records come back as they were written, and no bytes make decoding panic.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Owned {
+    PutInode(InodeRow),
+    PutEntry(Ino, Vec<u8>, Ino),
+    DropEntry(Ino, Vec<u8>),
+    Map(Ino, u64, u64, Segment, u64, u32),
+    Unmap(Ino, u64, u64),
+    PutXattr(Ino, Vec<u8>, Vec<u8>),
+    DropXattr(Ino, Vec<u8>),
+    MapChunk(Ino, ExtentRow),
+}
+
+impl Owned {
+    fn effect(&self) -> Effect<'_> {
+        match self {
+            Owned::PutInode(row) => Effect::PutInode(row.clone()),
+            Owned::PutEntry(parent, name, ino) => Effect::PutEntry {
+                parent: *parent,
+                name,
+                ino: *ino,
+            },
+            Owned::DropEntry(parent, name) => Effect::DropEntry {
+                parent: *parent,
+                name,
+            },
+            &Owned::Map(ino, offset, length, segment, segment_offset, crc) => Effect::Map {
+                ino,
+                offset,
+                length,
+                segment,
+                segment_offset,
+                crc,
+            },
+            &Owned::Unmap(ino, from, to) => Effect::Unmap { ino, from, to },
+            Owned::PutXattr(ino, name, value) => Effect::PutXattr {
+                ino: *ino,
+                name,
+                value,
+            },
+            Owned::DropXattr(ino, name) => Effect::DropXattr { ino: *ino, name },
+            Owned::MapChunk(ino, row) => Effect::MapChunk {
+                ino: *ino,
+                offset: row.offset,
+                length: row.length,
+                chunk: Arc::new(row.chunk.clone()),
+                skip: row.skip,
+                staged: None,
+            },
+        }
+    }
+}
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(1..=255_u8, 1..=255)
+}
+
+fn row() -> impl Strategy<Value = InodeRow> {
+    let link = (any::<u64>(), prop::collection::vec(any::<u8>(), 0..4096));
+    let times = (any::<i64>(), any::<i64>(), any::<i64>());
+    (1..u64::MAX, any::<bool>(), any::<[u32; 5]>(), times, link).prop_map(
+        |(ino, is_link, numbers, times, (size, target))| InodeRow {
+            ino,
+            mode: if is_link {
+                libc::S_IFLNK | 0o777
+            } else {
+                libc::S_IFREG | (numbers[0] & 0o7777)
+            },
+            nlink: numbers[1],
+            uid: numbers[2],
+            gid: numbers[3],
+            rdev: numbers[4],
+            size: size >> 1,
+            atime_ns: times.0,
+            mtime_ns: times.1,
+            ctime_ns: times.2,
+            flags: 0,
+            target: if is_link {
+                target.into()
+            } else {
+                Box::default()
+            },
+        },
+    )
+}
+
+fn effect() -> impl Strategy<Value = Owned> {
+    prop_oneof![
+        row().prop_map(Owned::PutInode),
+        (any::<u64>(), name(), any::<u64>())
+            .prop_map(|(parent, name, ino)| Owned::PutEntry(parent, name, ino)),
+        (any::<u64>(), name()).prop_map(|(parent, name)| Owned::DropEntry(parent, name)),
+        any::<([u64; 5], u32)>().prop_map(|(n, crc)| Owned::Map(n[0], n[1], n[2], n[3], n[4], crc)),
+        any::<[u64; 3]>().prop_map(|n| Owned::Unmap(n[0], n[1], n[2])),
+        (
+            any::<u64>(),
+            name(),
+            prop::collection::vec(any::<u8>(), 0..2000)
+        )
+            .prop_map(|(ino, name, value)| Owned::PutXattr(ino, name, value)),
+        (any::<u64>(), name()).prop_map(|(ino, name)| Owned::DropXattr(ino, name)),
+        (any::<u64>(), chunk_row()).prop_map(|(ino, row)| Owned::MapChunk(ino, row)),
+    ]
+}
+
+fn chunk_row() -> impl Strategy<Value = ExtentRow> {
+    let numbers = (any::<[u64; 2]>(), 0..1_u64 << 40, 1..1_u32 << 20);
+    (
+        any::<[u8; 32]>(),
+        numbers,
+        any::<[u32; 2]>(),
+        0..1_u32 << 20,
+    )
+        .prop_map(
+            |(hash, ([pack, at], offset, length), [stored_length, codec], skip)| ExtentRow {
+                offset,
+                length: length.into(),
+                chunk: ChunkRef {
+                    hash: ChunkHash(hash),
+                    pack,
+                    offset: at,
+                    stored_length,
+                    raw_length: skip + length,
+                    codec,
+                },
+                skip,
+            },
+        )
+}
+
+fn record_of(effects: &[Effect<'_>]) -> Vec<u8> {
+    let mut record = start_record();
+    effects
+        .iter()
+        .for_each(|effect| encode(effect, &mut record));
+    record
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_record_comes_back(owned in prop::collection::vec(effect(), 0..6)) {
+        let effects: Vec<_> = owned.iter().map(Owned::effect).collect();
+        let record = record_of(&effects);
+        prop_assert_eq!(decode(&record).unwrap(), effects);
+    }
+
+    #[test]
+    fn any_bytes_decode_or_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode(&bytes);
+        for version in [VERSION, VERSION_CHUNKS] {
+            if let Some(first) = bytes.first_mut() {
+                *first = version;
+            }
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_record_cut_short_is_refused_or_shorter(owned in prop::collection::vec(effect(), 1..4), cut in any::<prop::sample::Index>()) {
+        let effects: Vec<_> = owned.iter().map(Owned::effect).collect();
+        let record = record_of(&effects);
+        if let Ok(fewer) = decode(&record[..cut.index(record.len())]) {
+            prop_assert_eq!(&fewer[..], &effects[..fewer.len()]);
+            prop_assert!(fewer.len() < effects.len());
+        }
+    }
+}
+
+#[test]
+fn an_unknown_version_or_effect_is_named() {
+    assert!(decode(&[3]).unwrap_err().contains("version 3"));
+    assert!(decode(&[VERSION, 8]).unwrap_err().contains("effect 8"));
+    assert!(decode(&[VERSION, 99]).unwrap_err().contains("effect 99"));
+    assert!(decode(&[]).is_err());
+}
+
+#[test]
+fn the_spelling_of_a_record_does_not_change() {
+    let effects = [
+        Effect::PutEntry {
+            parent: 1,
+            name: b"a",
+            ino: 2,
+        },
+        Effect::Unmap {
+            ino: 2,
+            from: 3,
+            to: u64::MAX,
+        },
+    ];
+    let mut wanted = vec![
+        1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, b'a',
+    ];
+    wanted.extend([5, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    wanted.extend([255; 8]);
+    assert_eq!(record_of(&effects), wanted);
+}

@@ -1,0 +1,236 @@
+//! The engine of one mount: the state behind its lock, the handles, and the local disk it may use.
+//!
+//! An operation takes the lock, checks, builds effects, and `record`s them: one journal record, then the state. Nothing that a
+//! caller was told about is missing from the journal. Bytes are appended to staging and read from segments and chunks outside
+//! of the lock.
+//!
+//! Locks, in this order: `Disk::appends` → state → handles → journal (its own). None is held across I/O but the journal's
+//! append, which goes to the page cache.
+
+use std::path::{Path, PathBuf};
+
+use cowfs_base::{Errno, Ino, Layer, Segment, now_ns};
+use cowfs_cache::ChunkCache;
+use cowfs_journal::{Journal, Scan};
+use cowfs_staging::Staging;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::effect::{self, Effect};
+use crate::error::Result;
+use crate::handle::Handles;
+use crate::row::InodeRow;
+use crate::staged::needed_segments;
+use crate::state::State;
+
+/// How to open an engine.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The root directory of the base version.
+    pub root: InodeRow,
+    /// The first inode number the base version has not given out.
+    pub next_ino: Ino,
+    /// Where decoded chunks are kept; shared by all mounts of a user.
+    pub cache_dir: PathBuf,
+    /// How many bytes of chunks are kept in memory.
+    pub memory_cache_bytes: u64,
+    /// None: read-only. Otherwise `journal/` and `staging/` are in it, and the caller holds the working copy's lock.
+    pub staging_dir: Option<PathBuf>,
+    /// 0: no limit but the disk's.
+    pub staging_limit_bytes: u64,
+    /// The last committed layer.
+    pub after_layer: Layer,
+    /// Names this run of the machine; journals of another one have been through a power loss.
+    pub boot_id: String,
+}
+
+/// The local disk of a working copy.
+pub(crate) struct Disk {
+    pub staging: Staging,
+    pub journal_dir: PathBuf,
+    pub boot_id: String,
+    pub after_layer: Layer,
+    /// Held shared from before bytes go to staging until an extent maps them, exclusively to choose segments to remove.
+    pub appends: RwLock<()>,
+    /// One freeze, commit or join at a time.
+    pub layers: Mutex<()>,
+    /// What `open` found, until `replay` has applied it.
+    pub unreplayed: Mutex<Option<Scan>>,
+}
+
+/// One mount's file system. Every method may be called from any thread.
+pub struct Engine {
+    pub(crate) state: RwLock<State>,
+    pub(crate) handles: Handles,
+    pub(crate) cache: ChunkCache,
+    pub(crate) disk: Option<Disk>,
+}
+
+impl Engine {
+    /// Opens journal and staging. Without anything to replay the engine is ready, else `recover` and `replay` come first.
+    pub fn open(options: Options) -> Result<Engine> {
+        let mut state = State::new(&options.root, options.next_ino)?;
+        let disk = match &options.staging_dir {
+            Some(dir) => Some(open_disk(dir, &options, &mut state)?),
+            None => None,
+        };
+        let cache = ChunkCache::open(&options.cache_dir, options.memory_cache_bytes);
+        Ok(Engine {
+            state: RwLock::new(state),
+            handles: Handles::default(),
+            cache,
+            disk,
+        })
+    }
+
+    /// Makes everything durable and lets go of the files. Further calls give EBADF.
+    pub fn close(&self) -> Result<()> {
+        self.sync()?;
+        let mut state = self.state.write();
+        state.is_closed = true;
+        state.journal = None;
+        Ok(())
+    }
+
+    /// Everything written so far is on stable storage when this returns.
+    pub fn sync(&self) -> Result<()> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let (journal, segments) = {
+            let state = self.read()?;
+            (state.journal.clone(), needed_segments(&state))
+        };
+        let Some(journal) = journal else {
+            return Ok(());
+        };
+        let upto_seq = journal.last_seq();
+        for segment in segments {
+            self.sync_segment(disk, segment)?;
+        }
+        Ok(journal.sync(upto_seq)?)
+    }
+
+    /// The state, to look at.
+    pub(crate) fn read(&self) -> Result<RwLockReadGuard<'_, State>> {
+        let state = self.state.read();
+        if state.is_closed {
+            Err(Errno::EBADF.into())
+        } else {
+            Ok(state)
+        }
+    }
+
+    /// The state, to bring something in from the base version.
+    pub(crate) fn fill(&self) -> Result<RwLockWriteGuard<'_, State>> {
+        let state = self.state.write();
+        if state.is_closed {
+            Err(Errno::EBADF.into())
+        } else {
+            Ok(state)
+        }
+    }
+
+    /// The state, to change it: EROFS on a read-only mount, EINVAL before `replay`.
+    pub(crate) fn change(&self) -> Result<RwLockWriteGuard<'_, State>> {
+        self.disk()?;
+        let state = self.fill()?;
+        if state.journal.is_none() {
+            Err(Errno::EINVAL.into())
+        } else {
+            Ok(state)
+        }
+    }
+
+    pub(crate) fn disk(&self) -> Result<&Disk> {
+        self.disk.as_ref().ok_or(Errno::EROFS.into())
+    }
+
+    /// Journals and applies the effects of one operation, all or none. Those on inodes without a name are not journaled, unless
+    /// this operation gives them one: nobody could find them after a crash.
+    pub(crate) fn record(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
+        let mut record = effect::start_record();
+        let empty = record.len();
+        let named: Vec<Ino> = effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::PutInode(row) if row.nlink > 0 => Some(row.ino),
+                _ => None,
+            })
+            .collect();
+        for effect in effects {
+            let ino = effect.subject();
+            let has_name = state.inodes.get(ino).is_some_and(|inode| inode.nlink > 0);
+            if has_name || named.contains(&ino) {
+                effect::encode(effect, &mut record);
+            }
+        }
+        if record.len() > empty {
+            state
+                .journal
+                .as_ref()
+                .ok_or(Errno::EROFS)?
+                .append(&record)?;
+        }
+        for effect in effects {
+            state.apply(effect).map_err(|_| Errno::EIO)?;
+        }
+        Ok(())
+    }
+
+    /// Segments that may be removed are no longer read; unknown ones never were.
+    pub(crate) fn is_readable(&self, segment: Segment) -> bool {
+        self.state.read().segments.contains(&segment)
+    }
+}
+
+fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
+    let journal_dir = dir.join("journal");
+    std::fs::create_dir_all(&journal_dir)?;
+    let staging = Staging::open(&dir.join("staging"), options.staging_limit_bytes)?;
+    // What is fsynced in these directories is nowhere if their own names are not.
+    std::fs::File::open(dir)?.sync_all()?;
+    let scan = cowfs_journal::scan(&journal_dir, options.after_layer, &options.boot_id)?;
+    cowfs_journal::remove_through(&journal_dir, options.after_layer)?;
+    let disk = Disk {
+        staging,
+        journal_dir,
+        boot_id: options.boot_id.clone(),
+        after_layer: options.after_layer,
+        appends: RwLock::new(()),
+        layers: Mutex::new(()),
+        unreplayed: Mutex::new(None),
+    };
+    if scan.records() > 0 {
+        *disk.unreplayed.lock() = Some(scan);
+    } else {
+        disk.start_journal(state, scan.last_layer())?;
+        disk.remove_unneeded_segments(state)?;
+    }
+    Ok(disk)
+}
+
+impl Disk {
+    /// Starts the journal of the layer behind every other.
+    pub fn start_journal(&self, state: &mut State, last_layer: Option<Layer>) -> Result<()> {
+        let layer = last_layer.unwrap_or(0).max(self.after_layer) + 1;
+        state.journal = Some(Journal::create(&self.journal_dir, layer, &self.boot_id)?);
+        state.layer = layer;
+        Ok(())
+    }
+
+    /// Removes the segments of earlier runs that no journal refers to.
+    pub fn remove_unneeded_segments(&self, state: &State) -> Result<()> {
+        for (segment, _) in self.staging.segments() {
+            if !state.changes.segments.contains(&segment) {
+                self.staging.remove(segment)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The row of an inode whose status changes now.
+pub(crate) fn touched(mut row: InodeRow) -> InodeRow {
+    row.ctime_ns = now_ns();
+    row
+}

@@ -1,0 +1,72 @@
+//! Why a call could not be answered.
+
+use std::sync::Arc;
+
+use cowfs_base::{Errno, Ino};
+
+use crate::row::ChunkRef;
+
+/// Result of an engine call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What must be loaded before a call can be answered. The caller loads it and calls again.
+#[derive(Debug, Clone)]
+pub enum Missing {
+    /// The entries of a directory.
+    Directory(Ino),
+    /// Extents and extended attributes of an inode.
+    Content(Ino),
+    /// Chunks of a file; `ahead` names those a sequential reader will want next, nearest first.
+    Chunks {
+        /// The file.
+        ino: Ino,
+        /// What this call needs.
+        needed: Vec<Arc<ChunkRef>>,
+        /// What the next calls will need.
+        ahead: Vec<Arc<ChunkRef>>,
+    },
+}
+
+/// Every way an engine call ends without an answer.
+#[derive(Debug, Clone)]
+pub enum Error {
+    /// As a system call would fail.
+    Os(Errno),
+    /// Something is not in memory.
+    NotResident(Missing),
+    /// The journal has an invalid record with valid ones behind it, or one that cannot be applied. Nothing was changed on disk.
+    JournalCorrupt(String),
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        Error::Os(errno)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error::Os(error.into())
+    }
+}
+
+impl From<cowfs_journal::JournalError> for Error {
+    fn from(error: cowfs_journal::JournalError) -> Error {
+        match error {
+            cowfs_journal::JournalError::Io(error) => error.into(),
+            other => Error::JournalCorrupt(other.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Os(errno) => write!(formatter, "{errno}"),
+            Error::NotResident(missing) => write!(formatter, "not resident: {missing:?}"),
+            Error::JournalCorrupt(reason) => write!(formatter, "corrupt journal: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,247 @@
+//! What a file's bytes are made of: an ordered map from ranges to staged bytes and chunks. Ranges that are absent are holes.
+//!
+//! Leaves of at most `LEAF_MAX` extents in order, so that a file of one extent costs two small allocations and a change in a
+//! file of hundreds of thousands moves a few kilobytes. Invariants: extents are not empty, do not overlap, ascend; no leaf
+//! is empty; neighbours in a leaf that continue each other in every respect are one extent.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use cowfs_base::{Errno, Segment};
+
+use crate::row::{ChunkRef, ExtentRow};
+
+const LEAF_MAX: usize = 128;
+
+/// Where staged bytes lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Staged {
+    segment: NonZeroU64,
+    pub offset: u64,
+}
+
+impl Staged {
+    /// None for segment 0, which does not exist.
+    pub fn new(segment: Segment, offset: u64) -> Option<Staged> {
+        Some(Staged {
+            segment: NonZeroU64::new(segment)?,
+            offset,
+        })
+    }
+
+    pub fn segment(self) -> Segment {
+        self.segment.get()
+    }
+}
+
+/// One mapped range: staged, in a chunk, or both.
+#[derive(Debug, Clone)]
+pub(crate) struct Extent {
+    pub offset: u64,
+    pub length: u64,
+    pub staged: Option<Staged>,
+    pub chunk: Option<Arc<ChunkRef>>,
+    pub skip: u32,
+}
+
+impl Extent {
+    pub fn from_row(row: &ExtentRow) -> Extent {
+        let chunk = Some(Arc::new(row.chunk.clone()));
+        Extent {
+            offset: row.offset,
+            length: row.length,
+            staged: None,
+            chunk,
+            skip: row.skip,
+        }
+    }
+
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+
+    /// The part of it in [from, to), which must overlap it.
+    pub fn clip(&self, from: u64, to: u64) -> Extent {
+        let (offset, end) = (self.offset.max(from), self.end().min(to));
+        let cut = offset - self.offset;
+        Extent {
+            offset,
+            length: end - offset,
+            staged: self.staged.map(|staged| Staged {
+                offset: staged.offset + cut,
+                ..staged
+            }),
+            chunk: self.chunk.clone(),
+            // Bounds: an extent never shows more than its chunk, whose length fits 32 bits.
+            skip: if self.chunk.is_some() {
+                self.skip + cut as u32
+            } else {
+                0
+            },
+        }
+    }
+
+    /// Whether both show the same bytes of the same place where they overlap.
+    pub fn is_backed_as(&self, other: &Extent) -> bool {
+        let staged = match (self.staged, other.staged) {
+            (Some(a), Some(b)) => {
+                a.segment == b.segment
+                    && a.offset.wrapping_sub(self.offset) == b.offset.wrapping_sub(other.offset)
+            }
+            _ => false,
+        };
+        staged || self.shows_chunk_as(other)
+    }
+
+    fn shows_chunk_as(&self, other: &Extent) -> bool {
+        match (&self.chunk, &other.chunk) {
+            (Some(a), Some(b)) => {
+                (Arc::ptr_eq(a, b) || a == b)
+                    && u64::from(self.skip).wrapping_sub(self.offset)
+                        == u64::from(other.skip).wrapping_sub(other.offset)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_continued_by(&self, next: &Extent) -> bool {
+        let staged = match (self.staged, next.staged) {
+            (Some(a), Some(b)) => a.segment == b.segment && a.offset + self.length == b.offset,
+            (None, None) => true,
+            _ => false,
+        };
+        let chunk = self.shows_chunk_as(next) || (self.chunk.is_none() && next.chunk.is_none());
+        self.end() == next.offset && staged && chunk
+    }
+}
+
+/// The extents of one file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ExtentMap {
+    leaves: Vec<Vec<Extent>>,
+    mapped_bytes: u64,
+}
+
+impl ExtentMap {
+    /// Checks every row and clips at the size; EIO for what an index cannot hold.
+    pub fn from_rows(rows: &[ExtentRow], size: u64) -> Result<ExtentMap, Errno> {
+        let mut map = ExtentMap::default();
+        for row in rows {
+            row.check()?;
+            if row.offset < size {
+                map.map(Extent::from_row(row).clip(0, size));
+            }
+        }
+        Ok(map)
+    }
+
+    pub fn mapped_bytes(&self) -> u64 {
+        self.mapped_bytes
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Extent> {
+        self.leaves.iter().flatten()
+    }
+
+    /// Extents that overlap [from, to), not clipped.
+    pub fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = &Extent> {
+        let mut leaf = self.leaf_of(from);
+        let mut at = self.leaves.get(leaf).map_or(0, |extents| {
+            extents.partition_point(|extent| extent.end() <= from)
+        });
+        std::iter::from_fn(move || {
+            while at >= self.leaves.get(leaf)?.len() {
+                (leaf, at) = (leaf + 1, 0);
+            }
+            let extent = &self.leaves[leaf][at];
+            at += 1;
+            (extent.offset < to).then_some(extent)
+        })
+    }
+
+    /// Makes [from, to) a hole.
+    pub fn unmap(&mut self, from: u64, to: u64) {
+        let mut emptied = false;
+        let mut leaf = self.leaf_of(from);
+        while leaf < self.leaves.len() && from < to {
+            let extents = &mut self.leaves[leaf];
+            if extents[0].offset >= to {
+                break;
+            }
+            let first = extents.partition_point(|extent| extent.end() <= from);
+            let last = extents.partition_point(|extent| extent.offset < to);
+            if first < last {
+                let head = (extents[first].offset < from).then(|| extents[first].clip(0, from));
+                let tail =
+                    (extents[last - 1].end() > to).then(|| extents[last - 1].clip(to, u64::MAX));
+                let kept: u64 = head.iter().chain(&tail).map(|extent| extent.length).sum();
+                let removed: u64 = extents[first..last]
+                    .iter()
+                    .map(|extent| extent.length)
+                    .sum();
+                self.mapped_bytes = self.mapped_bytes + kept - removed;
+                extents.splice(first..last, head.into_iter().chain(tail));
+            }
+            emptied |= extents.is_empty();
+            leaf += 1;
+        }
+        if emptied {
+            self.leaves.retain(|extents| !extents.is_empty());
+        }
+    }
+
+    /// Maps the extent over whatever was there.
+    pub fn map(&mut self, extent: Extent) {
+        self.unmap(extent.offset, extent.end());
+        self.mapped_bytes += extent.length;
+        if self.leaves.is_empty() {
+            self.leaves.reserve_exact(1);
+            self.leaves.push(vec![extent]);
+            return;
+        }
+        let leaf = self.leaf_of(extent.offset);
+        let extents = &mut self.leaves[leaf];
+        let at = extents.partition_point(|other| other.offset < extent.offset);
+        if at > 0 && extents[at - 1].is_continued_by(&extent) {
+            extents[at - 1].length += extent.length;
+            if at < extents.len() && extents[at - 1].is_continued_by(&extents[at]) {
+                let next = extents.remove(at);
+                extents[at - 1].length += next.length;
+            }
+        } else if at < extents.len() && extent.is_continued_by(&extents[at]) {
+            let next = &mut extents[at];
+            *next = Extent {
+                length: extent.length + next.length,
+                ..extent
+            };
+        } else {
+            extents.insert(at, extent);
+        }
+        self.split_if_full(leaf);
+    }
+
+    fn split_if_full(&mut self, leaf: usize) {
+        let length = self.leaves[leaf].len();
+        if length > LEAF_MAX {
+            // Appending is the common case: leave full leaves behind it.
+            let keep = if leaf + 1 == self.leaves.len() {
+                LEAF_MAX
+            } else {
+                length / 2
+            };
+            let behind = self.leaves[leaf].split_off(keep);
+            self.leaves.insert(leaf + 1, behind);
+        }
+    }
+
+    /// The leaf in which an extent that covers or precedes `offset` would be.
+    fn leaf_of(&self, offset: u64) -> usize {
+        self.leaves
+            .partition_point(|extents| extents[0].offset <= offset)
+            .saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+#[path = "extents_tests.rs"]
+mod tests;

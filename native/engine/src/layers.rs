@@ -1,0 +1,364 @@
+//! Layers: what a commit publishes.
+//!
+//! `freeze` moves the set of changes aside and bumps the layer number; from then on the first change of a frozen thing saves
+//! its old value (`State::apply`). The frozen layer is read through saved values where there are any, live ones elsewhere.
+//! `layer_committed` gives the ranges that are still as they were frozen their chunks; `layer_failed` joins the layer with
+//! the current one.
+
+use std::sync::Arc;
+
+use cowfs_base::{Errno, Ino, Layer};
+use cowfs_journal::Journal;
+use hashbrown::HashMap;
+
+use crate::changes::{Changes, EXTENTS, Frozen, ROW, XATTRS};
+use crate::content::XattrPair;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::extents::{Extent, ExtentMap};
+use crate::read::readable_staged;
+use crate::row::{ExtentRow, InodeRow, LayerExtent};
+use crate::state::State;
+
+/// So many keys of a layer are looked at, or files substituted, while others wait.
+const BATCH: usize = 512;
+
+/// The new extents of a file that a commit has put in the store: inode, data version as `layer_contents` gave it, rows.
+pub type CommittedContent = (Ino, u64, Vec<ExtentRow>);
+
+impl Engine {
+    /// Whether anything is not committed.
+    pub fn is_dirty(&self) -> Result<bool> {
+        let state = self.read()?;
+        Ok(!state.changes.is_empty() || state.frozen.is_some())
+    }
+
+    /// Closes the current layer under its number and starts the next. None: nothing has changed. EBUSY while one is frozen.
+    pub fn freeze(&self) -> Result<Option<Layer>> {
+        let disk = self.disk()?;
+        let _layers = disk.layers.lock();
+        let journal = {
+            let state = self.read()?;
+            if state.frozen.is_some() {
+                return Err(Errno::EBUSY.into());
+            }
+            if state.changes.is_empty() {
+                return Ok(None);
+            }
+            state.journal.clone().ok_or(Errno::EINVAL)?
+        };
+        if let Some(layer) = self.freeze_older(&journal)? {
+            return Ok(Some(layer));
+        }
+        // Syncs files: before the lock, so that writers go on.
+        let successor = journal.successor()?;
+        let mut state = self.change()?;
+        let layer = state.layer;
+        state.layer = successor.layer();
+        state.journal = Some(successor);
+        state.freeze_as(layer);
+        Ok(Some(layer))
+    }
+
+    /// Freezes what failed commits and a recovery left, if nothing has changed since: all of it stands in older journals, so
+    /// the current one, still empty, goes on, and commits that fail again and again make no new files.
+    fn freeze_older(&self, journal: &Journal) -> Result<Option<Layer>> {
+        if !journal.is_unused() {
+            return Ok(None);
+        }
+        let mut state = self.change()?;
+        if !journal.is_unused() {
+            return Ok(None);
+        }
+        let layer = state.layer - 1;
+        state.freeze_as(layer);
+        Ok(Some(layer))
+    }
+
+    /// Inodes whose row changed and which have a name, as they were at the freeze.
+    pub fn layer_inodes(&self, layer: Layer) -> Result<Vec<InodeRow>> {
+        let changes = self.layer_changes(layer)?;
+        self.collect(layer, changes.marked(ROW), |state, frozen, ino| {
+            state.frozen_row(frozen, ino)
+        })
+    }
+
+    /// Inodes of the base version, or of an earlier layer, that have no name any more.
+    pub fn layer_removed(&self, layer: Layer) -> Result<Vec<Ino>> {
+        let changes = self.layer_changes(layer)?;
+        let older = changes
+            .inodes
+            .keys()
+            .copied()
+            .filter(|ino| *ino < changes.first_ino);
+        self.collect(layer, older, |state, frozen, ino| {
+            match state.frozen_row(frozen, ino) {
+                Some(_) => None,
+                None => Some(ino),
+            }
+        })
+    }
+
+    /// (parent, name, inode) of each entry that changed; inode 0: removed.
+    pub fn layer_entries(&self, layer: Layer) -> Result<Vec<(Ino, Vec<u8>, Ino)>> {
+        let changes = self.layer_changes(layer)?;
+        self.collect(layer, changes.entries.keys(), |state, frozen, key| {
+            let ino = match frozen.saved_entries.get(key) {
+                Some(ino) => *ino,
+                None => state
+                    .directory(key.parent)
+                    .ok()
+                    .and_then(|entries| entries.get(&key.name))
+                    .unwrap_or(0),
+            };
+            Some((key.parent, key.name.to_vec(), ino))
+        })
+    }
+
+    /// (inode, data version) of each file whose extents changed and which has a name.
+    pub fn layer_contents(&self, layer: Layer) -> Result<Vec<(Ino, u64)>> {
+        let changes = self.layer_changes(layer)?;
+        self.collect(layer, changes.marked(EXTENTS), |state, frozen, ino| {
+            state.frozen_row(frozen, ino)?;
+            let (version, _) = state.frozen_extents(frozen, ino)?;
+            Some((ino, version))
+        })
+    }
+
+    /// The extents of one file of `layer_contents`, as they were at the freeze. ENOENT for any other.
+    pub fn layer_extents(&self, layer: Layer, ino: Ino) -> Result<Vec<LayerExtent>> {
+        let state = self.read()?;
+        let frozen = state.frozen(layer)?;
+        if !frozen.changes.has(ino, EXTENTS) || state.frozen_row(frozen, ino).is_none() {
+            return Err(Errno::ENOENT.into());
+        }
+        let (_, extents) = state.frozen_extents(frozen, ino).ok_or(Errno::ENOENT)?;
+        Ok(layer_rows(&state, extents))
+    }
+
+    /// Inodes whose extended attributes changed and which have a name, each with all it has.
+    pub fn layer_xattrs(&self, layer: Layer) -> Result<Vec<(Ino, Vec<XattrPair>)>> {
+        let changes = self.layer_changes(layer)?;
+        self.collect(layer, changes.marked(XATTRS), |state, frozen, ino| {
+            state.frozen_row(frozen, ino)?;
+            Some((ino, state.frozen_xattrs(frozen, ino)))
+        })
+    }
+
+    /// The first inode number that was free at the freeze.
+    pub fn layer_next_ino(&self, layer: Layer) -> Result<Ino> {
+        Ok(self.read()?.frozen(layer)?.next_ino)
+    }
+
+    /// The layer is in the store and its head number on stable storage: its files' ranges get their chunks, its journal goes.
+    /// EINVAL, and nothing done, unless `contents` names every file of `layer_contents` with rows that can be held.
+    pub fn layer_committed(&self, layer: Layer, contents: &[CommittedContent]) -> Result<()> {
+        let disk = self.disk()?;
+        let _layers = disk.layers.lock();
+        self.check_contents(layer, contents)?;
+        for some in contents.chunks(BATCH) {
+            let mut state = self.fill()?;
+            let frozen = state.frozen.take().ok_or(Errno::EINVAL)?;
+            for (ino, _, rows) in some {
+                state.substitute(&frozen, *ino, rows);
+            }
+            state.frozen = Some(frozen);
+        }
+        let (frozen, journal) = {
+            let mut state = self.fill()?;
+            (state.frozen.take(), state.journal.clone())
+        };
+        // Large, and nobody needs to wait for it.
+        drop(frozen);
+        // The commit holds whatever becomes of the files: the next open removes what stays.
+        let _ = journal.map(|journal| journal.remove_through(layer));
+        Ok(())
+    }
+
+    /// Joins the layer with the current one.
+    pub fn layer_failed(&self, layer: Layer) -> Result<()> {
+        let disk = self.disk()?;
+        let _layers = disk.layers.lock();
+        let mut state = self.fill()?;
+        state.frozen(layer)?;
+        let Some(frozen) = state.frozen.take() else {
+            return Ok(());
+        };
+        let mut joined = Arc::unwrap_or_clone(frozen.changes);
+        let later = std::mem::take(&mut state.changes);
+        joined.join(later, |key| {
+            state
+                .directory(key.parent)
+                .is_ok_and(|directory| directory.get(&key.name).is_some())
+        });
+        state.changes = joined;
+        Ok(())
+    }
+
+    fn layer_changes(&self, layer: Layer) -> Result<Arc<Changes>> {
+        Ok(self.read()?.frozen(layer)?.changes.clone())
+    }
+
+    /// The values of a layer's keys, a batch at a time: writers get in between, and what they change is saved first.
+    fn collect<K, T>(
+        &self,
+        layer: Layer,
+        keys: impl Iterator<Item = K>,
+        value: impl Fn(&State, &Frozen, K) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        let mut keys = keys.peekable();
+        let mut values = Vec::new();
+        while keys.peek().is_some() {
+            let state = self.read()?;
+            let frozen = state.frozen(layer)?;
+            values.extend(
+                keys.by_ref()
+                    .take(BATCH)
+                    .filter_map(|key| value(&state, frozen, key)),
+            );
+        }
+        Ok(values)
+    }
+
+    /// Every file of the layer, each once, at its version, with rows that can be held.
+    fn check_contents(&self, layer: Layer, contents: &[CommittedContent]) -> Result<()> {
+        for row in contents.iter().flat_map(|(_, _, rows)| rows) {
+            row.check().map_err(|_| Errno::EINVAL)?;
+        }
+        let named: HashMap<Ino, u64> = contents
+            .iter()
+            .map(|(ino, version, _)| (*ino, *version))
+            .collect();
+        let wanted = self.layer_contents(layer)?;
+        let is_complete = wanted
+            .iter()
+            .all(|(ino, version)| named.get(ino) == Some(version));
+        if is_complete && named.len() == wanted.len() && contents.len() == wanted.len() {
+            Ok(())
+        } else {
+            Err(Errno::EINVAL.into())
+        }
+    }
+}
+
+/// Extents as the rows of a layer.
+pub(crate) fn layer_rows(state: &State, extents: &ExtentMap) -> Vec<LayerExtent> {
+    let row = |extent: &Extent| LayerExtent {
+        offset: extent.offset,
+        length: extent.length,
+        staged: readable_staged(state, extent),
+        chunk: extent.chunk.clone(),
+        skip: extent.skip,
+    };
+    extents.iter().map(row).collect()
+}
+
+impl State {
+    /// Moves the changes so far aside as `layer`; the caller has seen that none is frozen.
+    fn freeze_as(&mut self, layer: Layer) {
+        let next = Changes::starting_at(self.next_ino);
+        let changes = std::mem::replace(&mut self.changes, next);
+        self.frozen = Some(Frozen::new(layer, self.next_ino, changes));
+    }
+
+    /// The frozen layer of that number; EINVAL if there is none.
+    fn frozen(&self, layer: Layer) -> Result<&Frozen> {
+        self.frozen
+            .as_ref()
+            .filter(|frozen| frozen.layer == layer)
+            .ok_or(Errno::EINVAL.into())
+    }
+
+    /// The row at the freeze of an inode that had a name then.
+    fn frozen_row(&self, frozen: &Frozen, ino: Ino) -> Option<InodeRow> {
+        let saved = frozen.saved.get(&ino).and_then(|saved| saved.row.clone());
+        saved
+            .or_else(|| self.inodes.get(ino).map(|inode| inode.row()))
+            .filter(|row| row.nlink > 0)
+    }
+
+    fn frozen_extents<'a>(&'a self, frozen: &'a Frozen, ino: Ino) -> Option<(u64, &'a ExtentMap)> {
+        if let Some((version, extents)) = frozen
+            .saved
+            .get(&ino)
+            .and_then(|saved| saved.extents.as_ref())
+        {
+            return Some((*version, extents));
+        }
+        let content = self.inodes.get(ino)?.content.as_deref()?;
+        Some((content.version, &content.extents))
+    }
+
+    fn frozen_xattrs(&self, frozen: &Frozen, ino: Ino) -> Vec<XattrPair> {
+        if let Some(xattrs) = frozen
+            .saved
+            .get(&ino)
+            .and_then(|saved| saved.xattrs.as_ref())
+        {
+            return xattrs.pairs().to_vec();
+        }
+        let content = self
+            .inodes
+            .get(ino)
+            .and_then(|inode| inode.content.as_deref());
+        content.map_or(Vec::new(), |content| content.xattrs.pairs().to_vec())
+    }
+
+    /// Gives every range of a file that is still mapped as it was frozen what the commit made of it: its chunk, with the
+    /// staged bytes as a cache, or a hole where the rows have none.
+    fn substitute(&mut self, frozen: &Frozen, ino: Ino, rows: &[ExtentRow]) {
+        let saved = frozen
+            .saved
+            .get(&ino)
+            .and_then(|saved| saved.extents.as_ref())
+            .map(|(_, extents)| extents);
+        let Some(content) = self
+            .inodes
+            .get_mut(ino)
+            .and_then(|inode| inode.content.as_deref_mut())
+        else {
+            return;
+        };
+        match saved {
+            None => content.extents = committed_extents(&content.extents, rows),
+            Some(as_frozen) => {
+                let committed = committed_extents(as_frozen, rows);
+                let live: Vec<Extent> = content.extents.iter().cloned().collect();
+                for extent in live {
+                    for old in as_frozen.overlapping(extent.offset, extent.end()) {
+                        if extent.is_backed_as(old) {
+                            let (from, to) =
+                                (extent.offset.max(old.offset), extent.end().min(old.end()));
+                            replace_range(&mut content.extents, &committed, from, to);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn replace_range(extents: &mut ExtentMap, committed: &ExtentMap, from: u64, to: u64) {
+    extents.unmap(from, to);
+    for extent in committed.overlapping(from, to) {
+        extents.map(extent.clip(from, to));
+    }
+}
+
+/// The rows as extents, each with the staged bytes that it was made of where it was made of staged bytes.
+fn committed_extents(as_frozen: &ExtentMap, rows: &[ExtentRow]) -> ExtentMap {
+    let mut committed = ExtentMap::default();
+    for row in rows {
+        let whole = Extent::from_row(row);
+        committed.map(whole.clone());
+        for old in as_frozen
+            .overlapping(whole.offset, whole.end())
+            .filter(|old| old.staged.is_some())
+        {
+            let part = whole.clip(old.offset, old.end());
+            let staged = old.clip(part.offset, part.end()).staged;
+            committed.map(Extent { staged, ..part });
+        }
+    }
+    committed
+}

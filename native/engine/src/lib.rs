@@ -1,0 +1,53 @@
+//! The in-memory file system of one mount: namespace, extents, handles, layers.
+//!
+//! It answers from memory and local disk only and knows no network, SQL, Python or FUSE bytes. What it has not got it names
+//! (`Error::NotResident`); the caller loads it from the base version and asks again. Every change is in the journal, and
+//! every written byte in staging, before the call that made it returns.
+//!
+//! ```text
+//! engine      opening, locks, one record per operation      layers     freeze, commit, join
+//! state       everything in memory; applies effects         recovery   what the journal needs, replay
+//! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
+//! changes     what differs from the last commit             staged     segments that may go, quiet files
+//! inode, directory, extents, content                        the tables
+//! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
+//! ```
+
+mod allocation;
+mod attributes;
+mod changes;
+mod content;
+mod directory;
+mod effect;
+mod engine;
+mod error;
+mod extents;
+mod handle;
+mod inode;
+mod layers;
+mod listing;
+mod namespace;
+mod read;
+mod recovery;
+mod rename;
+mod residency;
+mod row;
+mod share;
+mod staged;
+mod state;
+mod write;
+mod xattr;
+
+pub use attributes::AttrChange;
+pub use content::XattrPair;
+pub use engine::{Engine, Options};
+pub use error::{Error, Missing, Result};
+pub use layers::CommittedContent;
+pub use listing::DirectoryEntry;
+pub use recovery::Recovery;
+pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+pub use row::{
+    Attr, CODEC_RAW, CODEC_ZSTD, Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow,
+    LayerExtent, NAME_MAX_BYTES, SIZE_MAX_BYTES, TARGET_MAX_BYTES,
+};
+pub use xattr::{XATTR_CREATE, XATTR_REPLACE, XATTR_VALUE_MAX_BYTES};

@@ -1,0 +1,84 @@
+//! Reading directories.
+
+use std::sync::atomic::Ordering;
+
+use cowfs_base::Errno;
+
+use crate::directory::FIRST_COOKIE;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::row::Attr;
+
+/// One entry of a listing: going on after `cookie` gives what follows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "said above")]
+pub struct DirectoryEntry {
+    pub name: Vec<u8>,
+    pub cookie: u64,
+    pub attr: Attr,
+}
+
+impl Engine {
+    /// Up to `limit` entries after `cookie` (0: from the start), "." and ".." first. An entry that is there all the time is
+    /// returned exactly once, whatever else comes and goes. A removed directory has none.
+    pub fn read_directory(
+        &self,
+        fh: u64,
+        cookie: u64,
+        limit: usize,
+    ) -> Result<Vec<DirectoryEntry>> {
+        let mut entries = Vec::new();
+        self.list_directory(fh, cookie, false, |name, cookie, attr| {
+            if entries.len() == limit {
+                return false;
+            }
+            entries.push(DirectoryEntry {
+                name: name.into(),
+                cookie,
+                attr: attr.clone(),
+            });
+            true
+        })?;
+        Ok(entries)
+    }
+
+    /// `read_directory` without a copy: `take` gets name, cookie and attributes of one entry after the other until it returns
+    /// false. With `counts`, each entry it took, other than "." and "..", raises the kernel's count of references.
+    pub fn list_directory(
+        &self,
+        fh: u64,
+        cookie: u64,
+        counts: bool,
+        mut take: impl FnMut(&[u8], u64, &Attr) -> bool,
+    ) -> Result<()> {
+        let handle = self.handles.get(fh)?;
+        let state = self.read()?;
+        let inode = state.inode(handle.ino)?;
+        let directory = state.directory(handle.ino)?;
+        if inode.nlink == 0 {
+            return Ok(());
+        }
+        let parent = state
+            .inodes
+            .get(directory.parent_or_root())
+            .unwrap_or(inode);
+        for (name, dot_cookie, dot) in [
+            (&b"."[..], FIRST_COOKIE - 2, inode),
+            (b"..", FIRST_COOKIE - 1, parent),
+        ] {
+            if cookie < dot_cookie && !take(name, dot_cookie, &dot.attr()) {
+                return Ok(());
+            }
+        }
+        for (name, cookie, ino) in directory.after(cookie) {
+            let inode = state.inodes.get(ino).ok_or(Errno::EIO)?;
+            if !take(name, cookie, &inode.attr()) {
+                return Ok(());
+            }
+            if counts {
+                inode.lookups.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        Ok(())
+    }
+}

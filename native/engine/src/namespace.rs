@@ -1,0 +1,317 @@
+//! Look-ups, and everything that makes or removes one entry.
+//!
+//! The kernel has checked search and write permission (`default_permissions`); what it leaves to the file system is here:
+//! group inheritance from setgid directories, sticky bits, link counts, times.
+
+use std::sync::atomic::Ordering;
+
+use cowfs_base::{Errno, Ino, now_ns};
+
+use crate::attributes::{S_ISGID, S_ISVTX};
+use crate::effect::Effect;
+use crate::engine::{Engine, touched};
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::row::{
+    Attr, Caller, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, TARGET_MAX_BYTES, check_name,
+};
+use crate::state::State;
+
+impl Engine {
+    /// The inode an entry names; raises the kernel's count of references to it.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        check_name(name)?;
+        let state = self.read()?;
+        let inode = match name {
+            b"." => state.inode(parent)?,
+            b".." => state.inode(state.directory(parent)?.parent_or_root())?,
+            _ => state.child(parent, name)?,
+        };
+        Ok(referenced(inode))
+    }
+
+    /// The attributes of an inode.
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        Ok(self.read()?.inode(ino)?.attr())
+    }
+
+    /// The target of a symbolic link.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let state = self.read()?;
+        let inode = state.inode(ino)?;
+        if inode.kind() != S_IFLNK {
+            return Err(Errno::EINVAL.into());
+        }
+        Ok(inode.target().to_vec())
+    }
+
+    /// Makes a file, FIFO, socket or device node. A mode without a type is a regular file's.
+    pub fn mknod(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        caller: &Caller,
+    ) -> Result<Attr> {
+        let mode = if mode & S_IFMT == 0 {
+            mode | S_IFREG
+        } else {
+            mode
+        };
+        if matches!(mode & S_IFMT, S_IFDIR | S_IFLNK) {
+            return Err(Errno::EINVAL.into());
+        }
+        let row = InodeRow {
+            mode: mode & !caller.umask,
+            rdev,
+            ..InodeRow::default()
+        };
+        self.make(parent, name, row, caller)
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u32, caller: &Caller) -> Result<Attr> {
+        let mode = S_IFDIR | (mode & !S_IFMT & !caller.umask);
+        self.make(
+            parent,
+            name,
+            InodeRow {
+                mode,
+                ..InodeRow::default()
+            },
+            caller,
+        )
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+        caller: &Caller,
+    ) -> Result<Attr> {
+        if target.is_empty() {
+            return Err(Errno::ENOENT.into());
+        }
+        if target.len() > TARGET_MAX_BYTES {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let row = InodeRow {
+            mode: S_IFLNK | 0o777,
+            size: target.len() as u64,
+            target: target.into(),
+            ..InodeRow::default()
+        };
+        self.make(parent, name, row, caller)
+    }
+
+    /// Makes a regular file and opens it. An existing one is opened, unless O_EXCL is in `flags`.
+    pub fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+        caller: &Caller,
+    ) -> Result<(Attr, u64)> {
+        check_name(name)?;
+        let mut state = self.change()?;
+        let directory = state.directory(parent)?;
+        if let Some(ino) = directory.get(name) {
+            drop(state);
+            if flags & libc::O_EXCL != 0 {
+                return Err(Errno::EEXIST.into());
+            }
+            let fh = self.open_file(ino, flags)?;
+            return Ok((referenced(self.read()?.inode(ino)?), fh));
+        }
+        let mode = S_IFREG | (mode & !S_IFMT & !caller.umask);
+        let ino = make_in(
+            &mut state,
+            parent,
+            name,
+            InodeRow {
+                mode,
+                ..InodeRow::default()
+            },
+            caller,
+        )?;
+        let inode = state.inode(ino)?;
+        Ok((referenced(inode), self.handles.open(inode, flags)))
+    }
+
+    fn make(&self, parent: Ino, name: &[u8], row: InodeRow, caller: &Caller) -> Result<Attr> {
+        check_name(name)?;
+        let mut state = self.change()?;
+        let ino = make_in(&mut state, parent, name, row, caller)?;
+        Ok(referenced(state.inode(ino)?))
+    }
+
+    /// Gives an inode another name.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        check_name(name)?;
+        let mut state = self.change()?;
+        check_absent(&state, parent, name)?;
+        let inode = state.inode(ino)?;
+        if inode.is_directory() {
+            return Err(Errno::EPERM.into());
+        }
+        if inode.nlink == 0 {
+            drop(state);
+            return self.name_unnamed(ino, parent, name);
+        }
+        if inode.nlink == u32::MAX {
+            return Err(Errno::EMLINK.into());
+        }
+        let mut row = touched(inode.row());
+        row.nlink += 1;
+        let directory = changed_directory(state.inode(parent)?, 0);
+        let effects = [
+            Effect::PutInode(row),
+            Effect::PutEntry { parent, name, ino },
+            Effect::PutInode(directory),
+        ];
+        Engine::record(&mut state, &effects)?;
+        Ok(referenced(state.inode(ino)?))
+    }
+
+    /// Removes an entry that is not a directory.
+    pub fn unlink(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<()> {
+        check_name(name)?;
+        let mut state = self.change()?;
+        let victim = state.child(parent, name)?;
+        let directory = state.inode(parent)?;
+        check_sticky(directory, victim, caller)?;
+        if victim.is_directory() {
+            return Err(Errno::EISDIR.into());
+        }
+        let ino = victim.ino;
+        let mut row = touched(victim.row());
+        row.nlink = row.nlink.saturating_sub(1);
+        let directory = changed_directory(directory, 0);
+        let effects = [
+            Effect::DropEntry { parent, name },
+            Effect::PutInode(directory),
+            Effect::PutInode(row),
+        ];
+        Engine::record(&mut state, &effects)?;
+        state.destroy(ino);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, parent: Ino, name: &[u8], caller: &Caller) -> Result<()> {
+        match name {
+            b"." => return Err(Errno::EINVAL.into()),
+            b".." => return Err(Errno::ENOTEMPTY.into()),
+            _ => check_name(name)?,
+        }
+        let mut state = self.change()?;
+        let victim = state.child(parent, name)?;
+        let directory = state.inode(parent)?;
+        check_sticky(directory, victim, caller)?;
+        let ino = victim.ino;
+        if state.directory(ino)?.len() > 0 {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        let mut row = touched(victim.row());
+        row.nlink = 0;
+        let directory = changed_directory(directory, -1);
+        let effects = [
+            Effect::DropEntry { parent, name },
+            Effect::PutInode(directory),
+            Effect::PutInode(row),
+        ];
+        Engine::record(&mut state, &effects)?;
+        state.destroy(ino);
+        Ok(())
+    }
+}
+
+/// Completes the row (number, owner, links, times), makes the inode and its entry; returns its number.
+fn make_in(
+    state: &mut State,
+    parent: Ino,
+    name: &[u8],
+    mut row: InodeRow,
+    caller: &Caller,
+) -> Result<Ino> {
+    check_absent(state, parent, name)?;
+    let is_directory = row.mode & S_IFMT == S_IFDIR;
+    complete_row(&mut row, state.inode(parent)?, caller);
+    row.ino = state.next_ino;
+    let mut directory = changed_directory(state.inode(parent)?, i32::from(is_directory));
+    directory.ctime_ns = row.ctime_ns;
+    directory.mtime_ns = row.ctime_ns;
+    let ino = row.ino;
+    let effects = [
+        Effect::PutInode(row),
+        Effect::PutEntry { parent, name, ino },
+        Effect::PutInode(directory),
+    ];
+    Engine::record(state, &effects)?;
+    Ok(ino)
+}
+
+/// Owner, set-id bits, link count and times of what is made in a directory now.
+pub(crate) fn complete_row(row: &mut InodeRow, directory: &Inode, caller: &Caller) {
+    let is_directory = row.mode & S_IFMT == S_IFDIR;
+    row.uid = caller.uid;
+    row.gid = caller.gid;
+    row.nlink = if is_directory { 2 } else { 1 };
+    if directory.mode & S_ISGID != 0 {
+        row.gid = directory.gid;
+        if is_directory {
+            row.mode |= S_ISGID;
+        } else if row.mode & S_ISGID != 0
+            && row.mode & 0o010 != 0
+            && caller.is_outside_group(row.gid)
+        {
+            row.mode &= !S_ISGID;
+        }
+    }
+    row.ctime_ns = now_ns();
+    row.mtime_ns = row.ctime_ns;
+    row.atime_ns = row.ctime_ns;
+}
+
+/// Refuses where an entry cannot be made: it exists, or the directory has been removed.
+pub(crate) fn check_absent(state: &State, parent: Ino, name: &[u8]) -> Result<()> {
+    let directory = state.directory(parent)?;
+    if directory.get(name).is_some() || name == b"." || name == b".." {
+        return Err(Errno::EEXIST.into());
+    }
+    if state.inode(parent)?.nlink == 0 {
+        return Err(Errno::ENOENT.into());
+    }
+    if !directory.has_room() {
+        return Err(Errno::ENOSPC.into());
+    }
+    Ok(())
+}
+
+/// The row of a directory whose entries change now; `subdirectories` is by how many its link count does.
+pub(crate) fn changed_directory(directory: &Inode, subdirectories: i32) -> InodeRow {
+    let mut row = directory.row();
+    row.ctime_ns = now_ns();
+    row.mtime_ns = row.ctime_ns;
+    row.nlink = row.nlink.saturating_add_signed(subdirectories);
+    row
+}
+
+/// In a sticky directory only its owner, the victim's owner and root may remove or rename.
+pub(crate) fn check_sticky(directory: &Inode, victim: &Inode, caller: &Caller) -> Result<()> {
+    let is_owner = caller.uid == 0 || caller.uid == victim.uid || caller.uid == directory.uid;
+    if directory.mode & S_ISVTX != 0 && !is_owner {
+        return Err(Errno::EPERM.into());
+    }
+    Ok(())
+}
+
+/// The attributes, for a reply that makes the kernel hold one more reference.
+pub(crate) fn referenced(inode: &Inode) -> Attr {
+    inode.lookups.fetch_add(1, Ordering::AcqRel);
+    inode.attr()
+}

@@ -1,0 +1,184 @@
+//! Reading: a plan of pieces under the shared lock, then their bytes from segments and chunks without it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cowfs_base::{Errno, Ino, Segment};
+
+use crate::engine::Engine;
+use crate::error::{Error, Missing, Result};
+use crate::extents::Extent;
+use crate::handle::Handle;
+use crate::row::ChunkRef;
+use crate::state::State;
+
+/// How far ahead of a sequential reader chunks are named.
+const AHEAD_BYTES: u64 = 8 << 20;
+/// The kernel's own read-ahead sends its requests side by side; what is no further off than this still counts as sequential.
+const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
+/// A segment may be removed, its bytes now in chunks, between planning and reading; a plan fails for that once, hardly twice.
+const PLANS_MAX: usize = 4;
+
+/// A committed range has both: then the staged bytes are a cache.
+struct Source {
+    staged: Option<(Segment, u64)>,
+    chunk: Option<(Arc<ChunkRef>, u32)>,
+}
+
+/// `length` bytes that belong at `at` in the answer. What no piece covers is zeros.
+struct Piece {
+    at: usize,
+    length: usize,
+    source: Source,
+}
+
+struct Plan {
+    length: usize,
+    pieces: Vec<Piece>,
+}
+
+impl Engine {
+    /// Bytes of an open file; fewer than `size` only at its end.
+    pub fn read_file(&self, fh: u64, offset: u64, size: usize) -> Result<Vec<u8>> {
+        let handle = self.handles.get(fh)?;
+        for _ in 0..PLANS_MAX {
+            let plan = plan(&*self.read()?, handle.ino, offset, size)?;
+            match self.follow(&plan, &handle, offset) {
+                Ok(bytes) => {
+                    handle
+                        .next_offset
+                        .store(offset + bytes.len() as u64, Ordering::Relaxed);
+                    return Ok(bytes);
+                }
+                Err(Error::Os(_)) if plan.pieces.iter().any(|piece| self.is_gone(piece)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::EIO.into())
+    }
+
+    fn is_gone(&self, piece: &Piece) -> bool {
+        piece
+            .source
+            .staged
+            .is_some_and(|(segment, _)| !self.is_readable(segment))
+    }
+
+    fn follow(&self, plan: &Plan, handle: &Handle, offset: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; plan.length];
+        let mut needed: Vec<Arc<ChunkRef>> = Vec::new();
+        for piece in &plan.pieces {
+            let part = &mut bytes[piece.at..piece.at + piece.length];
+            match self.read_piece_staged(piece, part) {
+                Some(Ok(())) => continue,
+                Some(Err(error)) if piece.source.chunk.is_none() => return Err(error),
+                _ => {}
+            }
+            let (chunk, skip) = piece.source.chunk.as_ref().ok_or(Errno::EIO)?;
+            let is_here =
+                self.cache
+                    .read_into(&chunk.hash.0, chunk.raw_length.into(), (*skip).into(), part);
+            if !is_here && !needed.iter().any(|other| other.hash == chunk.hash) {
+                needed.push(chunk.clone());
+            }
+        }
+        if needed.is_empty() {
+            return Ok(bytes);
+        }
+        let next_offset = handle.next_offset.load(Ordering::Relaxed);
+        let ahead = match offset.abs_diff(next_offset) <= SEQUENTIAL_WINDOW_BYTES {
+            true => self.ahead(handle.ino, offset + plan.length as u64, &needed)?,
+            false => Vec::new(),
+        };
+        Err(Error::NotResident(Missing::Chunks {
+            ino: handle.ino,
+            needed,
+            ahead,
+        }))
+    }
+
+    /// None: the bytes are not staged.
+    fn read_piece_staged(&self, piece: &Piece, part: &mut [u8]) -> Option<Result<()>> {
+        let (segment, offset) = piece.source.staged?;
+        let disk = self.disk.as_ref()?;
+        Some(
+            disk.staging
+                .read_at(segment, offset, part)
+                .map_err(Error::from),
+        )
+    }
+
+    /// Chunks behind `from` that are not cached.
+    fn ahead(&self, ino: Ino, from: u64, needed: &[Arc<ChunkRef>]) -> Result<Vec<Arc<ChunkRef>>> {
+        let candidates: Vec<Arc<ChunkRef>> = {
+            let state = self.read()?;
+            let extents = &state.content(ino)?.extents;
+            extents
+                .overlapping(from, from.saturating_add(AHEAD_BYTES))
+                .filter(|extent| readable_staged(&state, extent).is_none())
+                .filter_map(|extent| extent.chunk.clone())
+                .collect()
+        };
+        let mut ahead: Vec<Arc<ChunkRef>> = Vec::new();
+        for chunk in candidates {
+            let is_named = needed
+                .iter()
+                .chain(&ahead)
+                .any(|other| other.hash == chunk.hash);
+            if !is_named && !self.cache.contains(&chunk.hash.0, chunk.raw_length.into()) {
+                ahead.push(chunk);
+            }
+        }
+        Ok(ahead)
+    }
+
+    /// Bytes of a segment, as a layer's extent names them.
+    pub fn read_staged(&self, segment: Segment, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.disk()?.staging.read_at(segment, offset, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+fn plan(state: &State, ino: Ino, offset: u64, size: usize) -> Result<Plan> {
+    let inode = state.inode(ino)?;
+    if inode.is_directory() {
+        return Err(Errno::EISDIR.into());
+    }
+    let end = offset.saturating_add(size as u64).min(inode.size);
+    if offset >= end {
+        return Ok(Plan {
+            length: 0,
+            pieces: Vec::new(),
+        });
+    }
+    let mut pieces = Vec::new();
+    for extent in state.content(ino)?.extents.overlapping(offset, end) {
+        let part = extent.clip(offset, end);
+        let source = Source {
+            staged: readable_staged(state, &part),
+            chunk: part.chunk.clone().map(|chunk| (chunk, part.skip)),
+        };
+        if source.staged.is_none() && source.chunk.is_none() {
+            return Err(Errno::EIO.into());
+        }
+        pieces.push(Piece {
+            at: (part.offset - offset) as usize,
+            length: part.length as usize,
+            source,
+        });
+    }
+    Ok(Plan {
+        length: (end - offset) as usize,
+        pieces,
+    })
+}
+
+/// Where the extent's bytes are staged, unless the segment has been removed.
+pub(crate) fn readable_staged(state: &State, extent: &Extent) -> Option<(Segment, u64)> {
+    let staged = extent.staged?;
+    state
+        .segments
+        .contains(&staged.segment())
+        .then_some((staged.segment(), staged.offset))
+}

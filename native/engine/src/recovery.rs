@@ -1,0 +1,144 @@
+//! Coming back after a crash or an unmount: `recover` says what must be loaded, `replay` applies the journal.
+//!
+//! Effects are absolute, so replay is `apply` in order. Only after a power loss may the bytes of an extent be missing: one
+//! that fails its checksum is not mapped, and the range stays what it was. Inodes that lost their last name are dropped.
+
+use std::collections::BTreeSet;
+
+use cowfs_base::Ino;
+use cowfs_journal::Scan;
+
+use crate::effect::{self, Effect};
+use crate::engine::{Disk, Engine};
+use crate::error::{Error, Result};
+use crate::state::State;
+
+/// What the journal of a working copy held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Directories whose entries change: those of the base version must be loaded before `replay`.
+    pub directories: Vec<Ino>,
+    /// Inodes that change: likewise, rows and contents.
+    pub inodes: Vec<Ino>,
+    /// Valid records.
+    pub records: u64,
+    /// Bytes of torn tails that were cut.
+    pub cut_bytes: u64,
+    /// Another run of the machine wrote some of it.
+    pub power_loss: bool,
+}
+
+impl Engine {
+    /// What `open` found: nothing on a read-only mount.
+    pub fn recover(&self) -> Result<Recovery> {
+        drop(self.read()?);
+        let Some(disk) = &self.disk else {
+            return Ok(Recovery::default());
+        };
+        let unreplayed = disk.unreplayed.lock();
+        let Some(scan) = &*unreplayed else {
+            return Ok(Recovery::default());
+        };
+        let (mut directories, mut inodes) = (BTreeSet::new(), BTreeSet::new());
+        for payload in scan.layers.iter().flat_map(|layer| layer.payloads()) {
+            for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
+                inodes.insert(effect.subject());
+                match effect {
+                    Effect::PutEntry { parent, ino, .. } => {
+                        directories.insert(parent);
+                        inodes.insert(ino);
+                    }
+                    Effect::DropEntry { parent, .. } => drop(directories.insert(parent)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(Recovery {
+            directories: directories.into_iter().collect(),
+            inodes: inodes.into_iter().collect(),
+            records: scan.records(),
+            cut_bytes: scan.cut_bytes,
+            power_loss: scan.power_loss,
+        })
+    }
+
+    /// Applies the journal; returns how many extents a power loss took. Everything replayed is part of the next layer.
+    pub fn replay(&self) -> Result<u64> {
+        let Some(disk) = &self.disk else { return Ok(0) };
+        let mut state = self.fill()?;
+        let mut unreplayed = disk.unreplayed.lock();
+        let Some(scan) = &*unreplayed else {
+            return Ok(0);
+        };
+        let dropped = apply_all(&mut state, disk, scan)?;
+        check_segments(&state, disk)?;
+        for ino in state.orphans.clone() {
+            state.destroy(ino);
+        }
+        disk.start_journal(&mut state, scan.last_layer())?;
+        disk.remove_unneeded_segments(&state)?;
+        *unreplayed = None;
+        Ok(dropped)
+    }
+}
+
+fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<u64> {
+    let mut dropped = 0;
+    for layer in &scan.layers {
+        for payload in layer.payloads() {
+            for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
+                if layer.power_loss && !has_bytes(disk, &effect)? {
+                    dropped += 1;
+                    continue;
+                }
+                let refused = |reason| {
+                    Error::JournalCorrupt(format!("layer {}: {reason}: {effect:?}", layer.layer))
+                };
+                state.apply(&effect).map_err(refused)?;
+            }
+        }
+    }
+    Ok(dropped)
+}
+
+fn has_bytes(disk: &Disk, effect: &Effect<'_>) -> Result<bool> {
+    match *effect {
+        Effect::Map {
+            length,
+            segment,
+            segment_offset,
+            crc,
+            ..
+        } => Ok(disk.staging.verify(segment, segment_offset, length, crc)?),
+        _ => Ok(true),
+    }
+}
+
+/// Every staged extent must have its segment; a missing one is a loss that must not go unseen.
+fn check_segments(state: &State, disk: &Disk) -> Result<()> {
+    let present: BTreeSet<_> = disk
+        .staging
+        .segments()
+        .into_iter()
+        .map(|(segment, _)| segment)
+        .collect();
+    for ino in state.changes.inodes.keys() {
+        let Some(content) = state
+            .inodes
+            .get(*ino)
+            .and_then(|inode| inode.content.as_deref())
+        else {
+            continue;
+        };
+        for staged in content.extents.iter().filter_map(|extent| extent.staged) {
+            if !present.contains(&staged.segment()) {
+                let reason = format!(
+                    "inode {ino} needs staging segment {}, which is missing",
+                    staged.segment()
+                );
+                return Err(Error::JournalCorrupt(reason));
+            }
+        }
+    }
+    Ok(())
+}

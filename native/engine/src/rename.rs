@@ -1,0 +1,217 @@
+//! Rename in its three forms. Each is one record: after a crash it has happened or it has not.
+
+use cowfs_base::{Errno, Ino, ROOT_INO};
+
+use crate::effect::Effect;
+use crate::engine::{Engine, touched};
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::namespace::{changed_directory, check_sticky};
+use crate::row::{Caller, InodeRow, check_name};
+use crate::state::State;
+
+/// Fail if the new name exists.
+pub const RENAME_NOREPLACE: u32 = 1;
+/// Let the two entries change places.
+pub const RENAME_EXCHANGE: u32 = 2;
+
+/// Longer chains of parents are loops in a damaged index.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    parent: Ino,
+    name: &'a [u8],
+}
+
+impl Engine {
+    /// Moves an entry; `flags` is 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE`.
+    pub fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: u32,
+        caller: &Caller,
+    ) -> Result<()> {
+        if flags > RENAME_EXCHANGE {
+            return Err(Errno::EINVAL.into());
+        }
+        check_name(name)?;
+        check_name(new_name)?;
+        let mut state = self.change()?;
+        let (from, to) = (
+            End { parent, name },
+            End {
+                parent: new_parent,
+                name: new_name,
+            },
+        );
+        if flags == RENAME_EXCHANGE {
+            return exchange(&mut state, from, to, caller);
+        }
+        let source = state.child(parent, name)?;
+        let target = match state.directory(new_parent)?.get(new_name) {
+            Some(_) if flags == RENAME_NOREPLACE => return Err(Errno::EEXIST.into()),
+            Some(ino) => Some(state.inode(ino)?),
+            None => None,
+        };
+        if target.is_some_and(|target| target.ino == source.ino) {
+            return Ok(());
+        }
+        check_move(&state, source, new_parent)?;
+        check_sticky(state.inode(parent)?, source, caller)?;
+        if let Some(target) = target {
+            if target.is_directory() && is_at_or_below(&state, parent, target.ino)? {
+                return Err(Errno::ENOTEMPTY.into());
+            }
+            check_sticky(state.inode(new_parent)?, target, caller)?;
+            check_replace(&state, source, target)?;
+        }
+        replace(&mut state, from, to)
+    }
+}
+
+/// A directory cannot move below itself, nothing can move into a removed one.
+fn check_move(state: &State, source: &Inode, new_parent: Ino) -> Result<()> {
+    if state.inode(new_parent)?.nlink == 0 {
+        return Err(Errno::ENOENT.into());
+    }
+    if source.is_directory() && is_at_or_below(state, new_parent, source.ino)? {
+        return Err(Errno::EINVAL.into());
+    }
+    Ok(())
+}
+
+fn is_at_or_below(state: &State, mut ino: Ino, ancestor: Ino) -> Result<bool> {
+    for _ in 0..DEPTH_MAX {
+        if ino == ancestor {
+            return Ok(true);
+        }
+        let parent = state
+            .inode(ino)?
+            .directory()
+            .map_or(0, |directory| directory.parent);
+        if ino == ROOT_INO || parent == 0 {
+            return Ok(false);
+        }
+        ino = parent;
+    }
+    Err(Errno::ELOOP.into())
+}
+
+fn check_replace(state: &State, source: &Inode, target: &Inode) -> Result<()> {
+    match (source.is_directory(), target.is_directory()) {
+        (true, false) => Err(Errno::ENOTDIR.into()),
+        (false, true) => Err(Errno::EISDIR.into()),
+        (true, true) if state.directory(target.ino)?.len() > 0 => Err(Errno::ENOTEMPTY.into()),
+        _ => Ok(()),
+    }
+}
+
+fn replace(state: &mut State, from: End<'_>, to: End<'_>) -> Result<()> {
+    let source = state.child(from.parent, from.name)?;
+    let (ino, is_directory) = (source.ino, source.is_directory());
+    let source_row = touched(source.row());
+    let victim = match state.directory(to.parent)?.get(to.name) {
+        Some(victim) => Some(state.inode(victim)?),
+        None if !state.directory(to.parent)?.has_room() => return Err(Errno::ENOSPC.into()),
+        None => None,
+    };
+    let replaces_directory = i32::from(is_directory && victim.is_some());
+    let moves_directory = i32::from(is_directory && from.parent != to.parent);
+    let mut effects = vec![
+        Effect::DropEntry {
+            parent: from.parent,
+            name: from.name,
+        },
+        Effect::PutEntry {
+            parent: to.parent,
+            name: to.name,
+            ino,
+        },
+        Effect::PutInode(source_row),
+    ];
+    let victim = victim.map(|victim| {
+        let mut row = touched(victim.row());
+        row.nlink = if is_directory {
+            0
+        } else {
+            row.nlink.saturating_sub(1)
+        };
+        effects.push(Effect::PutInode(row));
+        victim.ino
+    });
+    if from.parent == to.parent {
+        effects.push(Effect::PutInode(changed_directory(
+            state.inode(from.parent)?,
+            -replaces_directory,
+        )));
+    } else {
+        effects.push(Effect::PutInode(changed_directory(
+            state.inode(from.parent)?,
+            -moves_directory,
+        )));
+        let gained = moves_directory - replaces_directory;
+        effects.push(Effect::PutInode(changed_directory(
+            state.inode(to.parent)?,
+            gained,
+        )));
+    }
+    Engine::record(state, &effects)?;
+    if let Some(victim) = victim {
+        state.destroy(victim);
+    }
+    Ok(())
+}
+
+fn exchange(state: &mut State, from: End<'_>, to: End<'_>, caller: &Caller) -> Result<()> {
+    let source = state.child(from.parent, from.name)?;
+    let target = state.child(to.parent, to.name)?;
+    check_sticky(state.inode(from.parent)?, source, caller)?;
+    check_sticky(state.inode(to.parent)?, target, caller)?;
+    if source.ino == target.ino {
+        return Ok(());
+    }
+    check_move(state, source, to.parent)?;
+    check_move(state, target, from.parent)?;
+    let gained = i32::from(source.is_directory()) - i32::from(target.is_directory());
+    let effects = {
+        let mut effects = vec![
+            Effect::PutEntry {
+                parent: from.parent,
+                name: from.name,
+                ino: target.ino,
+            },
+            Effect::PutEntry {
+                parent: to.parent,
+                name: to.name,
+                ino: source.ino,
+            },
+            Effect::PutInode(touched(source.row())),
+            Effect::PutInode(touched(target.row())),
+        ];
+        let mut put_parent = |ino: Ino, subdirectories: i32| -> Result<()> {
+            effects.push(Effect::PutInode(changed_parent(
+                state,
+                ino,
+                subdirectories,
+            )?));
+            Ok(())
+        };
+        if from.parent == to.parent {
+            put_parent(from.parent, 0)?;
+        } else {
+            put_parent(from.parent, -gained)?;
+            put_parent(to.parent, gained)?;
+        }
+        effects
+    };
+    Engine::record(state, &effects)
+}
+
+fn changed_parent(state: &State, ino: Ino, subdirectories: i32) -> Result<InodeRow> {
+    Ok(changed_directory(state.inode(ino)?, subdirectories))
+}

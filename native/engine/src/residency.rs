@@ -1,0 +1,134 @@
+//! Taking in what the base version has: inodes, directories, contents, chunks. Memory always wins over a row, since a row is
+//! of the past; loading twice changes nothing. Rows come from a store: what breaks the engine's rules is refused with EIO.
+
+use std::sync::Arc;
+
+use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
+
+use crate::content::{Content, XattrPair, Xattrs};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::extents::ExtentMap;
+use crate::inode::Inode;
+use crate::row::{ExtentRow, InodeRow, check_name};
+use crate::state::State;
+use crate::xattr::XATTR_VALUE_MAX_BYTES;
+
+impl Engine {
+    /// Takes in one inode.
+    pub fn load_inode(&self, row: &InodeRow) -> Result<()> {
+        row.check()?;
+        if row.nlink == 0 {
+            return Err(Errno::EIO.into());
+        }
+        let mut state = self.fill()?;
+        add_if_absent(&mut state, row);
+        Ok(())
+    }
+
+    /// Takes in all entries of a directory.
+    pub fn load_directory(&self, ino: Ino, entries: &[(Box<[u8]>, InodeRow)]) -> Result<()> {
+        for (name, row) in entries {
+            row.check()?;
+            let is_dots = **name == *b"." || **name == *b"..";
+            if check_name(name).is_err()
+                || is_dots
+                || row.nlink == 0
+                || row.ino == ROOT_INO
+                || row.ino == ino
+            {
+                return Err(Errno::EIO.into());
+            }
+        }
+        let mut state = self.fill()?;
+        let directory = state.inode(ino)?.directory().ok_or(Errno::ENOTDIR)?;
+        if directory.is_resident {
+            return Ok(());
+        }
+        for (_, row) in entries {
+            add_if_absent(&mut state, row);
+            if let Some(child) = state.directory_of_mut(row.ino)
+                && child.parent == 0
+            {
+                child.parent = ino;
+            }
+        }
+        let directory = state.directory_of_mut(ino).ok_or(Errno::ENOTDIR)?;
+        directory.reserve(
+            entries.len(),
+            entries.iter().map(|(name, _)| name.len()).sum(),
+        );
+        for (name, row) in entries {
+            directory.put(name, row.ino);
+        }
+        directory.is_resident = true;
+        Ok(())
+    }
+
+    /// Takes in extents and extended attributes of an inode. Nothing happens if it is gone, or has them.
+    pub fn load_content(
+        &self,
+        ino: Ino,
+        extents: &[ExtentRow],
+        xattrs: &[XattrPair],
+    ) -> Result<()> {
+        if xattrs.iter().any(|(name, value)| {
+            name.is_empty() || name.len() > 255 || value.len() > XATTR_VALUE_MAX_BYTES
+        }) {
+            return Err(Errno::EIO.into());
+        }
+        let mut state = self.fill()?;
+        let Some(inode) = state
+            .inodes
+            .get_mut(ino)
+            .filter(|inode| inode.content.is_none())
+        else {
+            return Ok(());
+        };
+        if !extents.is_empty() && !inode.is_file() {
+            return Err(Errno::EIO.into());
+        }
+        let extents = ExtentMap::from_rows(extents, inode.size)?;
+        inode.content = Some(Box::new(Content {
+            extents,
+            xattrs: Xattrs::from_pairs(xattrs),
+            ..Content::default()
+        }));
+        Ok(())
+    }
+
+    /// Takes in a chunk that the caller has verified and decoded.
+    pub fn cache_chunk(&self, hash: &ChunkHash, data: &[u8]) {
+        self.cache.insert(&hash.0, data);
+    }
+
+    /// A chunk that is here, undamaged.
+    pub fn cached_chunk(&self, hash: &ChunkHash, raw_length: u64) -> Option<Arc<[u8]>> {
+        self.cache.get(&hash.0, raw_length)
+    }
+
+    /// Removes least recently used chunk files until they take at most `max_bytes`; returns the bytes freed.
+    pub fn trim_cache(&self, max_bytes: u64) -> u64 {
+        self.cache.trim(max_bytes)
+    }
+
+    /// Bytes of file data, inodes in memory, bytes free for staging.
+    pub fn statfs(&self) -> Result<(u64, u64, u64)> {
+        let (file_bytes, inodes) = {
+            let state = self.read()?;
+            let file_bytes = u64::try_from(state.file_bytes).unwrap_or(u64::MAX);
+            (file_bytes, state.inodes.len() as u64)
+        };
+        let free_bytes = self
+            .disk
+            .as_ref()
+            .map_or(0, |disk| disk.staging.free_bytes());
+        Ok((file_bytes, inodes, free_bytes))
+    }
+}
+
+fn add_if_absent(state: &mut State, row: &InodeRow) {
+    if !state.inodes.contains(row.ino) {
+        state.add(Inode::loaded(row));
+    }
+}

@@ -1,0 +1,250 @@
+//! Extents in two places: copies within a volume that move no data, and files that get their first name late.
+//!
+//! Both journal extents that exist already. One with a chunk is named by it. One that is only staged needs the checksum of
+//! its bytes in the new record, since the record that staged them may be gone by the time it is replayed; so they are read
+//! once, without a lock, and the file must not have changed meanwhile.
+
+use cowfs_base::{Errno, Ino, now_ns};
+
+use crate::attributes::without_privileges;
+use crate::effect::Effect;
+use crate::engine::{Engine, touched};
+use crate::error::Result;
+use crate::extents::Extent;
+use crate::handle::Handle;
+use crate::namespace::{changed_directory, check_absent, complete_row, referenced};
+use crate::row::{Attr, Caller, InodeRow, S_IFMT, S_IFREG, SIZE_MAX_BYTES};
+use crate::state::State;
+
+/// At most so many staged bytes are read, and extents journaled, by one copy: whoever wants more asks again.
+const STAGED_MAX_BYTES: u64 = 64 << 20;
+const EXTENTS_MAX: usize = 4096;
+/// A file that is written all the time is copied by its bytes.
+const ATTEMPTS: usize = 4;
+
+/// Extents of a file at one moment.
+struct Snapshot {
+    version: u64,
+    extents: Vec<Extent>,
+    length: u64,
+}
+
+impl Engine {
+    /// Copies up to `length` bytes by sharing extents; returns how many, 0 at the source's end. EOPNOTSUPP where only a copy
+    /// of the bytes will do: the source may have a writable mapping, or one of the files has no name.
+    pub fn copy_range(
+        &self,
+        source: (u64, u64),
+        target: (u64, u64),
+        length: u64,
+        clears_privileges: bool,
+    ) -> Result<u64> {
+        let (from, to) = (self.handles.get(source.0)?, self.handles.get(target.0)?);
+        if !to.is_writable() || from.flags & libc::O_ACCMODE == libc::O_WRONLY {
+            return Err(Errno::EBADF.into());
+        }
+        if self.may_be_mapped(from.ino) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        for _ in 0..ATTEMPTS {
+            let snapshot = self.snapshot_for_copy(&from, source.1, &to, target.1, length)?;
+            if snapshot.length == 0 {
+                return Ok(0);
+            }
+            let maps = self.maps(to.ino, &snapshot.extents, |offset| {
+                offset - source.1 + target.1
+            })?;
+            let mut state = self.change()?;
+            if state.content(from.ino)?.version != snapshot.version
+                || state.inode(from.ino)?.size < source.1 + snapshot.length
+            {
+                continue;
+            }
+            let end = target.1 + snapshot.length;
+            let mut row = state.inode(to.ino)?.row();
+            if clears_privileges {
+                row = without_privileges(row);
+            }
+            row.size = row.size.max(end);
+            row.mtime_ns = now_ns();
+            row.ctime_ns = row.mtime_ns;
+            let mut effects = vec![Effect::Unmap {
+                ino: to.ino,
+                from: target.1,
+                to: end,
+            }];
+            effects.extend(maps);
+            effects.push(Effect::PutInode(row));
+            Engine::record(&mut state, &effects)?;
+            return Ok(snapshot.length);
+        }
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn snapshot_for_copy(
+        &self,
+        from: &Handle,
+        offset: u64,
+        to: &Handle,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<Snapshot> {
+        let state = self.read()?;
+        let (source, target) = (state.inode(from.ino)?, state.inode(to.ino)?);
+        if !source.is_file() || !target.is_file() {
+            return Err(Errno::EINVAL.into());
+        }
+        if source.nlink == 0 || target.nlink == 0 {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let length = length.min(source.size.saturating_sub(offset));
+        let overlaps = from.ino == to.ino
+            && offset < target_offset.saturating_add(length)
+            && target_offset < offset.saturating_add(length);
+        if overlaps {
+            return Err(Errno::EINVAL.into());
+        }
+        match target_offset.checked_add(length) {
+            Some(end) if end <= SIZE_MAX_BYTES => {}
+            _ => return Err(Errno::EFBIG.into()),
+        }
+        state.content(to.ino)?;
+        snapshot(&state, from.ino, offset, length)
+    }
+
+    /// Effects that map the extents in `ino`, each where `place` puts it.
+    fn maps(
+        &self,
+        ino: Ino,
+        extents: &[Extent],
+        place: impl Fn(u64) -> u64,
+    ) -> Result<Vec<Effect<'static>>> {
+        let map = |extent: &Extent| -> Result<Effect<'static>> {
+            let (offset, length) = (place(extent.offset), extent.length);
+            match (&extent.chunk, extent.staged) {
+                (Some(chunk), staged) => Ok(Effect::MapChunk {
+                    ino,
+                    offset,
+                    length,
+                    chunk: chunk.clone(),
+                    skip: extent.skip,
+                    staged,
+                }),
+                (None, Some(staged)) => {
+                    let staging = &self.disk()?.staging;
+                    Ok(Effect::Map {
+                        ino,
+                        offset,
+                        length,
+                        segment: staged.segment(),
+                        segment_offset: staged.offset,
+                        crc: staging.checksum(staged.segment(), staged.offset, length)?,
+                    })
+                }
+                (None, None) => Err(Errno::EIO.into()),
+            }
+        };
+        extents.iter().map(map).collect()
+    }
+
+    /// Makes and opens a regular file that has no name; it is gone with its last handle unless `link` gives it one.
+    pub fn create_unnamed(
+        &self,
+        parent: Ino,
+        mode: u32,
+        flags: i32,
+        caller: &Caller,
+    ) -> Result<(Attr, u64)> {
+        let mut state = self.change()?;
+        let mut row = InodeRow {
+            mode: S_IFREG | (mode & !S_IFMT & !caller.umask),
+            ino: state.next_ino,
+            ..InodeRow::default()
+        };
+        complete_row(&mut row, state.inode(parent)?, caller);
+        row.nlink = 0;
+        let ino = row.ino;
+        Engine::record(&mut state, &[Effect::PutInode(row)])?;
+        state.unnamed.insert(ino);
+        let inode = state.inode(ino)?;
+        Ok((referenced(inode), self.handles.open(inode, flags)))
+    }
+
+    /// The first name of an inode made by `create_unnamed`: only now its row, bytes and attributes are journaled. ENOENT for one
+    /// that has lost its names.
+    pub(crate) fn name_unnamed(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        for _ in 0..ATTEMPTS {
+            let seen = {
+                let state = self.read()?;
+                snapshot_of_unnamed(&state, ino)?
+            };
+            let maps = self.maps(ino, &seen.extents, |offset| offset)?;
+            let mut state = self.change()?;
+            check_absent(&state, parent, name)?;
+            snapshot_of_unnamed(&state, ino)?;
+            if state.content(ino)?.version != seen.version {
+                continue;
+            }
+            let xattrs = state.content(ino)?.xattrs.clone();
+            let mut row = touched(state.inode(ino)?.row());
+            row.nlink = 1;
+            let directory = changed_directory(state.inode(parent)?, 0);
+            let mut effects = vec![Effect::PutInode(row)];
+            effects.extend(maps);
+            effects.extend(xattrs.pairs().iter().map(|(name, value)| Effect::PutXattr {
+                ino,
+                name,
+                value,
+            }));
+            effects.push(Effect::PutEntry { parent, name, ino });
+            effects.push(Effect::PutInode(directory));
+            Engine::record(&mut state, &effects)?;
+            state.unnamed.remove(&ino);
+            return Ok(referenced(state.inode(ino)?));
+        }
+        Err(Errno::EBUSY.into())
+    }
+}
+
+fn snapshot_of_unnamed(state: &State, ino: Ino) -> Result<Snapshot> {
+    if !state.unnamed.contains(&ino) {
+        return Err(Errno::ENOENT.into());
+    }
+    let content = state.content(ino)?;
+    Ok(Snapshot {
+        version: content.version,
+        extents: content.extents.iter().cloned().collect(),
+        length: state.inode(ino)?.size,
+    })
+}
+
+/// As much of [offset, offset + length) as one copy takes.
+fn snapshot(state: &State, ino: Ino, offset: u64, length: u64) -> Result<Snapshot> {
+    let content = state.content(ino)?;
+    let (mut extents, mut staged_bytes, mut end) = (Vec::new(), 0, offset + length);
+    for extent in content.extents.overlapping(offset, offset + length) {
+        let mut part = extent.clip(offset, offset + length);
+        let room_bytes = STAGED_MAX_BYTES - staged_bytes;
+        if extents.len() == EXTENTS_MAX || room_bytes == 0 {
+            end = part.offset;
+            break;
+        }
+        if part.chunk.is_none() {
+            if part.length > room_bytes {
+                part = part.clip(part.offset, part.offset + room_bytes);
+                end = part.end();
+            }
+            staged_bytes += part.length;
+        }
+        let is_last = end == part.end();
+        extents.push(part);
+        if is_last {
+            break;
+        }
+    }
+    Ok(Snapshot {
+        version: content.version,
+        extents,
+        length: end - offset,
+    })
+}

@@ -1,0 +1,102 @@
+//! What becomes of staged bytes: which segments may go, and which files are quiet enough to upload early.
+
+use std::collections::BTreeSet;
+
+use cowfs_base::{Ino, Segment, monotonic_ns};
+
+use crate::changes::EXTENTS;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::layers::layer_rows;
+use crate::row::LayerExtent;
+use crate::state::State;
+
+impl Engine {
+    /// Removes segments that nothing uncommitted needs, oldest first, until such segments hold at most `max_bytes`; returns
+    /// the bytes freed. Bytes that were committed are read from their chunks from then on.
+    pub fn trim_staging(&self, max_bytes: u64) -> Result<u64> {
+        let disk = self.disk()?;
+        let removed = {
+            // Nobody is between staging bytes and mapping them while the choice is made.
+            let _no_unmapped = disk.appends.write();
+            let mut state = self.change()?;
+            let needed = needed_segments(&state);
+            let current = disk.staging.current_segment();
+            let is_clean =
+                |segment: &Segment| !needed.contains(segment) && Some(*segment) != current;
+            let clean: Vec<_> = disk
+                .staging
+                .segments()
+                .into_iter()
+                .filter(|(segment, _)| is_clean(segment))
+                .collect();
+            let mut kept_bytes: u64 = clean.iter().map(|(_, bytes)| bytes).sum();
+            let mut removed = Vec::new();
+            for (segment, bytes) in clean {
+                if kept_bytes <= max_bytes {
+                    break;
+                }
+                kept_bytes -= bytes;
+                state.segments.remove(&segment);
+                removed.push((segment, bytes));
+            }
+            removed
+        };
+        for (segment, _) in &removed {
+            disk.staging.remove(*segment)?;
+        }
+        Ok(removed.iter().map(|(_, bytes)| bytes).sum())
+    }
+
+    /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has written for `idle_ns`.
+    pub fn quiet_files(&self, idle_ns: u64, limit: usize) -> Result<Vec<(Ino, u64)>> {
+        let state = self.read()?;
+        let now_ns = monotonic_ns();
+        let quiet = state.changes.marked(EXTENTS).filter_map(|ino| {
+            let inode = state.inodes.get(ino).filter(|inode| inode.nlink > 0)?;
+            let content = inode.content.as_deref()?;
+            let is_quiet = now_ns.saturating_sub(content.written_ns) >= idle_ns;
+            let has_staged =
+                is_quiet && content.extents.iter().any(|extent| extent.chunk.is_none());
+            has_staged.then_some((ino, content.version))
+        });
+        Ok(quiet.take(limit).collect())
+    }
+
+    /// (data version, extents) of a file as it is now.
+    pub fn live_extents(&self, ino: Ino) -> Result<(u64, Vec<LayerExtent>)> {
+        let state = self.read()?;
+        let content = state.content(ino)?;
+        Ok((content.version, layer_rows(&state, &content.extents)))
+    }
+}
+
+/// Segments that records of uncommitted layers refer to, even where a later record covers them: after a power loss the
+/// later bytes may be missing, and then the earlier ones count. And those of unlinked files that are still open.
+pub(crate) fn needed_segments(state: &State) -> BTreeSet<Segment> {
+    let mut needed = state.changes.segments.clone();
+    needed.extend(
+        state
+            .frozen
+            .iter()
+            .flat_map(|frozen| &frozen.changes.segments),
+    );
+    for ino in &state.orphans {
+        if let Some(content) = state
+            .inodes
+            .get(*ino)
+            .and_then(|inode| inode.content.as_deref())
+        {
+            let uncommitted = content
+                .extents
+                .iter()
+                .filter(|extent| extent.chunk.is_none());
+            needed.extend(
+                uncommitted
+                    .filter_map(|extent| extent.staged)
+                    .map(|staged| staged.segment()),
+            );
+        }
+    }
+    needed
+}

@@ -1,0 +1,382 @@
+//! Everything a mount has in memory, and the only code that changes it: `apply`.
+//!
+//! `apply` takes one effect, marks what it changes in `changes`, and saves the old value first if a frozen layer still needs
+//! it. Operations check and build effects beforehand; replay feeds decoded ones. Inodes without a name (open but unlinked)
+//! are outside of all layers and never journaled: after a crash they are gone.
+//!
+//! Locks: the state lives behind the engine's one read-write lock and does no I/O.
+
+use std::collections::HashSet;
+
+use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
+use cowfs_journal::Journal;
+
+use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, XATTRS};
+use crate::content::Content;
+use crate::directory::Directory;
+use crate::effect::Effect;
+use crate::error::{Error, Missing, Result};
+use crate::extents::{Extent, Staged};
+use crate::inode::{Inode, InodeTable};
+use crate::row::InodeRow;
+
+/// The in-memory file system.
+#[derive(Default)]
+pub(crate) struct State {
+    pub inodes: InodeTable,
+    pub next_ino: Ino,
+    /// The layer that takes changes now.
+    pub layer: Layer,
+    pub changes: Changes,
+    pub frozen: Option<Frozen>,
+    /// None: read-only, or not replayed yet.
+    pub journal: Option<Journal>,
+    /// Segments whose bytes may be read.
+    pub segments: HashSet<Segment>,
+    /// Inodes without a name that somebody can still reach.
+    pub orphans: HashSet<Ino>,
+    /// Those of them that never had a name.
+    pub unnamed: HashSet<Ino>,
+    /// Sizes of all regular files in memory; three sparse ones are enough to leave 64 bits.
+    pub file_bytes: u128,
+    pub is_closed: bool,
+    data_version: u64,
+}
+
+impl State {
+    pub fn new(root: &InodeRow, next_ino: Ino) -> std::result::Result<State, Errno> {
+        root.check()?;
+        let is_root = root.ino == ROOT_INO && root.mode & libc::S_IFMT == libc::S_IFDIR;
+        // Without a link it would count as removed: nothing in it would be journaled.
+        if !is_root || root.nlink == 0 || next_ino <= ROOT_INO {
+            return Err(Errno::EINVAL);
+        }
+        let mut state = State {
+            next_ino,
+            changes: Changes::starting_at(next_ino),
+            ..State::default()
+        };
+        state.add(Inode::loaded(root));
+        state
+            .directory_of_mut(ROOT_INO)
+            .expect("the root is a directory")
+            .parent = ROOT_INO;
+        Ok(state)
+    }
+
+    // -- looking things up
+
+    pub fn inode(&self, ino: Ino) -> Result<&Inode> {
+        self.inodes.get(ino).ok_or(Error::Os(Errno::ENOENT))
+    }
+
+    /// The entries of a directory, which must be resident.
+    pub fn directory(&self, ino: Ino) -> Result<&Directory> {
+        let directory = self
+            .inode(ino)?
+            .directory()
+            .ok_or(Error::Os(Errno::ENOTDIR))?;
+        if !directory.is_resident {
+            return Err(Error::NotResident(Missing::Directory(ino)));
+        }
+        Ok(directory)
+    }
+
+    /// Extents and xattrs of an inode, which must be resident.
+    pub fn content(&self, ino: Ino) -> Result<&Content> {
+        self.inode(ino)?
+            .content
+            .as_deref()
+            .ok_or(Error::NotResident(Missing::Content(ino)))
+    }
+
+    /// The inode an entry names, which is always in memory when its directory is.
+    pub fn child(&self, parent: Ino, name: &[u8]) -> Result<&Inode> {
+        let ino = self.directory(parent)?.get(name).ok_or(Errno::ENOENT)?;
+        self.inode(ino)
+    }
+
+    pub fn directory_of_mut(&mut self, ino: Ino) -> Option<&mut Directory> {
+        self.inodes.get_mut(ino)?.directory_mut()
+    }
+
+    // -- changing them
+
+    pub fn add(&mut self, inode: Inode) {
+        if inode.is_file() {
+            self.file_bytes += u128::from(inode.size);
+        }
+        self.inodes.insert(inode);
+    }
+
+    /// Applies one effect; the error says why a replayed one cannot be.
+    pub fn apply(&mut self, effect: &Effect<'_>) -> std::result::Result<(), &'static str> {
+        match *effect {
+            Effect::PutInode(ref row) => self.put_inode(row),
+            Effect::PutEntry { parent, name, ino } => self.put_entry(parent, name, ino)?,
+            Effect::DropEntry { parent, name } => self.drop_entry(parent, name)?,
+            Effect::Map {
+                ino,
+                offset,
+                length,
+                segment,
+                segment_offset,
+                ..
+            } => {
+                let staged =
+                    Some(Staged::new(segment, segment_offset).ok_or("segment 0 does not exist")?);
+                if length == 0
+                    || offset.checked_add(length).is_none()
+                    || segment_offset.checked_add(length).is_none()
+                {
+                    return Err("an impossible extent");
+                }
+                self.segments.insert(segment);
+                let content = self.change_extents(ino)?;
+                if content.unsynced.last() != Some(&segment) {
+                    content.unsynced.reserve_exact(1);
+                    content.unsynced.push(segment);
+                }
+                content.extents.map(Extent {
+                    offset,
+                    length,
+                    staged,
+                    chunk: None,
+                    skip: 0,
+                });
+                if self.is_named(ino) {
+                    self.changes.segments.insert(segment);
+                }
+            }
+            Effect::MapChunk {
+                ino,
+                offset,
+                length,
+                ref chunk,
+                skip,
+                staged,
+            } => {
+                self.change_extents(ino)?.extents.map(Extent {
+                    offset,
+                    length,
+                    staged,
+                    chunk: Some(chunk.clone()),
+                    skip,
+                });
+            }
+            Effect::Unmap { ino, from, to } => {
+                if from == 0 && to == u64::MAX {
+                    self.assume_no_content(ino);
+                }
+                self.change_extents(ino)?.extents.unmap(from, to);
+            }
+            Effect::PutXattr { ino, name, value } => {
+                self.change_xattrs(ino)?.xattrs.put(name, value)
+            }
+            Effect::DropXattr { ino, name } => self.change_xattrs(ino)?.xattrs.drop(name),
+        }
+        Ok(())
+    }
+
+    fn put_inode(&mut self, row: &InodeRow) {
+        self.next_ino = self.next_ino.max(row.ino.saturating_add(1));
+        self.save_row(row.ino);
+        let had_name = match self.inodes.get_mut(row.ino) {
+            Some(inode) => {
+                let had_name = inode.nlink > 0;
+                if inode.is_file() {
+                    self.file_bytes =
+                        self.file_bytes - u128::from(inode.size) + u128::from(row.size);
+                }
+                inode.set_row(row);
+                had_name
+            }
+            None => {
+                self.add(Inode::created(row));
+                row.nlink > 0
+            }
+        };
+        if row.nlink == 0 {
+            self.orphans.insert(row.ino);
+        } else {
+            self.orphans.remove(&row.ino);
+        }
+        if had_name || row.nlink > 0 {
+            self.changes.mark(row.ino, ROW);
+        }
+    }
+
+    fn put_entry(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        ino: Ino,
+    ) -> std::result::Result<(), &'static str> {
+        if !self.inodes.contains(ino) {
+            return Err("an entry names an inode that is not there");
+        }
+        let existed = self.save_entry(parent, name)?;
+        self.changes.mark_put(EntryAt { parent, name }, existed);
+        self.directory_of_mut(parent)
+            .ok_or("not a directory")?
+            .put(name, ino);
+        if let Some(child) = self.directory_of_mut(ino) {
+            child.parent = parent;
+        }
+        Ok(())
+    }
+
+    fn drop_entry(&mut self, parent: Ino, name: &[u8]) -> std::result::Result<(), &'static str> {
+        if self.save_entry(parent, name)? {
+            self.changes.mark_dropped(EntryAt { parent, name });
+            self.directory_of_mut(parent)
+                .ok_or("not a directory")?
+                .drop(name);
+        }
+        Ok(())
+    }
+
+    fn is_named(&self, ino: Ino) -> bool {
+        self.inodes.get(ino).is_some_and(|inode| inode.nlink > 0)
+    }
+
+    fn change_extents(&mut self, ino: Ino) -> std::result::Result<&mut Content, &'static str> {
+        self.save_extents(ino);
+        if self.is_named(ino) {
+            self.changes.mark(ino, EXTENTS);
+        }
+        self.data_version += 1;
+        let version = self.data_version;
+        let content = self.content_mut(ino)?;
+        content.version = version;
+        content.written_ns = monotonic_ns();
+        Ok(content)
+    }
+
+    fn change_xattrs(&mut self, ino: Ino) -> std::result::Result<&mut Content, &'static str> {
+        self.save_row(ino);
+        self.save_xattrs(ino);
+        if self.is_named(ino) {
+            self.changes.mark(ino, XATTRS);
+        }
+        self.content_mut(ino)
+    }
+
+    /// What is about to lose all its extents need not load them first, unless it has xattrs.
+    fn assume_no_content(&mut self, ino: Ino) {
+        if let Some(inode) = self.inodes.get_mut(ino)
+            && inode.content.is_none()
+            && !inode.has_xattrs()
+        {
+            inode.content = Some(Box::default());
+        }
+    }
+
+    fn content_mut(&mut self, ino: Ino) -> std::result::Result<&mut Content, &'static str> {
+        let inode = self
+            .inodes
+            .get_mut(ino)
+            .ok_or("an inode that is not there")?;
+        inode
+            .content
+            .as_deref_mut()
+            .ok_or("an inode whose content is not resident")
+    }
+
+    /// Forgets an inode that nobody can reach; a frozen layer keeps what it needs of it.
+    pub fn destroy(&mut self, ino: Ino) {
+        if self
+            .inodes
+            .get(ino)
+            .is_none_or(|inode| !inode.is_unreachable())
+        {
+            return;
+        }
+        self.save_row(ino);
+        self.save_extents(ino);
+        self.save_xattrs(ino);
+        if let Some(inode) = self.inodes.remove(ino)
+            && inode.is_file()
+        {
+            self.file_bytes -= u128::from(inode.size);
+        }
+        self.orphans.remove(&ino);
+        self.unnamed.remove(&ino);
+        if ino >= self.changes.first_ino {
+            self.changes.inodes.remove(&ino);
+        }
+    }
+
+    // -- saving old values for the frozen layer, at the first change after the freeze
+
+    fn save_row(&mut self, ino: Ino) {
+        let Some(frozen) = self
+            .frozen
+            .as_mut()
+            .filter(|frozen| frozen.changes.has(ino, ROW | EXTENTS | XATTRS))
+        else {
+            return;
+        };
+        let saved = frozen.saved.entry(ino).or_default();
+        if saved.row.is_none() {
+            saved.row = self.inodes.get(ino).map(Inode::row);
+        }
+    }
+
+    fn save_extents(&mut self, ino: Ino) {
+        let Some(frozen) = self
+            .frozen
+            .as_mut()
+            .filter(|frozen| frozen.changes.has(ino, EXTENTS))
+        else {
+            return;
+        };
+        let saved = frozen.saved.entry(ino).or_default();
+        if saved.extents.is_none() {
+            let content = self
+                .inodes
+                .get(ino)
+                .and_then(|inode| inode.content.as_deref());
+            saved.extents = content.map(|content| (content.version, content.extents.clone()));
+        }
+    }
+
+    fn save_xattrs(&mut self, ino: Ino) {
+        let Some(frozen) = self
+            .frozen
+            .as_mut()
+            .filter(|frozen| frozen.changes.has(ino, XATTRS))
+        else {
+            return;
+        };
+        let saved = frozen.saved.entry(ino).or_default();
+        if saved.xattrs.is_none() {
+            let content = self
+                .inodes
+                .get(ino)
+                .and_then(|inode| inode.content.as_deref());
+            saved.xattrs = content.map(|content| content.xattrs.clone());
+        }
+    }
+
+    /// Returns whether the entry exists.
+    fn save_entry(&mut self, parent: Ino, name: &[u8]) -> std::result::Result<bool, &'static str> {
+        let directory = self
+            .inodes
+            .get(parent)
+            .and_then(Inode::directory)
+            .ok_or("a directory that is not there")?;
+        if !directory.is_resident {
+            return Err("a directory that is not resident");
+        }
+        let ino = directory.get(name);
+        let at = EntryAt { parent, name };
+        if let Some(frozen) = self.frozen.as_mut()
+            && frozen.changes.entries.contains_key(&at)
+            && !frozen.saved_entries.contains_key(&at)
+        {
+            frozen.saved_entries.insert(at.into(), ino.unwrap_or(0));
+        }
+        Ok(ino.is_some())
+    }
+}

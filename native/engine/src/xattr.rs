@@ -1,0 +1,111 @@
+//! Extended attributes. `user.*` is for files and directories, `trusted.*` and `security.*` for any inode (who may, the kernel
+//! decides); POSIX ACLs are refused, so that nobody relies on rules that are not enforced.
+
+use cowfs_base::{Errno, Ino};
+
+use crate::effect::Effect;
+use crate::engine::{Engine, touched};
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::row::NAME_MAX_BYTES;
+
+/// Fail if the attribute exists.
+pub const XATTR_CREATE: u32 = 1;
+/// Fail if the attribute does not exist.
+pub const XATTR_REPLACE: u32 = 2;
+/// Longest value: the kernel's own limit.
+pub const XATTR_VALUE_MAX_BYTES: usize = 64 << 10;
+
+impl Engine {
+    /// Sets an attribute; `flags` is 0, `XATTR_CREATE` or `XATTR_REPLACE`.
+    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        check_xattr_name(name)?;
+        if value.len() > XATTR_VALUE_MAX_BYTES {
+            return Err(Errno::E2BIG.into());
+        }
+        if flags > XATTR_REPLACE {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut state = self.change()?;
+        let inode = state.inode(ino)?;
+        check_kind(inode, name)?;
+        let exists = state.content(ino)?.xattrs.get(name).is_some();
+        match flags {
+            XATTR_CREATE if exists => return Err(Errno::EEXIST.into()),
+            XATTR_REPLACE if !exists => return Err(Errno::ENODATA.into()),
+            _ => {}
+        }
+        let row = touched(inode.row());
+        Engine::record(
+            &mut state,
+            &[Effect::PutXattr { ino, name, value }, Effect::PutInode(row)],
+        )
+    }
+
+    /// The value of an attribute; ENODATA if there is none of the name.
+    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        check_xattr_name(name)?;
+        let state = self.read()?;
+        if !state.inode(ino)?.has_xattrs() {
+            return Err(Errno::ENODATA.into());
+        }
+        let value = state.content(ino)?.xattrs.get(name).ok_or(Errno::ENODATA)?;
+        Ok(value.to_vec())
+    }
+
+    /// The names of all attributes.
+    pub fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let state = self.read()?;
+        if !state.inode(ino)?.has_xattrs() {
+            return Ok(Vec::new());
+        }
+        Ok(state
+            .content(ino)?
+            .xattrs
+            .pairs()
+            .iter()
+            .map(|(name, _)| name.to_vec())
+            .collect())
+    }
+
+    /// Removes an attribute.
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        check_xattr_name(name)?;
+        let mut state = self.change()?;
+        let inode = state.inode(ino)?;
+        check_kind(inode, name)?;
+        if !inode.has_xattrs() {
+            return Err(Errno::ENODATA.into());
+        }
+        state.content(ino)?.xattrs.get(name).ok_or(Errno::ENODATA)?;
+        let row = touched(inode.row());
+        Engine::record(
+            &mut state,
+            &[Effect::DropXattr { ino, name }, Effect::PutInode(row)],
+        )
+    }
+}
+
+fn check_xattr_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_MAX_BYTES {
+        return Err(Errno::ERANGE.into());
+    }
+    if name.contains(&0) {
+        return Err(Errno::EINVAL.into());
+    }
+    let suffix = [&b"user."[..], b"trusted.", b"security."]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(*prefix));
+    match suffix {
+        None => Err(Errno::EOPNOTSUPP.into()),
+        Some(b"") => Err(Errno::EINVAL.into()),
+        Some(_) => Ok(()),
+    }
+}
+
+fn check_kind(inode: &Inode, name: &[u8]) -> Result<()> {
+    if name.starts_with(b"user.") && !inode.is_file() && !inode.is_directory() {
+        return Err(Errno::EPERM.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! Freezing, committing and joining layers while writers go on.
+
+mod support;
+
+use cowfs_base::Errno;
+use cowfs_engine::{Error, ExtentRow};
+use support::{ROOT, World, read_all, root_user, tree_of};
+
+#[test]
+fn nothing_changed_is_no_layer() {
+    let mut world = World::new();
+    assert_eq!(world.freeze(), None);
+    assert!(!world.engine().is_dirty().expect("says"));
+    world.put("f", b"x");
+    assert!(world.engine().is_dirty().expect("says"));
+    let layer = world.freeze().expect("changed");
+    assert!(
+        world.engine().is_dirty().expect("says"),
+        "frozen is not committed"
+    );
+    assert!(
+        matches!(world.engine().freeze(), Err(Error::Os(Errno::EBUSY))),
+        "one at a time"
+    );
+    world.commit(layer);
+    assert!(!world.engine().is_dirty().expect("says"));
+    assert_eq!(world.freeze(), None);
+}
+
+#[test]
+fn a_layer_is_as_it_was_at_the_freeze() {
+    let mut world = World::new();
+    world.mkdir("d");
+    world.put("d/kept", b"kept");
+    world.put("d/changed", b"before");
+    world.put("d/removed", b"removed");
+    let shrunk = world.put("d/shrunk", &[7; 10_000]);
+    world
+        .ask(|engine| engine.set_xattr(shrunk, b"user.a", b"before", 0))
+        .expect("sets");
+    let then = world.tree();
+    let layer = world.freeze().expect("changed");
+    world.put("d/changed", b"afterwards");
+    world.unlink("d/removed").expect("unlinks");
+    world.put("d/new", b"new");
+    world.write_at("d/kept", 2, b"PT").expect("writes");
+    world
+        .ask(|engine| engine.set_xattr(shrunk, b"user.a", b"after", 0))
+        .expect("sets");
+    let change = cowfs_engine::AttrChange {
+        size: Some(10),
+        ..Default::default()
+    };
+    world
+        .ask(|engine| engine.setattr(shrunk, &root_user(), &change))
+        .expect("truncates");
+    let directory = world.resolve("d").expect("exists");
+    world
+        .ask(|engine| engine.rename(ROOT, b"d", ROOT, b"e", 0, &root_user()))
+        .expect("renames");
+    let now = world.tree();
+    assert_eq!(world.resolve("e"), Ok(directory));
+    world.commit(layer);
+    assert_eq!(tree_of(&world.base), then);
+    assert_eq!(world.tree(), now);
+    let layer = world.freeze().expect("changed since");
+    assert_eq!(
+        world.engine().layer_removed(layer).expect("removed").len(),
+        1
+    );
+    world.commit(layer);
+    assert_eq!(tree_of(&world.base), now);
+    assert_eq!(
+        world.base.inodes.len(),
+        now.len(),
+        "no row is left of what was removed"
+    );
+}
+
+#[test]
+fn committed_ranges_get_their_chunks_and_keep_staged_bytes_as_a_cache() {
+    let mut world = World::new();
+    let ino = world.put("f", &[1; 9000]);
+    let layer = world.freeze().expect("changed");
+    world.write_at("f", 4000, &[2; 1000]).expect("writes");
+    world.commit(layer);
+    let (_, extents) = world.engine().live_extents(ino).expect("extents");
+    assert!(extents.iter().all(|extent| extent.staged.is_some()));
+    let uncommitted: Vec<_> = extents
+        .iter()
+        .filter(|extent| extent.chunk.is_none())
+        .collect();
+    assert_eq!(
+        uncommitted
+            .iter()
+            .map(|extent| (extent.offset, extent.length))
+            .collect::<Vec<_>>(),
+        [(4000, 1000)]
+    );
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    // Another segment takes the next bytes only after a restart: then the old one may go.
+    world.crash();
+    assert_eq!(
+        world.get("f"),
+        [vec![1; 4000], vec![2; 1000], vec![1; 4000]].concat()
+    );
+}
+
+#[test]
+fn a_run_of_zeros_becomes_a_hole() {
+    let mut world = World::new();
+    let ino = world.put("f", &[vec![1; 3000], vec![0; 6000], vec![2; 10]].concat());
+    let before = world.get("f");
+    let layer = world.freeze().expect("changed");
+    world.write_at("f", 3500, &[0; 100]).expect("writes");
+    world.commit(layer);
+    assert_eq!(world.get("f"), before);
+    assert_eq!(
+        world.engine().getattr(ino).expect("exists").blocks,
+        (3000_u64 + 100 + 10).div_ceil(512)
+    );
+}
+
+#[test]
+fn a_failed_layer_is_part_of_the_next() {
+    let mut world = World::new();
+    world.put("kept", b"1");
+    let layer = world.freeze().expect("changed");
+    world.put("later", b"2");
+    world.unlink("kept").expect("unlinks");
+    world.put("kept", b"3");
+    world.engine().layer_failed(layer).expect("joins");
+    assert!(
+        matches!(
+            world.engine().layer_inodes(layer),
+            Err(Error::Os(Errno::EINVAL))
+        ),
+        "it is gone"
+    );
+    let now = world.tree();
+    let next = world.freeze().expect("changed");
+    assert!(next > layer);
+    assert_eq!(
+        world.engine().layer_removed(next).expect("removed"),
+        [],
+        "the first `kept` was never in a version"
+    );
+    world.commit(next);
+    assert_eq!(tree_of(&world.base), now);
+}
+
+#[test]
+fn what_comes_and_goes_within_a_layer_is_not_told() {
+    let world = World::new();
+    world.put("stays", b"x");
+    for number in 0..100 {
+        let name = format!("temporary-{number}");
+        world.put(&name, b"y");
+        world.unlink(&name).expect("unlinks");
+    }
+    let layer = world.freeze().expect("changed");
+    let engine = world.engine();
+    assert_eq!(engine.layer_entries(layer).expect("entries").len(), 1);
+    assert_eq!(
+        engine.layer_inodes(layer).expect("inodes").len(),
+        2,
+        "the root and the file"
+    );
+    assert_eq!(engine.layer_removed(layer).expect("removed"), []);
+}
+
+#[test]
+fn a_commit_must_name_every_file_with_rows_that_can_be() {
+    let world = World::new();
+    world.put("a", b"a");
+    let layer = world.freeze().expect("changed");
+    let engine = world.engine();
+    assert!(matches!(
+        engine.layer_committed(layer, &[]),
+        Err(Error::Os(Errno::EINVAL))
+    ));
+    assert!(matches!(
+        engine.layer_committed(layer + 1, &[]),
+        Err(Error::Os(Errno::EINVAL))
+    ));
+    let (_, mut contents) = world.publish(layer);
+    let mut and_another = contents.clone();
+    and_another.push((ROOT, 0, Vec::new()));
+    assert!(
+        matches!(
+            engine.layer_committed(layer, &and_another),
+            Err(Error::Os(Errno::EINVAL))
+        ),
+        "a file that is not in the layer"
+    );
+    let row: &mut ExtentRow = &mut contents[0].2[0];
+    row.skip = 1;
+    assert!(
+        matches!(
+            engine.layer_committed(layer, &contents),
+            Err(Error::Os(Errno::EINVAL))
+        ),
+        "more than its chunk has"
+    );
+    assert_eq!(engine.layer_contents(layer).expect("still frozen").len(), 1);
+}
+
+#[test]
+fn a_committed_journal_is_let_go() {
+    let mut world = World::new();
+    world.put("a", b"a");
+    let layer = world.freeze().expect("changed");
+    world.put("b", b"b");
+    world.commit(layer);
+    let folder = world.temp.path().join("working/journal");
+    let open: Vec<_> = std::fs::read_dir("/proc/self/fd")
+        .expect("lists")
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|path| path.starts_with(&folder))
+        .collect();
+    assert_eq!(
+        open.len(),
+        1,
+        "no sync waits for a removed journal: {open:?}"
+    );
+}
+
+#[test]
+fn trimming_takes_only_what_no_uncommitted_layer_needs() {
+    let mut world = World::new();
+    world.put("a", &[1; 5000]);
+    world.crash();
+    world.put("b", &[2; 5000]);
+    assert_eq!(
+        world.engine().trim_staging(0).expect("trims"),
+        0,
+        "nothing is committed"
+    );
+    let layer = world.freeze().expect("changed");
+    assert_eq!(
+        world.engine().trim_staging(0).expect("trims"),
+        0,
+        "frozen is not committed"
+    );
+    world.commit(layer);
+    assert_eq!(
+        world.engine().trim_staging(1 << 40).expect("trims"),
+        0,
+        "within the limit"
+    );
+    assert!(
+        world.engine().trim_staging(0).expect("trims") >= 5000,
+        "the segment of the first run"
+    );
+    assert_eq!(
+        (world.get("a"), world.get("b")),
+        (vec![1; 5000], vec![2; 5000])
+    );
+}
+
+#[test]
+fn trimming_leaves_what_an_unlinked_open_file_holds() {
+    let mut world = World::new();
+    world.staging_limit_bytes = 1 << 20;
+    world.crash();
+    let open = |path: &str, bytes: &[u8]| {
+        let ino = world.put(path, bytes);
+        world
+            .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+            .expect("opens")
+    };
+    let (never_named, once_named) = (open("a", &[1; 5000]), open("b", &[2; 5000]));
+    world.unlink("a").expect("unlinks");
+    let layer = world.freeze().expect("changed");
+    world.unlink("b").expect("unlinks");
+    world
+        .ask(|engine| engine.write(once_named, 100, &[3; 50], true))
+        .expect("writes");
+    world.commit(layer);
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    let too_much = world.ask(|engine| engine.write(never_named, 9000, &[0; 2 << 20], true));
+    assert_eq!(too_much, Err(Errno::ENOSPC), "and closes the segment");
+    world.engine().trim_staging(0).expect("trims");
+    let read = |fh| {
+        world
+            .ask(|engine| engine.read_file(fh, 0, 1 << 20))
+            .expect("reads")
+    };
+    assert_eq!(read(never_named), [1; 5000]);
+    assert_eq!(
+        read(once_named),
+        [vec![2; 100], vec![3; 50], vec![2; 4850]].concat()
+    );
+}
+
+#[test]
+fn committed_bytes_do_not_depend_on_their_segments() {
+    let mut world = World::new();
+    let ino = world.put("f", &[1; 5000]);
+    world.crash();
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+        .expect("opens");
+    let layer = world.freeze().expect("changed");
+    let (_, version) = world.engine().layer_contents(layer).expect("contents")[0];
+    let row = ExtentRow {
+        offset: 0,
+        length: 5000,
+        chunk: world.base.add_chunk(&[1; 5000]),
+        skip: 0,
+    };
+    // A disk that loses them; nothing has opened the file since the crash.
+    for entry in std::fs::read_dir(world.temp.path().join("working/staging")).expect("lists") {
+        let path = entry.expect("entry").path();
+        if path.extension().is_some_and(|end| end == "seg") {
+            std::fs::remove_file(path).expect("removes");
+        }
+    }
+    let engine = world.engine();
+    assert!(engine.sync().is_err(), "frozen is not committed");
+    assert!(engine.fsync(fh, false).is_err());
+    let contents = [(ino, version, vec![row])];
+    engine.layer_committed(layer, &contents).expect("committed");
+    engine.sync().expect("nothing waits for them");
+    engine.fsync(fh, false).expect("nor does the file");
+    assert_eq!(world.get("f"), [1; 5000], "from its chunk");
+}
+
+#[test]
+fn a_full_staging_makes_room_out_of_committed_bytes() {
+    let mut world = World::new();
+    world.staging_limit_bytes = 1 << 20;
+    world.crash();
+    world.put("a", &[1; 600_000]);
+    let second = vec![2; 600_000];
+    world.put("b", b"");
+    assert_eq!(world.write_at("b", 0, &second), Err(Errno::ENOSPC));
+    assert_eq!(
+        world.get("b"),
+        b"",
+        "a write that failed has written nothing"
+    );
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    world.crash();
+    assert_eq!(world.write_at("b", 0, &second), Ok(()));
+    assert_eq!((world.get("a"), world.get("b")), (vec![1; 600_000], second));
+}
+
+#[test]
+fn quiet_files_are_those_with_staged_bytes_nobody_writes() {
+    let mut world = World::new();
+    let ino = world.put("f", b"x");
+    world.put("empty", b"");
+    assert_eq!(world.engine().quiet_files(u64::MAX, 10).expect("lists"), []);
+    let quiet = world.engine().quiet_files(0, 10).expect("lists");
+    let (version, _) = world.engine().live_extents(ino).expect("extents");
+    assert_eq!(
+        quiet.iter().find(|(quiet, _)| *quiet == ino),
+        Some(&(ino, version))
+    );
+    world.write_at("f", 0, b"y").expect("writes");
+    assert_ne!(
+        world.engine().live_extents(ino).expect("extents").0,
+        version,
+        "the version moves with every write"
+    );
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert_eq!(world.engine().quiet_files(0, 10).expect("lists"), []);
+}
+
+#[test]
+fn writable_handles_are_those_that_may_be_mapped_writable() {
+    let world = World::new();
+    let (a, b) = (world.put("a", b""), world.put("b", b""));
+    let open = |ino, flags| {
+        world
+            .ask(|engine| engine.open_file(ino, flags))
+            .expect("opens")
+    };
+    open(a, libc::O_RDWR);
+    let second = open(a, libc::O_RDWR);
+    open(b, libc::O_WRONLY);
+    assert_eq!(world.engine().writable_handles(), [a]);
+    world.engine().release(second).expect("closes");
+    assert_eq!(world.engine().writable_handles(), [a]);
+}
+
+#[test]
+fn a_version_reads_back_through_another_engine() {
+    let mut world = World::new();
+    let bytes: Vec<u8> = (0..20_000_u32)
+        .map(|number| (number * 7 / 13) as u8)
+        .collect();
+    let ino = world.put("f", &bytes);
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert_eq!(world.base.bytes_of(ino), bytes);
+    let other = World::on(world.base.clone());
+    assert_eq!(other.resolve("f"), Ok(ino));
+    assert_eq!(read_all(other.engine(), &other.base, ino), bytes);
+    other.write_at("f", 5, b"fork").expect("writes");
+    assert_eq!(other.get("f")[5..9], *b"fork");
+    assert_eq!(world.get("f"), bytes, "a fork is another world");
+}

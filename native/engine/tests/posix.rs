@@ -1,0 +1,543 @@
+//! What the kernel leaves to the file system, case by case.
+
+mod support;
+
+use cowfs_base::Errno;
+use cowfs_engine::{AttrChange, Caller, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use support::{ROOT, World, root_user, user};
+
+fn chmod(world: &World, ino: u64, caller: &Caller, mode: u32) -> u32 {
+    let change = AttrChange {
+        mode: Some(mode),
+        ..AttrChange::default()
+    };
+    world
+        .ask(|engine| engine.setattr(ino, caller, &change))
+        .expect("chmod")
+        .mode
+        & 0o7777
+}
+
+fn mode_of(world: &World, ino: u64) -> u32 {
+    world
+        .ask(|engine| engine.getattr(ino))
+        .expect("exists")
+        .mode
+        & 0o7777
+}
+
+#[test]
+fn the_sum_of_sparse_files_may_be_larger_than_any_file() {
+    let mut world = World::new();
+    let change = cowfs_engine::AttrChange {
+        size: Some(i64::MAX as u64),
+        ..Default::default()
+    };
+    for name in ["a", "b", "c"] {
+        let ino = world.put(name, b"");
+        world
+            .ask(|engine| engine.setattr(ino, &root_user(), &change))
+            .expect("grows");
+    }
+    let file_bytes = || world.engine().statfs().expect("answers").0;
+    assert_eq!(file_bytes(), u64::MAX);
+    world.unlink("a").expect("unlinks");
+    world.unlink("b").expect("unlinks");
+    assert_eq!(file_bytes(), i64::MAX as u64);
+    world.crash();
+    assert_eq!(world.engine().statfs().expect("answers").0, i64::MAX as u64);
+}
+
+#[test]
+fn names_are_bytes_of_at_most_255() {
+    let world = World::new();
+    let caller = root_user();
+    let long = [b'n'; 255];
+    world
+        .ask(|engine| engine.mkdir(ROOT, &long, 0o755, &caller))
+        .expect("255 bytes are a name");
+    world
+        .ask(|engine| engine.mkdir(ROOT, b"\xff\xfe", 0o755, &caller))
+        .expect("names need not be UTF-8");
+    let too_long = [b'n'; 256];
+    let mkdir = |name: &[u8]| {
+        world
+            .ask(|engine| engine.mkdir(ROOT, name, 0o755, &caller))
+            .map(drop)
+    };
+    assert_eq!(mkdir(&too_long), Err(Errno::ENAMETOOLONG));
+    assert_eq!(mkdir(b"a/b"), Err(Errno::EINVAL));
+    assert_eq!(mkdir(b""), Err(Errno::ENOENT));
+    assert_eq!(mkdir(b"."), Err(Errno::EEXIST));
+    assert_eq!(
+        world.ask(|engine| engine.lookup(ROOT, &too_long)),
+        Err(Errno::ENAMETOOLONG)
+    );
+}
+
+#[test]
+fn sticky_directories_protect_entries_of_others() {
+    let world = World::new();
+    let directory = world.mkdir("tmp");
+    chmod(&world, directory, &root_user(), 0o1777);
+    let owner = user(1000, 1000);
+    for name in [&b"f"[..], b"g"] {
+        world
+            .ask(|engine| engine.mknod(directory, name, libc::S_IFREG | 0o666, 0, &owner))
+            .expect("mknod");
+    }
+    let stranger = user(1001, 1001);
+    let unlink = |caller: &Caller| world.ask(|engine| engine.unlink(directory, b"f", caller));
+    assert_eq!(unlink(&stranger), Err(Errno::EPERM));
+    let rename = |caller: &Caller| {
+        world.ask(|engine| engine.rename(directory, b"f", directory, b"g", 0, caller))
+    };
+    assert_eq!(rename(&stranger), Err(Errno::EPERM));
+    assert_eq!(rename(&owner), Ok(()));
+    world
+        .ask(|engine| engine.mknod(directory, b"f", libc::S_IFREG | 0o666, 0, &owner))
+        .expect("mknod");
+    assert_eq!(unlink(&root_user()), Ok(()));
+}
+
+#[test]
+fn a_setgid_directory_hands_down_its_group() {
+    let world = World::new();
+    let directory = world.mkdir("shared");
+    let change = AttrChange {
+        gid: Some(500),
+        ..AttrChange::default()
+    };
+    world
+        .ask(|engine| engine.setattr(directory, &root_user(), &change))
+        .expect("chown");
+    chmod(&world, directory, &root_user(), 0o2777);
+    let caller = user(1000, 1000);
+    let file = world
+        .ask(|engine| engine.mknod(directory, b"f", libc::S_IFREG | 0o644, 0, &caller))
+        .expect("mknod");
+    let below = world
+        .ask(|engine| engine.mkdir(directory, b"d", 0o755, &caller))
+        .expect("mkdir");
+    assert_eq!((file.gid, below.gid), (500, 500));
+    assert_eq!((file.mode & 0o2000, below.mode & 0o2000), (0, 0o2000));
+}
+
+#[test]
+fn set_id_bits_go_when_they_must() {
+    let world = World::new();
+    let ino = world.put("f", b"x");
+    let outsider = Caller {
+        uid: 1000,
+        gid: 7,
+        groups: Some(vec![7]),
+        ..Caller::default()
+    };
+    assert_eq!(
+        chmod(&world, ino, &outsider, 0o6755),
+        0o4755,
+        "not of the group: no setgid"
+    );
+    let unknown_groups = Caller {
+        uid: 1000,
+        gid: 7,
+        groups: None,
+        ..Caller::default()
+    };
+    assert_eq!(
+        chmod(&world, ino, &unknown_groups, 0o6755),
+        0o6755,
+        "the kernel has decided"
+    );
+    world.write_at("f", 0, b"y").expect("writes");
+    assert_eq!(mode_of(&world, ino), 0o755, "a write clears both");
+    assert_eq!(chmod(&world, ino, &root_user(), 0o6745), 0o6745);
+    let nothing = AttrChange::default();
+    world
+        .ask(|engine| engine.setattr(ino, &root_user(), &nothing))
+        .expect("chown(-1, -1)");
+    assert_eq!(
+        mode_of(&world, ino),
+        0o2745,
+        "setgid without group execute is no privilege"
+    );
+    let directory = world.mkdir("d");
+    chmod(&world, directory, &root_user(), 0o6755);
+    let chown = AttrChange {
+        uid: Some(3),
+        gid: Some(4),
+        ..AttrChange::default()
+    };
+    world
+        .ask(|engine| engine.setattr(directory, &root_user(), &chown))
+        .expect("chown");
+    assert_eq!(
+        mode_of(&world, directory),
+        0o6755,
+        "directories keep theirs"
+    );
+    chmod(&world, ino, &root_user(), 0o4755);
+    let truncate = AttrChange {
+        size: Some(0),
+        ..AttrChange::default()
+    };
+    world
+        .ask(|engine| engine.setattr(ino, &user(1000, 1000), &truncate))
+        .expect("truncate");
+    assert_eq!(mode_of(&world, ino), 0o755);
+}
+
+#[test]
+fn times_move_as_on_a_local_disk() {
+    let world = World::new();
+    let directory = world.mkdir("d");
+    let ino = world.put("d/f", b"x");
+    let old = AttrChange {
+        atime_ns: Some(1),
+        mtime_ns: Some(2),
+        ..AttrChange::default()
+    };
+    let reset = |ino| {
+        world
+            .ask(|engine| engine.setattr(ino, &root_user(), &old))
+            .expect("utimens")
+    };
+    let before = reset(ino);
+    assert_eq!((before.atime_ns, before.mtime_ns), (1, 2));
+    assert_eq!(world.get("d/f"), b"x");
+    let read = world.stat("d/f");
+    assert_eq!(
+        (read.atime_ns, read.mtime_ns, read.ctime_ns),
+        (1, 2, before.ctime_ns),
+        "reading changes no time"
+    );
+    reset(directory);
+    chmod(&world, ino, &root_user(), 0o600);
+    let changed = world.stat("d/f");
+    assert_eq!(changed.mtime_ns, 2);
+    assert!(changed.ctime_ns > before.ctime_ns);
+    assert_eq!(
+        world.stat("d").mtime_ns,
+        2,
+        "chmod of a child is none of its directory's business"
+    );
+    world.write_at("d/f", 0, b"y").expect("writes");
+    assert!(world.stat("d/f").mtime_ns > 2);
+    world
+        .ask(|engine| engine.link(ino, directory, b"g"))
+        .expect("link");
+    assert!(world.stat("d").mtime_ns > 2);
+    reset(directory);
+    let linked = world.stat("d/f").ctime_ns;
+    world.unlink("d/g").expect("unlink");
+    assert!(world.stat("d").mtime_ns > 2);
+    assert!(world.stat("d/f").ctime_ns > linked);
+}
+
+#[test]
+fn renames_obey_their_flags() {
+    let world = World::new();
+    let caller = root_user();
+    world.put("a", b"a");
+    world.put("b", b"b");
+    let rename = |from: &[u8], to: &[u8], flags| {
+        world.ask(|engine| engine.rename(ROOT, from, ROOT, to, flags, &caller))
+    };
+    assert_eq!(rename(b"a", b"b", RENAME_NOREPLACE), Err(Errno::EEXIST));
+    assert_eq!(rename(b"a", b"c", RENAME_EXCHANGE), Err(Errno::ENOENT));
+    assert_eq!(rename(b"a", b"b", RENAME_EXCHANGE), Ok(()));
+    assert_eq!(
+        (world.get("a"), world.get("b")),
+        (b"b".to_vec(), b"a".to_vec())
+    );
+    assert_eq!(rename(b"a", b"b", 3), Err(Errno::EINVAL));
+    assert_eq!(rename(b"a", b"b", 4), Err(Errno::EINVAL));
+    world.mkdir("d");
+    world.put("d/f", b"");
+    assert_eq!(
+        rename(b"a", b"d", RENAME_EXCHANGE),
+        Ok(()),
+        "a file and a directory may change places"
+    );
+    assert_eq!(world.stat("").nlink, 3);
+    assert_eq!(world.names("a"), ["f"]);
+}
+
+#[test]
+fn a_file_without_a_name_lives_as_long_as_somebody_holds_it() {
+    let mut world = World::new();
+    world.put("f", b"kept");
+    let ino = world.resolve("f").expect("exists");
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+        .expect("opens");
+    world.unlink("f").expect("unlinks");
+    assert_eq!(
+        world
+            .ask(|engine| engine.getattr(ino))
+            .expect("is there")
+            .nlink,
+        0
+    );
+    world
+        .ask(|engine| engine.write(fh, 4, b" and written", true))
+        .expect("writes");
+    let bytes = world
+        .ask(|engine| engine.read_file(fh, 0, 100))
+        .expect("reads");
+    assert_eq!(bytes, b"kept and written");
+    assert_eq!(
+        world.ask(|engine| engine.link(ino, ROOT, b"g")).map(drop),
+        Err(Errno::ENOENT)
+    );
+    let layer = world.freeze().expect("the root changed");
+    assert!(
+        world
+            .engine()
+            .layer_contents(layer)
+            .expect("contents")
+            .is_empty(),
+        "it is in no version"
+    );
+    world.commit(layer);
+    world.engine().trim_staging(0).expect("trims");
+    assert_eq!(
+        world
+            .ask(|engine| engine.read_file(fh, 0, 100))
+            .expect("reads"),
+        b"kept and written"
+    );
+    world.ask(|engine| engine.release(fh)).expect("closes");
+    assert_eq!(
+        world.ask(|engine| engine.getattr(ino)).map(drop),
+        Err(Errno::ENOENT)
+    );
+}
+
+#[test]
+fn the_kernel_s_references_keep_an_inode() {
+    let world = World::new();
+    let attr = world
+        .ask(|engine| engine.mknod(ROOT, b"f", libc::S_IFREG | 0o644, 0, &root_user()))
+        .expect("mknod");
+    world
+        .ask(|engine| engine.lookup(ROOT, b"f"))
+        .expect("looks up");
+    world.unlink("f").expect("unlinks");
+    world
+        .ask(|engine| engine.forget(attr.ino, 1))
+        .expect("forgets");
+    assert!(world.ask(|engine| engine.getattr(attr.ino)).is_ok());
+    world
+        .ask(|engine| engine.forget(attr.ino, 1))
+        .expect("forgets");
+    assert_eq!(
+        world.ask(|engine| engine.getattr(attr.ino)).map(drop),
+        Err(Errno::ENOENT)
+    );
+}
+
+#[test]
+fn a_removed_directory_that_is_open_is_empty_and_takes_nothing() {
+    let world = World::new();
+    let ino = world.mkdir("d");
+    let fh = world
+        .ask(|engine| engine.open_directory(ino))
+        .expect("opens");
+    world
+        .ask(|engine| engine.rmdir(ROOT, b"d", &root_user()))
+        .expect("removes");
+    assert!(
+        world
+            .ask(|engine| engine.read_directory(fh, 0, 10))
+            .expect("lists")
+            .is_empty()
+    );
+    let mkdir = world.ask(|engine| engine.mkdir(ino, b"x", 0o755, &root_user()));
+    assert_eq!(mkdir.map(drop), Err(Errno::ENOENT));
+    assert_eq!(
+        world
+            .ask(|engine| engine.getattr(ino))
+            .expect("is there")
+            .nlink,
+        0
+    );
+    world
+        .ask(|engine| engine.release_directory(fh))
+        .expect("closes");
+}
+
+#[test]
+fn appending_goes_to_the_end_whatever_the_offset() {
+    let world = World::new();
+    let ino = world.put("log", b"");
+    let open = || {
+        world
+            .ask(|engine| engine.open_file(ino, libc::O_WRONLY | libc::O_APPEND))
+            .expect("opens")
+    };
+    let (first, second) = (open(), open());
+    for number in 0..10 {
+        let fh = if number % 2 == 0 { first } else { second };
+        world
+            .ask(|engine| engine.write(fh, 0, b"line\n", true))
+            .expect("appends");
+    }
+    assert_eq!(world.get("log"), b"line\n".repeat(10));
+}
+
+#[test]
+fn sizes_end_where_an_off_t_does() {
+    let world = World::new();
+    let ino = world.put("f", b"x");
+    let max = i64::MAX as u64;
+    let truncate = |size| {
+        let change = AttrChange {
+            size: Some(size),
+            ..AttrChange::default()
+        };
+        world
+            .ask(|engine| engine.setattr(ino, &root_user(), &change))
+            .map(|attr| attr.size)
+    };
+    assert_eq!(truncate(max + 1), Err(Errno::EFBIG));
+    assert_eq!(truncate(max), Ok(max));
+    assert_eq!(world.write_at("f", max, b"x"), Err(Errno::EFBIG));
+    assert_eq!(world.write_at("f", u64::MAX, b"x"), Err(Errno::EFBIG));
+    assert_eq!(world.write_at("f", max - 1, b"x"), Ok(()));
+    assert_eq!(world.stat("f").blocks, 1, "holes take no blocks");
+    let directory = world.mkdir("d");
+    let change = AttrChange {
+        size: Some(0),
+        ..AttrChange::default()
+    };
+    assert_eq!(
+        world
+            .ask(|engine| engine.setattr(directory, &root_user(), &change))
+            .map(drop),
+        Err(Errno::EISDIR)
+    );
+}
+
+#[test]
+fn xattrs_have_their_rules() {
+    let world = World::new();
+    let file = world.put("f", b"");
+    let link = world
+        .ask(|engine| engine.symlink(ROOT, b"l", b"f", &root_user()))
+        .expect("symlink")
+        .ino;
+    let set = |ino, name: &[u8], value: &[u8], flags| {
+        world.ask(|engine| engine.set_xattr(ino, name, value, flags))
+    };
+    assert_eq!(set(file, b"user.a", b"1", 2), Err(Errno::ENODATA));
+    assert_eq!(set(file, b"user.a", b"1", 1), Ok(()));
+    assert_eq!(set(file, b"user.a", b"2", 1), Err(Errno::EEXIST));
+    assert_eq!(set(file, b"user.a", b"2", 3), Err(Errno::EINVAL));
+    assert_eq!(
+        set(file, b"system.posix_acl_access", b"", 0),
+        Err(Errno::EOPNOTSUPP)
+    );
+    assert_eq!(set(link, b"user.a", b"1", 0), Err(Errno::EPERM));
+    assert_eq!(set(link, b"trusted.a", b"1", 0), Ok(()));
+    assert_eq!(
+        set(file, &[&b"user."[..], &[b'n'; 251]].concat(), b"", 0),
+        Err(Errno::ERANGE)
+    );
+    assert_eq!(set(file, b"user.big", &[0; 65536], 0), Ok(()));
+    assert_eq!(set(file, b"user.big", &[0; 65537], 0), Err(Errno::E2BIG));
+    assert_eq!(
+        world.ask(|engine| engine.list_xattrs(file)).expect("lists"),
+        [b"user.a".to_vec(), b"user.big".to_vec()]
+    );
+    assert_eq!(
+        world.ask(|engine| engine.remove_xattr(file, b"user.a")),
+        Ok(())
+    );
+    assert_eq!(
+        world.ask(|engine| engine.remove_xattr(file, b"user.a")),
+        Err(Errno::ENODATA)
+    );
+    assert_eq!(
+        world.ask(|engine| engine.get_xattr(file, b"user.a")),
+        Err(Errno::ENODATA)
+    );
+}
+
+#[test]
+fn special_files_and_long_links_are_kept() {
+    let mut world = World::new();
+    let make = |name: &[u8], kind, rdev| {
+        world
+            .ask(|engine| engine.mknod(ROOT, name, kind | 0o600, rdev, &root_user()))
+            .expect("mknod")
+    };
+    make(b"fifo", libc::S_IFIFO, 0);
+    make(b"socket", libc::S_IFSOCK, 0);
+    assert_eq!(make(b"null", libc::S_IFCHR, 0x103).rdev, 0x103);
+    let symlink = |target: &[u8]| {
+        world
+            .ask(|engine| engine.symlink(ROOT, b"link", target, &root_user()))
+            .map(|attr| attr.size)
+    };
+    assert_eq!(symlink(&[b'x'; 4096]), Err(Errno::ENAMETOOLONG));
+    assert_eq!(symlink(b""), Err(Errno::ENOENT));
+    assert_eq!(symlink(&[b'x'; 4095]), Ok(4095));
+    let before = world.tree();
+    world.crash();
+    assert_eq!(world.tree(), before);
+    assert_eq!(world.stat("null").rdev, 0x103);
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert_eq!(support::tree_of(&world.base), before);
+}
+
+#[test]
+fn a_handle_that_is_closed_is_no_handle() {
+    let world = World::new();
+    let ino = world.put("f", b"x");
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_RDONLY))
+        .expect("opens");
+    assert_eq!(
+        world.ask(|engine| engine.write(fh, 0, b"y", true)),
+        Err(Errno::EBADF),
+        "opened for reading"
+    );
+    assert_eq!(world.ask(|engine| engine.release(fh)), Ok(()));
+    assert_eq!(world.ask(|engine| engine.release(fh)), Err(Errno::EBADF));
+    assert_eq!(
+        world.ask(|engine| engine.read_file(fh, 0, 1)),
+        Err(Errno::EBADF)
+    );
+    world.engine().close().expect("closes");
+    assert_eq!(
+        world.ask(|engine| engine.getattr(ROOT)).map(drop),
+        Err(Errno::EBADF)
+    );
+}
+
+#[test]
+fn a_read_only_engine_refuses_every_change() {
+    let mut world = World::new();
+    let ino = world.put("f", b"x");
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    let engine = world.open_read_only();
+    let caller = root_user();
+    let ask = |outcome: cowfs_engine::Result<()>| match outcome {
+        Err(cowfs_engine::Error::Os(errno)) => errno,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        ask(engine.mkdir(ROOT, b"d", 0o755, &caller).map(drop)),
+        Errno::EROFS
+    );
+    assert_eq!(ask(engine.unlink(ROOT, b"f", &caller)), Errno::EROFS);
+    assert_eq!(
+        ask(engine.open_file(ino, libc::O_WRONLY).map(drop)),
+        Errno::EROFS
+    );
+    assert_eq!(ask(engine.freeze().map(drop)), Errno::EROFS);
+    assert_eq!(support::tree(&engine, &world.base), world.tree());
+}

@@ -1,0 +1,287 @@
+//! Crashes, power losses and damage.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use cowfs_engine::{Error, Recovery};
+use support::{ROOT, World, root_user};
+
+fn files(world: &World, folder: &str) -> Vec<PathBuf> {
+    let folder = world.temp.path().join("working").join(folder);
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .expect("lists")
+        .map(|entry| entry.expect("entry").path())
+        .collect();
+    files.sort();
+    files
+}
+
+fn segment_of(world: &World, ino: u64, extent: usize) -> (PathBuf, u64) {
+    let (_, extents) = world.engine().live_extents(ino).expect("extents");
+    let (segment, offset) = extents[extent].staged.expect("staged");
+    (
+        world
+            .temp
+            .path()
+            .join(format!("working/staging/{segment:016x}.seg")),
+        offset,
+    )
+}
+
+#[test]
+fn a_fresh_working_copy_has_nothing_to_recover() {
+    let mut world = World::new();
+    assert_eq!(world.crash(), (Recovery::default(), 0));
+}
+
+#[test]
+fn everything_written_survives_the_daemon() {
+    let mut world = World::new();
+    world.mkdir("d");
+    let ino = world.put("d/f", &[1; 5000]);
+    world.write_at("d/f", 100, &[2; 50]).expect("writes");
+    world
+        .ask(|engine| engine.set_xattr(ino, b"user.a", b"1", 0))
+        .expect("sets");
+    world
+        .ask(|engine| engine.link(ino, ROOT, b"g"))
+        .expect("links");
+    let before = world.tree();
+    let times = world.stat("d/f");
+    for _ in 0..3 {
+        let (recovery, dropped) = world.crash();
+        assert!(
+            recovery.records > 0 && !recovery.power_loss && recovery.cut_bytes == 0 && dropped == 0
+        );
+        assert_eq!(world.tree(), before);
+    }
+    assert_eq!(world.stat("d/f"), times);
+}
+
+#[test]
+fn recovery_asks_for_what_the_journal_touches_and_no_more() {
+    let mut world = World::new();
+    world.mkdir("touched");
+    world.mkdir("untouched");
+    world.put("touched/old", b"old");
+    let untouched = world.put("untouched/file", b"x");
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    world.crash();
+    let new = world.put("touched/new", b"new");
+    let (recovery, _) = world.crash();
+    let touched = world.resolve("touched").expect("exists");
+    assert_eq!(recovery.directories, [touched]);
+    assert_eq!(recovery.inodes, [touched, new]);
+    assert!(!recovery.inodes.contains(&untouched));
+    assert_eq!(world.names("touched"), ["old", "new"]);
+}
+
+#[test]
+fn a_file_that_was_unlinked_while_open_is_gone_after_a_crash() {
+    let mut world = World::new();
+    let ino = world.put("f", b"x");
+    world
+        .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+        .expect("opens");
+    world.unlink("f").expect("unlinks");
+    world.crash();
+    assert!(world.engine().getattr(ino).is_err());
+    let next = world.put("g", b"");
+    assert!(next > ino, "its number is not given out again");
+}
+
+#[test]
+fn after_a_power_loss_bytes_that_never_arrived_are_not_served() {
+    let mut world = World::new();
+    let ino = world.put("f", &[1; 4000]);
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_RDWR))
+        .expect("opens");
+    world.engine().fsync(fh, false).expect("syncs");
+    world.write_at("f", 1000, &[2; 500]).expect("writes");
+    world.put("other", &[3; 100]);
+    let (segment, offset) = segment_of(&world, ino, 1);
+    world.drop_engine();
+    fs::File::options()
+        .write(true)
+        .open(segment)
+        .expect("opens")
+        .write_all_at(&[0; 500], offset)
+        .expect("damages");
+    world.boot_id = "boot-2".into();
+    let (recovery, dropped) = world.open().expect("recovers");
+    assert!(recovery.power_loss);
+    assert_eq!(dropped, 1);
+    assert_eq!(
+        world.get("f"),
+        [1; 4000],
+        "what was fsynced below shows again"
+    );
+    assert_eq!(world.get("other"), [3; 100]);
+    let before = world.tree();
+    world.crash();
+    assert_eq!(world.tree(), before, "and once more the same");
+}
+
+#[test]
+fn covered_bytes_are_kept_until_their_cover_is_committed() {
+    let mut world = World::new();
+    let ino = world.put("f", &[1; 4000]);
+    world.crash();
+    world
+        .write_at("f", 0, &[2; 4000])
+        .expect("covers all of it");
+    world.engine().trim_staging(0).expect("trims");
+    let (segment, offset) = segment_of(&world, ino, 0);
+    world.drop_engine();
+    fs::File::options()
+        .write(true)
+        .open(segment)
+        .expect("opens")
+        .write_all_at(&[9; 10], offset)
+        .expect("damages");
+    world.boot_id = "boot-2".into();
+    assert_eq!(world.open().expect("recovers").1, 1);
+    assert_eq!(world.get("f"), [1; 4000]);
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_told() {
+    let mut world = World::new();
+    world.put("f", b"x");
+    let before = world.tree();
+    world.put("torn", b"");
+    world.drop_engine();
+    let journal = files(&world, "journal").pop().expect("a journal");
+    let length = fs::metadata(&journal).expect("exists").len();
+    fs::File::options()
+        .write(true)
+        .open(&journal)
+        .expect("opens")
+        .set_len(length - 3)
+        .expect("cuts");
+    let (recovery, _) = world.open().expect("recovers");
+    assert!(recovery.cut_bytes > 0);
+    // The record before the torn one: `torn` exists, its opening truncation does not matter; `f` is whole.
+    assert_eq!(world.get("f"), b"x");
+    assert!(world.tree().len() <= before.len() + 1);
+}
+
+#[test]
+fn damage_in_the_middle_is_refused_and_touches_nothing() {
+    let mut world = World::new();
+    for number in 0..20 {
+        world.put(&format!("f{number}"), b"x");
+    }
+    world.drop_engine();
+    let journal = files(&world, "journal").pop().expect("a journal");
+    let mut bytes = fs::read(&journal).expect("reads");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    fs::write(&journal, &bytes).expect("damages");
+    assert!(matches!(world.open(), Err(Error::JournalCorrupt(_))));
+    assert_eq!(fs::read(&journal).expect("reads"), bytes);
+    assert!(!files(&world, "staging").is_empty(), "every file is kept");
+}
+
+#[test]
+fn a_missing_segment_is_no_silent_loss() {
+    let mut world = World::new();
+    let ino = world.put("f", b"x");
+    let (segment, _) = segment_of(&world, ino, 0);
+    world.drop_engine();
+    fs::remove_file(segment).expect("removes");
+    match world.open() {
+        Err(Error::JournalCorrupt(reason)) => assert!(reason.contains("segment")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn journals_and_segments_of_committed_layers_go() {
+    let mut world = World::new();
+    world.put("f", &[1; 100]);
+    let layer = world.freeze().expect("changed");
+    world.put("g", &[2; 100]);
+    world.commit(layer);
+    assert_eq!(files(&world, "journal").len(), 1);
+    let before = world.tree();
+    let (recovery, _) = world.crash();
+    assert!(recovery.records > 0);
+    assert_eq!(world.tree(), before);
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    world.drop_engine();
+    world.open().expect("opens");
+    assert_eq!(world.crash(), (Recovery::default(), 0));
+    let names: Vec<_> = files(&world, "staging")
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "seg"))
+        .collect();
+    assert!(names.is_empty(), "{names:?}");
+    assert_eq!(world.tree(), before);
+}
+
+#[test]
+fn numbers_are_not_given_out_twice_after_a_crash() {
+    let mut world = World::new();
+    let first = world.put("a", b"");
+    world.unlink("a").expect("unlinks");
+    world.crash();
+    let second = world.put("b", b"");
+    assert!(second > first);
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert!(world.base.next_ino > second);
+}
+
+#[test]
+fn changes_wait_for_the_replay() {
+    let mut world = World::new();
+    world.put("f", b"x");
+    world.drop_engine();
+    let engine = world.open_unreplayed();
+    let outcome = engine.mkdir(ROOT, b"d", 0o755, &root_user());
+    assert!(matches!(outcome, Err(Error::Os(cowfs_base::Errno::EINVAL))));
+    drop(engine);
+    world.open().expect("recovers");
+    assert_eq!(world.get("f"), b"x");
+}
+
+#[test]
+fn commits_that_keep_failing_make_no_new_files() {
+    let mut world = World::new();
+    world.put("f", b"1");
+    let first = world.freeze().expect("changed");
+    world.engine().layer_failed(first).expect("joins");
+    let journals = files(&world, "journal");
+    for _ in 0..20 {
+        let layer = world.freeze().expect("not committed yet");
+        assert_eq!(
+            layer, first,
+            "nothing has changed since: the same layer again"
+        );
+        world.engine().layer_failed(layer).expect("joins");
+    }
+    assert_eq!(files(&world, "journal"), journals);
+
+    let layer = world.freeze().expect("not committed yet");
+    world.put("g", b"2"); // while the commit runs
+    let before = world.tree();
+    world.commit(layer);
+    assert_eq!(world.tree(), before);
+    world.crash();
+    assert_eq!(world.tree(), before);
+
+    let layer = world
+        .freeze()
+        .expect("what came back from the crash is not committed");
+    world.commit(layer);
+    assert!(world.freeze().is_none());
+    world.crash();
+    assert_eq!(world.tree(), before);
+}

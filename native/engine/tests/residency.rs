@@ -1,0 +1,319 @@
+//! What is not in memory: what is asked for, what wins, what is refused.
+
+mod support;
+
+use cowfs_base::{ChunkHash, Errno};
+use cowfs_engine::{ChunkRef, Error, ExtentRow, InodeRow, Missing};
+use support::{Base, ROOT, World, root_user};
+
+/// A version with a directory `d` that holds a file `f` of 40 chunks of 1 MiB.
+fn large() -> (Base, u64, u64) {
+    let mut base = Base::empty();
+    let directory = InodeRow {
+        ino: 2,
+        mode: libc::S_IFDIR | 0o755,
+        nlink: 2,
+        ..InodeRow::default()
+    };
+    let file = InodeRow {
+        ino: 3,
+        mode: libc::S_IFREG | 0o644,
+        nlink: 1,
+        size: 40 << 20,
+        ..InodeRow::default()
+    };
+    base.entries.insert((ROOT, b"d".to_vec()), 2);
+    base.entries.insert((2, b"f".to_vec()), 3);
+    let row = |number: u64, base: &mut Base| ExtentRow {
+        offset: number << 20,
+        length: 1 << 20,
+        chunk: base.add_chunk(&vec![number as u8; 1 << 20]),
+        skip: 0,
+    };
+    let rows = (0..40).map(|number| row(number, &mut base)).collect();
+    base.extents.insert(3, rows);
+    base.inodes.extend([(2, directory), (3, file)]);
+    base.next_ino = 4;
+    (base, 2, 3)
+}
+
+fn missing<T: std::fmt::Debug>(outcome: cowfs_engine::Result<T>) -> Missing {
+    match outcome {
+        Err(Error::NotResident(missing)) => missing,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_call_names_what_it_lacks() {
+    let (base, directory, file) = large();
+    let world = World::on(base);
+    let engine = world.engine();
+    assert!(matches!(
+        missing(engine.lookup(ROOT, b"d")),
+        Missing::Directory(ROOT)
+    ));
+    engine
+        .load_directory(ROOT, &world.base.directory(ROOT))
+        .expect("loads");
+    engine.lookup(ROOT, b"d").expect("is there");
+    assert!(matches!(
+        missing(engine.lookup(directory, b"f")),
+        Missing::Directory(2)
+    ));
+    assert!(matches!(
+        missing(engine.rmdir(ROOT, b"d", &root_user())),
+        Missing::Directory(2)
+    ));
+    engine
+        .load_directory(directory, &world.base.directory(directory))
+        .expect("loads");
+    let fh = engine
+        .open_file(file, libc::O_RDWR)
+        .expect("opening needs no content");
+    assert!(matches!(
+        missing(engine.read_file(fh, 0, 10)),
+        Missing::Content(3)
+    ));
+    assert!(matches!(
+        missing(engine.write(fh, 0, b"x", true)),
+        Missing::Content(3)
+    ));
+    assert_eq!(
+        engine
+            .read_file(fh, 40 << 20, 10)
+            .expect("behind the end there is nothing to load"),
+        b""
+    );
+}
+
+#[test]
+fn a_sequential_reader_learns_what_comes_next() {
+    let (base, _, file) = large();
+    let world = World::on(base);
+    world.resolve("d/f").expect("exists");
+    let engine = world.engine();
+    engine
+        .load_content(file, &world.base.extents_of(file), &[])
+        .expect("loads");
+    let fh = engine.open_file(file, libc::O_RDONLY).expect("opens");
+    let ask = |offset| match missing(engine.read_file(fh, offset, 4096)) {
+        Missing::Chunks { needed, ahead, .. } => (needed, ahead),
+        other => panic!("{other:?}"),
+    };
+    let rows = world.base.extents_of(file);
+    let (needed, ahead) = ask(0);
+    assert_eq!(
+        needed.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
+        [rows[0].chunk.hash]
+    );
+    assert_eq!(
+        ahead.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
+        rows[1..9]
+            .iter()
+            .map(|row| row.chunk.hash)
+            .collect::<Vec<_>>()
+    );
+    engine.cache_chunk(&ahead[0].hash, &vec![1; 1 << 20]);
+    assert_eq!(ask(0).1.len(), 7, "what is cached is not named");
+    let (needed, ahead) = ask(30 << 20);
+    assert_eq!(
+        (needed.len(), ahead.len()),
+        (1, 0),
+        "a jump is not sequential"
+    );
+}
+
+#[test]
+fn overwriting_and_truncating_fetch_no_chunk() {
+    let (base, _, file) = large();
+    let world = World::on(base);
+    world.resolve("d/f").expect("exists");
+    let engine = world.engine();
+    engine
+        .load_content(file, &world.base.extents_of(file), &[])
+        .expect("loads");
+    let fh = engine.open_file(file, libc::O_RDWR).expect("opens");
+    engine.write(fh, 500, b"here", true).expect("writes");
+    let change = cowfs_engine::AttrChange {
+        size: Some(1 << 20),
+        ..Default::default()
+    };
+    engine
+        .setattr(file, &root_user(), &change)
+        .expect("truncates");
+    assert_eq!(engine.read_file(fh, 500, 4).expect("reads"), b"here");
+    let (_, extents) = engine.live_extents(file).expect("extents");
+    let skips: Vec<_> = extents
+        .iter()
+        .map(|extent| (extent.offset, extent.skip, extent.chunk.is_some()))
+        .collect();
+    assert_eq!(skips, [(0, 0, true), (500, 0, false), (504, 504, true)]);
+}
+
+#[test]
+fn truncating_to_nothing_needs_no_content() {
+    let (base, _, file) = large();
+    let world = World::on(base);
+    world.resolve("d/f").expect("exists");
+    world
+        .engine()
+        .open_file(file, libc::O_WRONLY | libc::O_TRUNC)
+        .expect("opens");
+    assert_eq!(world.get("d/f"), b"");
+    world
+        .engine()
+        .load_content(file, &world.base.extents_of(file), &[])
+        .expect("comes too late");
+    assert_eq!(world.get("d/f"), b"");
+    let layer = world.freeze().expect("changed");
+    assert_eq!(
+        world
+            .engine()
+            .layer_contents(layer)
+            .expect("contents")
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn memory_wins_over_rows() {
+    let (base, directory, file) = large();
+    let world = World::on(base);
+    let engine = world.engine();
+    engine.load_inode(&world.base.inodes[&file]).expect("loads");
+    let change = cowfs_engine::AttrChange {
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    engine
+        .setattr(file, &root_user(), &change)
+        .expect("changes");
+    assert_eq!(world.stat("d/f").mode & 0o777, 0o600);
+    world.unlink("d/f").expect("unlinks");
+    engine
+        .load_directory(directory, &world.base.directory(directory))
+        .expect("comes too late");
+    assert_eq!(world.resolve("d/f"), Err(Errno::ENOENT));
+    engine
+        .load_content(file, &world.base.extents_of(file), &[])
+        .expect("a content nobody needs any more");
+}
+
+#[test]
+fn rows_that_cannot_be_are_refused() {
+    let (base, directory, file) = large();
+    let world = World::on(base);
+    let engine = world.engine();
+    world.resolve("d").expect("exists");
+    let good = world.base.inodes[&file].clone();
+    let refused = |outcome: cowfs_engine::Result<()>| {
+        assert!(matches!(outcome, Err(Error::Os(Errno::EIO))), "{outcome:?}")
+    };
+    refused(engine.load_inode(&InodeRow {
+        mode: 0o644,
+        ..good.clone()
+    }));
+    refused(engine.load_inode(&InodeRow {
+        ino: 0,
+        ..good.clone()
+    }));
+    refused(engine.load_inode(&InodeRow {
+        size: u64::MAX,
+        ..good.clone()
+    }));
+    for name in [&b""[..], b".", b"..", b"a/b", b"nul\0", &[b'n'; 256]] {
+        refused(engine.load_directory(directory, &[(name.into(), good.clone())]));
+    }
+    refused(engine.load_directory(
+        directory,
+        &[(b"self"[..].into(), world.base.inodes[&directory].clone())],
+    ));
+    engine
+        .load_directory(directory, &world.base.directory(directory))
+        .expect("loads");
+    let chunk = ChunkRef {
+        hash: ChunkHash([1; 32]),
+        pack: 1,
+        offset: 0,
+        stored_length: 10,
+        raw_length: 10,
+        codec: 0,
+    };
+    let row = ExtentRow {
+        offset: 0,
+        length: 10,
+        chunk,
+        skip: 0,
+    };
+    refused(engine.load_content(
+        file,
+        &[ExtentRow {
+            length: 0,
+            ..row.clone()
+        }],
+        &[],
+    ));
+    refused(engine.load_content(
+        file,
+        &[ExtentRow {
+            skip: 1,
+            ..row.clone()
+        }],
+        &[],
+    ));
+    refused(engine.load_content(
+        file,
+        &[ExtentRow {
+            offset: u64::MAX,
+            ..row.clone()
+        }],
+        &[],
+    ));
+    engine.load_content(file, &[row], &[]).expect("loads");
+}
+
+#[test]
+fn a_hundred_thousand_entries_are_listed_once_each_while_others_go() {
+    let world = World::new();
+    let directory = world.mkdir("big");
+    for number in 0..100_000 {
+        let name = format!("entry-{number:06}");
+        world
+            .engine()
+            .mknod(
+                directory,
+                name.as_bytes(),
+                libc::S_IFREG | 0o644,
+                0,
+                &root_user(),
+            )
+            .expect("mknod");
+    }
+    let fh = world.engine().open_directory(directory).expect("opens");
+    let (mut seen, mut cookie, mut removed) = (Vec::new(), 0, 0);
+    loop {
+        let part = world
+            .engine()
+            .read_directory(fh, cookie, 1000)
+            .expect("lists");
+        let Some(last) = part.last() else { break };
+        cookie = last.cookie;
+        for entry in part.iter().filter(|entry| !entry.name.starts_with(b".")) {
+            seen.push(entry.name.clone());
+            if entry.name.last().is_some_and(|digit| digit % 3 != 0) {
+                world
+                    .engine()
+                    .unlink(directory, &entry.name, &root_user())
+                    .expect("unlinks");
+                removed += 1;
+            }
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 100_000);
+    assert!(removed > 50_000);
+    assert_eq!(world.names("big").len(), 100_000 - removed);
+}

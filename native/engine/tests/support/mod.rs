@@ -1,0 +1,543 @@
+//! A world around an engine: a temporary working copy, and a base version that loads it and takes its commits, as the index
+//! and the packs do in earnest.
+
+#![allow(dead_code, reason = "each test file uses its part of it")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use cowfs_base::{ChunkHash, Errno, Ino, Layer};
+use cowfs_engine::{
+    Attr, Caller, ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow, Missing, Options,
+    Recovery, Result, XattrPair,
+};
+use tempfile::TempDir;
+
+pub const ROOT: Ino = 1;
+/// Committed chunks are no longer than this.
+const CHUNK_BYTES: u64 = 3000;
+
+pub fn root_user() -> Caller {
+    Caller {
+        groups: Some(vec![0]),
+        ..Caller::default()
+    }
+}
+
+pub fn user(uid: u32, gid: u32) -> Caller {
+    Caller {
+        uid,
+        gid,
+        groups: Some(vec![gid]),
+        ..Caller::default()
+    }
+}
+
+/// The rows of a version, and its chunks.
+#[derive(Clone)]
+pub struct Base {
+    pub inodes: BTreeMap<Ino, InodeRow>,
+    pub entries: BTreeMap<(Ino, Vec<u8>), Ino>,
+    pub extents: BTreeMap<Ino, Vec<ExtentRow>>,
+    pub xattrs: BTreeMap<Ino, Vec<XattrPair>>,
+    pub chunks: HashMap<[u8; 32], Vec<u8>>,
+    pub next_ino: Ino,
+}
+
+impl Base {
+    pub fn empty() -> Base {
+        let root = InodeRow {
+            ino: ROOT,
+            mode: libc::S_IFDIR | 0o755,
+            nlink: 2,
+            ..InodeRow::default()
+        };
+        Base {
+            inodes: BTreeMap::from([(ROOT, root)]),
+            entries: BTreeMap::new(),
+            extents: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            chunks: HashMap::new(),
+            next_ino: ROOT + 1,
+        }
+    }
+
+    pub fn directory(&self, ino: Ino) -> Vec<(Box<[u8]>, InodeRow)> {
+        let entries = self.entries.range((ino, Vec::new())..(ino + 1, Vec::new()));
+        entries
+            .map(|((_, name), child)| (name.as_slice().into(), self.inodes[child].clone()))
+            .collect()
+    }
+
+    pub fn extents_of(&self, ino: Ino) -> Vec<ExtentRow> {
+        self.extents.get(&ino).cloned().unwrap_or_default()
+    }
+
+    pub fn xattrs_of(&self, ino: Ino) -> Vec<XattrPair> {
+        self.xattrs.get(&ino).cloned().unwrap_or_default()
+    }
+
+    /// A chunk named by a number instead of a digest: what matters here is only that names are not reused.
+    pub fn add_chunk(&mut self, bytes: &[u8]) -> ChunkRef {
+        let mut hash = [0; 32];
+        hash[..8].copy_from_slice(&(self.chunks.len() as u64 + 1).to_le_bytes());
+        self.chunks.insert(hash, bytes.to_vec());
+        let length = bytes.len() as u32;
+        ChunkRef {
+            hash: ChunkHash(hash),
+            pack: 1,
+            offset: 0,
+            stored_length: length,
+            raw_length: length,
+            codec: 0,
+        }
+    }
+
+    pub fn bytes_of(&self, ino: Ino) -> Vec<u8> {
+        let mut bytes = vec![0; self.inodes[&ino].size as usize];
+        for row in self.extents.get(&ino).into_iter().flatten() {
+            let chunk = &self.chunks[&row.chunk.hash.0];
+            let from = row.skip as usize;
+            bytes[row.offset as usize..][..row.length as usize]
+                .copy_from_slice(&chunk[from..from + row.length as usize]);
+        }
+        bytes
+    }
+}
+
+/// An inode as a user sees it, without times.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub mode: u32,
+    pub nlink: u32,
+    pub bytes: Vec<u8>,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let runs = self
+            .bytes
+            .chunk_by(|a, b| a == b)
+            .map(|run| format!("{}x{}", run.len(), run[0]));
+        let bytes = runs.take(12).collect::<Vec<_>>().join(" ");
+        write!(
+            formatter,
+            "{:o} nlink {} [{bytes}] xattrs {:?}",
+            self.mode,
+            self.nlink,
+            self.xattrs.keys()
+        )
+    }
+}
+
+pub type Tree = BTreeMap<PathBuf, Seen>;
+
+/// A working copy with its engine. Dropping the engine without closing it is a crash.
+pub struct World {
+    pub temp: TempDir,
+    pub base: Base,
+    pub after_layer: Layer,
+    pub boot_id: String,
+    engine: Option<Engine>,
+    pub staging_limit_bytes: u64,
+}
+
+impl World {
+    pub fn new() -> World {
+        World::on(Base::empty())
+    }
+
+    pub fn on(base: Base) -> World {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let mut world = World {
+            temp,
+            base,
+            after_layer: 0,
+            boot_id: "boot-1".into(),
+            engine: None,
+            staging_limit_bytes: 0,
+        };
+        world.open().expect("opens");
+        world
+    }
+
+    pub fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the engine is open")
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            root: self.base.inodes[&ROOT].clone(),
+            next_ino: self.base.next_ino,
+            cache_dir: self.temp.path().join("cache"),
+            memory_cache_bytes: 64 << 20,
+            staging_dir: Some(self.temp.path().join("working")),
+            staging_limit_bytes: self.staging_limit_bytes,
+            after_layer: self.after_layer,
+            boot_id: self.boot_id.clone(),
+        }
+    }
+
+    /// Opens and recovers; returns what recovery found and how many extents were lost.
+    pub fn open(&mut self) -> Result<(Recovery, u64)> {
+        let engine = Engine::open(self.options())?;
+        let recovery = engine.recover()?;
+        for ino in &recovery.inodes {
+            if let Some(row) = self.base.inodes.get(ino) {
+                engine.load_inode(row)?;
+                engine.load_content(
+                    *ino,
+                    &self.base.extents_of(*ino),
+                    &self.base.xattrs_of(*ino),
+                )?;
+            }
+        }
+        for ino in recovery
+            .directories
+            .iter()
+            .filter(|ino| self.base.inodes.contains_key(ino))
+        {
+            engine.load_directory(*ino, &self.base.directory(*ino))?;
+        }
+        let dropped = engine.replay()?;
+        self.engine = Some(engine);
+        Ok((recovery, dropped))
+    }
+
+    /// Opens without recovering.
+    pub fn open_unreplayed(&self) -> Engine {
+        Engine::open(self.options()).expect("opens")
+    }
+
+    pub fn open_read_only(&self) -> Engine {
+        Engine::open(Options {
+            staging_dir: None,
+            ..self.options()
+        })
+        .expect("opens")
+    }
+
+    pub fn drop_engine(&mut self) {
+        self.engine = None;
+    }
+
+    /// The daemon dies and the working copy is mounted again.
+    pub fn crash(&mut self) -> (Recovery, u64) {
+        self.engine = None;
+        self.open().expect("recovers")
+    }
+
+    /// Calls the engine, loading what it says is missing.
+    pub fn ask<T>(&self, call: impl Fn(&Engine) -> Result<T>) -> std::result::Result<T, Errno> {
+        ask(self.engine(), &self.base, call)
+    }
+
+    pub fn resolve(&self, path: &str) -> std::result::Result<Ino, Errno> {
+        let mut ino = ROOT;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            self.check_walkable(ino)?;
+            let child = self.ask(|engine| engine.lookup(ino, name.as_bytes()))?.ino;
+            self.ask(|engine| engine.forget(child, 1))?;
+            ino = child;
+        }
+        Ok(ino)
+    }
+
+    /// The directory a path is in, and the last name.
+    pub fn place<'a>(&self, path: &'a str) -> std::result::Result<(Ino, &'a [u8]), Errno> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent = self.resolve(parent)?;
+        self.check_walkable(parent)?;
+        Ok((parent, name.as_bytes()))
+    }
+
+    /// As the kernel walks a path; links of these tests lead nowhere.
+    fn check_walkable(&self, ino: Ino) -> std::result::Result<(), Errno> {
+        match self.ask(|engine| engine.getattr(ino))?.mode & libc::S_IFMT {
+            libc::S_IFDIR => Ok(()),
+            libc::S_IFLNK => Err(Errno::ENOENT),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    pub fn stat(&self, path: &str) -> Attr {
+        let ino = self.resolve(path).expect("exists");
+        self.ask(|engine| engine.getattr(ino))
+            .expect("has attributes")
+    }
+
+    pub fn mkdir(&self, path: &str) -> Ino {
+        let (parent, name) = self.place(path).expect("parent exists");
+        let attr = self
+            .ask(|engine| engine.mkdir(parent, name, 0o755, &root_user()))
+            .expect("mkdir");
+        self.ask(|engine| engine.forget(attr.ino, 1))
+            .expect("forget");
+        attr.ino
+    }
+
+    /// Makes the file if need be and replaces what it holds.
+    pub fn put(&self, path: &str, bytes: &[u8]) -> Ino {
+        let (parent, name) = self.place(path).expect("parent exists");
+        let flags = libc::O_RDWR | libc::O_TRUNC;
+        let (attr, fh) = self
+            .ask(|engine| engine.create(parent, name, 0o644, flags, &root_user()))
+            .expect("create");
+        assert_eq!(
+            self.ask(|engine| engine.write(fh, 0, bytes, true))
+                .expect("write"),
+            bytes.len()
+        );
+        self.ask(|engine| engine.release(fh)).expect("release");
+        self.ask(|engine| engine.forget(attr.ino, 1))
+            .expect("forget");
+        attr.ino
+    }
+
+    pub fn write_at(
+        &self,
+        path: &str,
+        offset: u64,
+        bytes: &[u8],
+    ) -> std::result::Result<(), Errno> {
+        let ino = self.resolve(path)?;
+        let fh = self.ask(|engine| engine.open_file(ino, libc::O_WRONLY))?;
+        let outcome = self.ask(|engine| engine.write(fh, offset, bytes, true));
+        self.ask(|engine| engine.release(fh))?;
+        outcome.map(drop)
+    }
+
+    pub fn get(&self, path: &str) -> Vec<u8> {
+        let ino = self.resolve(path).expect("exists");
+        read_all(self.engine(), &self.base, ino)
+    }
+
+    pub fn unlink(&self, path: &str) -> std::result::Result<(), Errno> {
+        let (parent, name) = self.place(path)?;
+        self.ask(|engine| engine.unlink(parent, name, &root_user()))
+    }
+
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let ino = self.resolve(path).expect("exists");
+        list(self.engine(), &self.base, ino)
+            .into_iter()
+            .map(|(name, _)| String::from_utf8(name).expect("UTF-8"))
+            .collect()
+    }
+
+    /// Everything a user sees.
+    pub fn tree(&self) -> Tree {
+        tree(self.engine(), &self.base)
+    }
+
+    pub fn freeze(&self) -> Option<Layer> {
+        self.ask(|engine| engine.freeze()).expect("freezes")
+    }
+
+    /// What the base becomes with the layer, and what `layer_committed` is to be told.
+    pub fn publish(&self, layer: Layer) -> (Base, Vec<(Ino, u64, Vec<ExtentRow>)>) {
+        self.publish_on(&self.base, layer)
+    }
+
+    pub fn publish_on(&self, base: &Base, layer: Layer) -> (Base, Vec<(Ino, u64, Vec<ExtentRow>)>) {
+        let engine = self.engine();
+        let mut base = base.clone();
+        for ino in engine.layer_removed(layer).expect("removed") {
+            base.inodes.remove(&ino);
+            base.extents.remove(&ino);
+            base.xattrs.remove(&ino);
+        }
+        for row in engine.layer_inodes(layer).expect("inodes") {
+            base.inodes.insert(row.ino, row);
+        }
+        for (parent, name, ino) in engine.layer_entries(layer).expect("entries") {
+            match ino {
+                0 => base.entries.remove(&(parent, name)),
+                _ => base.entries.insert((parent, name), ino),
+            };
+        }
+        for (ino, pairs) in engine.layer_xattrs(layer).expect("xattrs") {
+            base.xattrs.insert(ino, pairs);
+        }
+        let mut contents = Vec::new();
+        for (ino, version) in engine.layer_contents(layer).expect("contents") {
+            let rows = self.cut(&mut base, layer, ino);
+            base.extents.insert(ino, rows.clone());
+            contents.push((ino, version, rows));
+        }
+        base.next_ino = engine.layer_next_ino(layer).expect("next inode number");
+        (base, contents)
+    }
+
+    fn cut(&self, base: &mut Base, layer: Layer, ino: Ino) -> Vec<ExtentRow> {
+        let mut rows = Vec::new();
+        for extent in self.engine().layer_extents(layer, ino).expect("extents") {
+            if let Some(chunk) = extent.chunk {
+                rows.push(ExtentRow {
+                    offset: extent.offset,
+                    length: extent.length,
+                    chunk: (*chunk).clone(),
+                    skip: extent.skip,
+                });
+                continue;
+            }
+            let (segment, start) = extent.staged.expect("staged or in a chunk");
+            let bytes = self
+                .engine()
+                .read_staged(segment, start, extent.length as usize)
+                .expect("staged bytes");
+            for (number, piece) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
+                if piece.iter().any(|byte| *byte != 0) {
+                    let offset = extent.offset + number as u64 * CHUNK_BYTES;
+                    rows.push(ExtentRow {
+                        offset,
+                        length: piece.len() as u64,
+                        chunk: base.add_chunk(piece),
+                        skip: 0,
+                    });
+                }
+            }
+        }
+        rows
+    }
+
+    /// Publishes a frozen layer.
+    pub fn commit(&mut self, layer: Layer) {
+        let (base, contents) = self.publish(layer);
+        self.base = base;
+        self.after_layer = layer;
+        self.engine()
+            .layer_committed(layer, &contents)
+            .expect("committed");
+    }
+}
+
+pub fn ask<T>(
+    engine: &Engine,
+    base: &Base,
+    call: impl Fn(&Engine) -> Result<T>,
+) -> std::result::Result<T, Errno> {
+    for _ in 0..100 {
+        match call(engine) {
+            Ok(answer) => return Ok(answer),
+            Err(Error::Os(errno)) => return Err(errno),
+            Err(Error::NotResident(missing)) => load(engine, base, &missing),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("loading does not help");
+}
+
+fn load(engine: &Engine, base: &Base, missing: &Missing) {
+    match missing {
+        Missing::Directory(ino) => engine
+            .load_directory(*ino, &base.directory(*ino))
+            .expect("loads"),
+        Missing::Content(ino) => engine
+            .load_content(*ino, &base.extents_of(*ino), &base.xattrs_of(*ino))
+            .expect("loads"),
+        Missing::Chunks { needed, .. } => {
+            assert!(!needed.is_empty());
+            for chunk in needed {
+                engine.cache_chunk(&chunk.hash, &base.chunks[&chunk.hash.0]);
+            }
+        }
+    }
+}
+
+pub fn read_all(engine: &Engine, base: &Base, ino: Ino) -> Vec<u8> {
+    let fh = ask(engine, base, |engine| engine.open_file(ino, libc::O_RDONLY)).expect("opens");
+    let mut bytes = Vec::new();
+    loop {
+        let part = ask(engine, base, |engine| {
+            engine.read_file(fh, bytes.len() as u64, 5000)
+        })
+        .expect("reads");
+        if part.is_empty() {
+            break;
+        }
+        bytes.extend(part);
+    }
+    engine.release(fh).expect("closes");
+    bytes
+}
+
+pub fn list(engine: &Engine, base: &Base, ino: Ino) -> Vec<(Vec<u8>, Attr)> {
+    let fh = ask(engine, base, |engine| engine.open_directory(ino)).expect("opens");
+    let (mut entries, mut cookie) = (Vec::new(), 0);
+    loop {
+        let part = ask(engine, base, |engine| engine.read_directory(fh, cookie, 7)).expect("lists");
+        let Some(last) = part.last() else { break };
+        cookie = last.cookie;
+        entries.extend(part.into_iter().map(|entry| (entry.name, entry.attr)));
+    }
+    engine.release_directory(fh).expect("closes");
+    entries
+        .into_iter()
+        .filter(|(name, _)| name != b"." && name != b"..")
+        .collect()
+}
+
+pub fn tree(engine: &Engine, base: &Base) -> Tree {
+    let mut tree = Tree::new();
+    let mut open = vec![(
+        PathBuf::from("/"),
+        ask(engine, base, |engine| engine.getattr(ROOT)).expect("root"),
+    )];
+    while let Some((path, attr)) = open.pop() {
+        let bytes = match attr.mode & libc::S_IFMT {
+            libc::S_IFREG => read_all(engine, base, attr.ino),
+            libc::S_IFLNK => engine.readlink(attr.ino).expect("target"),
+            libc::S_IFDIR => {
+                for (name, child) in list(engine, base, attr.ino) {
+                    open.push((path.join(String::from_utf8(name).expect("UTF-8")), child));
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        let names = ask(engine, base, |engine| engine.list_xattrs(attr.ino)).expect("xattrs");
+        let value = |name: &Vec<u8>| {
+            ask(engine, base, |engine| engine.get_xattr(attr.ino, name)).expect("value")
+        };
+        let xattrs = names
+            .iter()
+            .map(|name| (name.clone(), value(name)))
+            .collect();
+        tree.insert(
+            path,
+            Seen {
+                mode: attr.mode,
+                nlink: attr.nlink,
+                bytes,
+                xattrs,
+            },
+        );
+    }
+    tree
+}
+
+/// What a user of the version alone would see.
+pub fn tree_of(base: &Base) -> Tree {
+    for (ino, row) in &base.inodes {
+        let has_xattrs = base.xattrs.get(ino).is_some_and(|pairs| !pairs.is_empty());
+        assert_eq!(
+            row.flags & INODE_HAS_XATTRS != 0,
+            has_xattrs,
+            "the flag of inode {ino} tells the truth"
+        );
+    }
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let options = Options {
+        root: base.inodes[&ROOT].clone(),
+        next_ino: base.next_ino,
+        cache_dir: temp.path().into(),
+        memory_cache_bytes: 1 << 20,
+        staging_dir: None,
+        staging_limit_bytes: 0,
+        after_layer: 0,
+        boot_id: String::new(),
+    };
+    tree(&Engine::open(options).expect("opens"), base)
+}

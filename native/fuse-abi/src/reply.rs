@@ -1,0 +1,327 @@
+//! Replies: what is known to bytes; and the few things a relay must see in replies of another server.
+
+use crate::init::InitReply;
+use crate::{MAJOR, opcode};
+
+/// Bytes in front of every reply's body.
+pub const REPLY_HEADER_BYTES: usize = 16;
+/// Pages of the file stay valid when it is opened again.
+pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+/// Closing a descriptor needs no request of its own.
+pub const FOPEN_NOFLUSH: u32 = 1 << 5;
+
+const BLOCK_BYTES: u32 = 4096;
+const ENTRY_BYTES: usize = 128;
+const DIRENT_BYTES: usize = 24;
+const NOTIFY_INVAL_INODE: i32 = 2;
+
+/// An inode's attributes, as every reply that has some spells them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "the fields of stat(2)")]
+pub struct Attributes {
+    pub ino: u64,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    pub size: u64,
+    pub blocks: u64,
+    pub atime_ns: i64,
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+}
+
+/// How long the kernel may believe a reply, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lifetimes {
+    /// That the name leads to the inode, or nowhere.
+    pub entry_ns: u64,
+    /// That the attributes are these.
+    pub attr_ns: u64,
+}
+
+/// What STATFS tells, in blocks of 4096 bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields of statvfs(3)")]
+pub struct Statistics {
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub files: u64,
+    pub files_free: u64,
+    pub name_max: u32,
+}
+
+/// One reply under construction: its header, its body, ready to be written in one call.
+#[derive(Debug, Clone)]
+pub struct Reply(Vec<u8>);
+
+impl Reply {
+    /// A success without a body.
+    pub fn new(unique: u64) -> Reply {
+        Reply::start(unique, 0, 160)
+    }
+
+    /// A failure; `errno` is positive.
+    pub fn error(unique: u64, errno: i32) -> Reply {
+        Reply::start(unique, -errno, REPLY_HEADER_BYTES)
+    }
+
+    fn start(unique: u64, error: i32, capacity: usize) -> Reply {
+        let mut reply = Reply(Vec::with_capacity(capacity));
+        reply.u32(0).u32(error as u32).u64(unique);
+        reply
+    }
+
+    /// The finished message; `behind` more bytes of body follow it in the same write.
+    pub fn finish(mut self, behind: usize) -> Vec<u8> {
+        let length = (self.0.len() + behind) as u32;
+        self.0[..4].copy_from_slice(&length.to_le_bytes());
+        self.0
+    }
+
+    /// Raw bytes.
+    pub fn bytes(mut self, bytes: &[u8]) -> Reply {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// LOOKUP and everything that makes an entry. Inode 0: the name leads nowhere.
+    pub fn entry(mut self, attr: &Attributes, lifetimes: Lifetimes) -> Reply {
+        self.put_entry(attr, lifetimes);
+        self
+    }
+
+    /// GETATTR, SETATTR.
+    pub fn attributes(mut self, attr: &Attributes, attr_ns: u64) -> Reply {
+        let (seconds, nanoseconds) = (attr_ns / 1_000_000_000, (attr_ns % 1_000_000_000) as u32);
+        self.u64(seconds).u32(nanoseconds).u32(0).put_attr(attr);
+        self
+    }
+
+    /// OPEN, OPENDIR; CREATE behind its entry.
+    pub fn opened(mut self, fh: u64, open_flags: u32) -> Reply {
+        self.u64(fh).u32(open_flags).u32(0);
+        self
+    }
+
+    /// WRITE, COPY_FILE_RANGE; the size of an attribute that was only measured.
+    pub fn size(mut self, bytes: u32) -> Reply {
+        self.u32(bytes).u32(0);
+        self
+    }
+
+    /// LSEEK, the 64-bit COPY_FILE_RANGE.
+    pub fn number(mut self, number: u64) -> Reply {
+        self.u64(number);
+        self
+    }
+
+    /// STATFS.
+    pub fn statistics(mut self, found: &Statistics) -> Reply {
+        self.u64(found.blocks)
+            .u64(found.blocks_free)
+            .u64(found.blocks_free)
+            .u64(found.files)
+            .u64(found.files_free);
+        self.u32(BLOCK_BYTES)
+            .u32(found.name_max)
+            .u32(BLOCK_BYTES)
+            .u32(0);
+        self.0.resize(self.0.len() + 24, 0);
+        self
+    }
+
+    /// INIT.
+    pub fn init(mut self, init: &InitReply) -> Reply {
+        self.u32(MAJOR)
+            .u32(init.minor)
+            .u32(init.max_readahead)
+            .u32(init.flags as u32);
+        self.u32(u32::from(init.max_background) | u32::from(init.congestion_threshold) << 16);
+        self.u32(init.max_write)
+            .u32(1)
+            .u32(u32::from(init.max_pages))
+            .u32((init.flags >> 32) as u32);
+        self.0.resize(REPLY_HEADER_BYTES + 64, 0);
+        self
+    }
+
+    fn put_entry(&mut self, attr: &Attributes, lifetimes: Lifetimes) {
+        let split = |ns: u64| (ns / 1_000_000_000, (ns % 1_000_000_000) as u32);
+        let (entry, attr_time) = (split(lifetimes.entry_ns), split(lifetimes.attr_ns));
+        self.u64(attr.ino).u64(0).u64(entry.0).u64(attr_time.0);
+        self.u32(entry.1).u32(attr_time.1).put_attr(attr);
+    }
+
+    fn put_attr(&mut self, attr: &Attributes) {
+        let times = [attr.atime_ns, attr.mtime_ns, attr.ctime_ns];
+        self.u64(attr.ino).u64(attr.size).u64(attr.blocks);
+        for ns in times {
+            self.u64(ns.div_euclid(1_000_000_000) as u64);
+        }
+        for ns in times {
+            self.u32(ns.rem_euclid(1_000_000_000) as u32);
+        }
+        self.u32(attr.mode)
+            .u32(attr.nlink)
+            .u32(attr.uid)
+            .u32(attr.gid)
+            .u32(attr.rdev)
+            .u32(BLOCK_BYTES)
+            .u32(0);
+    }
+
+    fn u32(&mut self, number: u32) -> &mut Reply {
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+
+    fn u64(&mut self, number: u64) -> &mut Reply {
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+}
+
+/// A READDIR or READDIRPLUS reply that grows up to the size the kernel has room for.
+#[derive(Debug)]
+pub struct Listing {
+    reply: Reply,
+    limit: usize,
+}
+
+impl Listing {
+    /// `room`: how many bytes of entries the kernel takes.
+    pub fn new(unique: u64, room: usize) -> Listing {
+        Listing {
+            reply: Reply::start(unique, 0, REPLY_HEADER_BYTES + room),
+            limit: REPLY_HEADER_BYTES + room,
+        }
+    }
+
+    /// Adds an entry; false, and nothing done, when there is no room for it.
+    pub fn add(&mut self, name: &[u8], cookie: u64, ino: u64, mode: u32) -> bool {
+        self.fits(DIRENT_BYTES, name) && self.put(name, cookie, ino, mode)
+    }
+
+    /// `add` with the reply a LOOKUP of it would get; inode 0 in `attr`: none, the kernel has to look it up.
+    pub fn add_plus(
+        &mut self,
+        name: &[u8],
+        cookie: u64,
+        ino: u64,
+        attr: &Attributes,
+        lifetimes: Lifetimes,
+        mode: u32,
+    ) -> bool {
+        if !self.fits(ENTRY_BYTES + DIRENT_BYTES, name) {
+            return false;
+        }
+        self.reply.put_entry(attr, lifetimes);
+        self.put(name, cookie, ino, mode)
+    }
+
+    /// The finished message.
+    pub fn finish(self) -> Vec<u8> {
+        self.reply.finish(0)
+    }
+
+    fn fits(&self, fixed: usize, name: &[u8]) -> bool {
+        self.reply.0.len() + fixed + name.len().next_multiple_of(8) <= self.limit
+    }
+
+    fn put(&mut self, name: &[u8], cookie: u64, ino: u64, mode: u32) -> bool {
+        self.reply
+            .u64(ino)
+            .u64(cookie)
+            .u32(name.len() as u32)
+            .u32((mode >> 12) & 0xf);
+        self.reply.0.extend_from_slice(name);
+        let padded = self.reply.0.len().next_multiple_of(8);
+        self.reply.0.resize(padded, 0);
+        true
+    }
+}
+
+/// The notice that makes the kernel write back and drop every page of an inode.
+pub fn invalidate_inode(ino: u64) -> Vec<u8> {
+    let mut notice = Reply::start(0, NOTIFY_INVAL_INODE, 40);
+    notice.u64(ino).u64(0).u64(0);
+    notice.finish(0)
+}
+
+/// The header of a reply that another server wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named as in the kernel's header")]
+pub struct ReplyHeader {
+    pub error: i32,
+    pub unique: u64,
+}
+
+impl ReplyHeader {
+    /// Header and body of one whole reply; None unless its length is that of `message`.
+    pub fn parse(message: &[u8]) -> Option<(ReplyHeader, &[u8])> {
+        let length = u32::from_le_bytes(*message.first_chunk()?);
+        let error = i32::from_le_bytes(*message.get(4..)?.first_chunk()?);
+        let unique = u64::from_le_bytes(*message.get(8..)?.first_chunk()?);
+        let body = message.get(REPLY_HEADER_BYTES..)?;
+        (length as usize == message.len()).then_some((ReplyHeader { error, unique }, body))
+    }
+}
+
+/// The inode whose count the reply to such a request raises.
+pub fn reply_node(number: u32, body: &[u8]) -> Option<u64> {
+    let has_entry = matches!(
+        number,
+        opcode::LOOKUP
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::SYMLINK
+            | opcode::LINK
+            | opcode::CREATE
+            | opcode::TMPFILE
+    );
+    let node = u64::from_le_bytes(*body.first_chunk()?);
+    (has_entry && body.len() >= ENTRY_BYTES && node != 0).then_some(node)
+}
+
+/// The handle that the reply to such a request opens.
+pub fn reply_file_handle(number: u32, body: &[u8]) -> Option<u64> {
+    let at = match number {
+        opcode::OPEN | opcode::OPENDIR => 0,
+        opcode::CREATE | opcode::TMPFILE => ENTRY_BYTES,
+        _ => return None,
+    };
+    Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?))
+}
+
+/// The inodes whose counts a READDIRPLUS reply raises.
+pub fn listed_nodes(body: &[u8]) -> Vec<u64> {
+    let mut nodes = Vec::new();
+    let mut rest = body;
+    while let Some(entry) = rest.get(..ENTRY_BYTES + DIRENT_BYTES) {
+        let (Some(node), Some(length)) = (
+            entry.first_chunk().copied().map(u64::from_le_bytes),
+            entry[ENTRY_BYTES + 16..]
+                .first_chunk()
+                .copied()
+                .map(u32::from_le_bytes),
+        ) else {
+            break;
+        };
+        let name_at = ENTRY_BYTES + DIRENT_BYTES;
+        let Some(name) = rest
+            .get(name_at..)
+            .and_then(|behind| behind.get(..length as usize))
+        else {
+            break;
+        };
+        if node != 0 && name != b"." && name != b".." {
+            nodes.push(node);
+        }
+        rest = rest
+            .get(name_at + (length as usize).next_multiple_of(8)..)
+            .unwrap_or(&[]);
+    }
+    nodes
+}

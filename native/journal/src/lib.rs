@@ -1,0 +1,130 @@
+//! The local log that rebuilds engine and staging after a crash: one file per layer, `<layer, 16 hex>.log`.
+//!
+//! `Journal` appends and syncs, `scan` reads back what a crash left, `remove_through` lets go of what a commit has published.
+//! Payloads are opaque here; the engine knows what they mean. Bytes and recovery rules: `format.rs`, `scan.rs` and
+//! `docs/format/journal.md`.
+//!
+//! Guarantees
+//! - Records are whole, checksummed and in order: one short lock covers numbering and writing, so there is never a hole
+//!   in front of a record that somebody was told about.
+//! - `append` returns when the record is in the kernel's page cache: it survives `kill -9`. `sync` returns when it survives
+//!   power loss. A later layer is never more durable than an earlier one.
+//! - `scan` never invents, reorders or skips records. Damage to something that was acknowledged is an error that leaves all
+//!   files as they are, not a shorter history.
+//!
+//! Refuses: two writers. The caller holds the working copy's lock; nothing here checks it.
+//!
+//! Why write(2) and not a mapped file: on ext4 (AMD EPYC, 136-byte records) pwrite takes 0.78–0.81 µs whether the file is
+//! preallocated or not, a store into a mapped, preallocated file 0.06–0.15 µs with its page faults. The 0.7 µs are about a
+//! tenth of the cheapest FUSE request, and they buy: ENOSPC and EIO as errors of the call instead of SIGBUS, no dependence
+//! on fallocate, and a file whose length says where the log ends.
+
+mod append;
+mod format;
+mod scan;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use append::Journal;
+pub use format::MAX_PAYLOAD_BYTES;
+pub use scan::{LayerScan, Scan, scan};
+
+/// Why a journal cannot be used.
+#[derive(Debug)]
+pub enum JournalError {
+    /// The operating system refused.
+    Io(io::Error),
+    /// Something that had been written whole is not there any more. Nothing was changed.
+    Corrupt {
+        /// The file it was found in.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong, in words.
+        reason: String,
+    },
+    /// A newer cowfs wrote it.
+    UnsupportedFormat {
+        /// The file.
+        path: PathBuf,
+        /// The number found in its header.
+        format: u32,
+    },
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "journal: {error}"),
+            Self::Corrupt {
+                path,
+                offset,
+                reason,
+            } => write!(
+                f,
+                "{} is damaged at byte {offset}: {reason}",
+                path.display()
+            ),
+            Self::UnsupportedFormat { path, format } => {
+                write!(
+                    f,
+                    "{} has journal format {format}, this program reads format {}",
+                    path.display(),
+                    format::FORMAT
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+impl From<io::Error> for JournalError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Deletes the journals of layers up to and including `layer`, and what an interrupted create left.
+///
+/// Not synced: a file that comes back after a power loss is of a layer that `scan` is told to skip.
+pub fn remove_through(dir: &Path, layer: u64) -> io::Result<()> {
+    for found in layer_files(dir)? {
+        if found.layer <= layer {
+            remove_if_there(&found.path)?;
+        }
+    }
+    Ok(())
+}
+
+struct LayerFile {
+    layer: u64,
+    path: PathBuf,
+}
+
+/// The journal files of `dir`, ascending; a directory that does not exist has none. Other names are ignored.
+fn layer_files(dir: &Path) -> io::Result<Vec<LayerFile>> {
+    let mut files = Vec::new();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if let Some(layer) = format::layer_of(&path) {
+            files.push(LayerFile { layer, path });
+        }
+    }
+    files.sort_by_key(|file| file.layer);
+    Ok(files)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

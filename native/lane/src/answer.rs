@@ -1,0 +1,344 @@
+//! Answers: a request's meaning in engine calls, and their results as reply bytes. Names, attributes and listings are here,
+//! file contents in `files`.
+//!
+//! The kernel checks permissions (default_permissions) and holds locks. A name that leads nowhere is an answer the kernel may
+//! keep. POSIX ACLs are refused by the engine (EOPNOTSUPP).
+
+use cowfs_base::{Errno, now_ns};
+use cowfs_engine::{Attr, AttrChange, Engine, Error, Result};
+use cowfs_fuse_abi::{
+    Attributes, CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Lifetimes,
+    Listing, MINOR, Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
+};
+
+use crate::caller::caller;
+use crate::device::MAX_WRITE_BYTES;
+use crate::lane::Shared;
+
+const MAX_BACKGROUND: u16 = 128;
+const PAGE_BYTES: u32 = 4096;
+/// What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program.
+const FREE_INODES: u64 = 1 << 32;
+const NAME_MAX_BYTES: u32 = 255;
+/// What the lane can do; the kernel's writeback cache stays off, since a write would return before its bytes are staged, and
+/// so do remote locks: the kernel's own serve one machine.
+const FEATURES: u64 = flag::ASYNC_READ
+    | flag::BIG_WRITES
+    | flag::DONT_MASK
+    | flag::DO_READDIRPLUS
+    | flag::READDIRPLUS_AUTO
+    | flag::ASYNC_DIO
+    | flag::PARALLEL_DIROPS
+    | flag::MAX_PAGES
+    | flag::CACHE_SYMLINKS
+    | flag::HANDLE_KILLPRIV_V2;
+/// Every change of a file goes through this kernel, so its pages never are out of date; every write was staged before it was
+/// answered, so nothing is left to do when a descriptor is closed.
+pub(crate) const OPENED: u32 = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH;
+
+/// How long the kernel may believe what it is told.
+pub(crate) struct Lifetime {
+    pub attr_ns: u64,
+    pub entry_ns: u64,
+    pub dir_entry_ns: u64,
+}
+
+/// A reply, and what to take back when the kernel does not want it.
+#[derive(Default)]
+pub(crate) struct Answer {
+    pub message: Vec<u8>,
+    /// Follows the message in the same write.
+    pub data: Vec<u8>,
+    /// The inode whose count was raised.
+    pub node: Option<u64>,
+    /// The handle that was opened.
+    pub fh: Option<u64>,
+    /// The inodes whose counts a listing raised.
+    pub listed: Vec<u64>,
+}
+
+impl Answer {
+    pub fn plain(reply: Reply) -> Answer {
+        Answer {
+            message: reply.finish(0),
+            ..Answer::default()
+        }
+    }
+
+    pub fn opened(reply: Reply, fh: u64) -> Answer {
+        Answer {
+            fh: Some(fh),
+            ..Answer::plain(reply)
+        }
+    }
+}
+
+impl Shared {
+    /// The reply to one request; an error that is NotResident means that nothing was changed.
+    pub(crate) fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer> {
+        let (engine, unique, node) = (&*self.engine, header.unique, header.nodeid);
+        let done = || Answer::plain(Reply::new(unique));
+        match operation {
+            Operation::Init {
+                minor,
+                max_readahead,
+                flags,
+                ..
+            } => Ok(init(unique, minor, max_readahead, flags)),
+            Operation::Lookup { name } => self.lookup(unique, node, name),
+            Operation::GetAttr => engine
+                .getattr(node)
+                .map(|attr| self.attributes(unique, &attr)),
+            Operation::SetAttr(change) => self.set_attributes(header, &change),
+            Operation::ReadLink => {
+                let target = engine.readlink(node)?;
+                Ok(Answer::plain(Reply::new(unique).bytes(&target)))
+            }
+            Operation::Symlink { name, target } => {
+                let attr = engine.symlink(node, name, target, &caller(header, 0, 0))?;
+                Ok(self.entry(unique, &attr))
+            }
+            Operation::MkNod {
+                mode,
+                rdev,
+                umask,
+                name,
+            } => {
+                let attr = engine.mknod(node, name, mode, rdev, &caller(header, umask, mode))?;
+                Ok(self.entry(unique, &attr))
+            }
+            Operation::MkDir { mode, umask, name } => {
+                let attr = engine.mkdir(node, name, mode, &caller(header, umask, mode))?;
+                Ok(self.entry(unique, &attr))
+            }
+            Operation::Unlink { name } => engine
+                .unlink(node, name, &caller(header, 0, 0))
+                .map(|()| done()),
+            Operation::RmDir { name } => engine
+                .rmdir(node, name, &caller(header, 0, 0))
+                .map(|()| done()),
+            Operation::Rename {
+                new_parent,
+                flags,
+                name,
+                new_name,
+            } => engine
+                .rename(
+                    node,
+                    name,
+                    new_parent,
+                    new_name,
+                    flags,
+                    &caller(header, 0, 0),
+                )
+                .map(|()| done()),
+            Operation::Link { nodeid, name } => engine
+                .link(nodeid, node, name)
+                .map(|attr| self.entry(unique, &attr)),
+            Operation::Create(create, name) => self.create(header, &create, name),
+            Operation::StatFs => statistics(engine, unique),
+            Operation::SetXattr { flags, name, value } => {
+                engine.set_xattr(node, name, value, flags).map(|()| done())
+            }
+            Operation::GetXattr { size, name } => {
+                sized(unique, size, engine.get_xattr(node, name)?)
+            }
+            Operation::ListXattr { size } => {
+                let mut names = Vec::new();
+                for name in engine.list_xattrs(node)? {
+                    names.extend_from_slice(&name);
+                    names.push(0);
+                }
+                sized(unique, size, names)
+            }
+            Operation::RemoveXattr { name } => engine.remove_xattr(node, name).map(|()| done()),
+            Operation::OpenDir => {
+                let fh = engine.open_directory(node)?;
+                Ok(Answer::opened(Reply::new(unique).opened(fh, 0), fh))
+            }
+            Operation::ReadDir(io) => self.list(unique, &io, false),
+            Operation::ReadDirPlus(io) => self.list(unique, &io, true),
+            Operation::ReleaseDir { fh } => engine.release_directory(fh).map(|()| done()),
+            Operation::Destroy => Ok(done()),
+            other => self.answer_about_bytes(header, other),
+        }
+    }
+
+    fn lookup(&self, unique: u64, parent: u64, name: &[u8]) -> Result<Answer> {
+        match self.engine.lookup(parent, name) {
+            Ok(attr) => Ok(self.entry(unique, &attr)),
+            Err(Error::Os(Errno::ENOENT)) if self.lifetime.entry_ns > 0 => {
+                let absent = Lifetimes {
+                    entry_ns: self.lifetime.entry_ns,
+                    attr_ns: 0,
+                };
+                Ok(Answer::plain(
+                    Reply::new(unique).entry(&Attributes::default(), absent),
+                ))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn set_attributes(&self, header: &Header, asked: &SetAttrIn) -> Result<Answer> {
+        let given = |bit: u32| asked.valid & bit != 0;
+        let time = |bit: u32, now: u32, ns: i64| {
+            given(bit).then(|| if given(now) { now_ns() } else { ns })
+        };
+        let change = AttrChange {
+            mode: given(set_attr::MODE).then_some(asked.mode & 0o7777),
+            uid: given(set_attr::UID).then_some(asked.uid),
+            gid: given(set_attr::GID).then_some(asked.gid),
+            size: given(set_attr::SIZE).then_some(asked.size),
+            atime_ns: time(set_attr::ATIME, set_attr::ATIME_NOW, asked.atime_ns),
+            mtime_ns: time(set_attr::MTIME, set_attr::MTIME_NOW, asked.mtime_ns),
+            ctime_ns: given(set_attr::CTIME).then_some(asked.ctime_ns),
+        };
+        let caller = caller(header, 0, change.mode.unwrap_or(0));
+        let attr = self.engine.setattr(header.nodeid, &caller, &change)?;
+        Ok(self.attributes(header.unique, &attr))
+    }
+
+    fn create(&self, header: &Header, create: &CreateIn, name: &[u8]) -> Result<Answer> {
+        let caller = caller(header, create.umask, create.mode);
+        let flags = create.flags as i32;
+        let (attr, fh) = self
+            .engine
+            .create(header.nodeid, name, create.mode, flags, &caller)?;
+        Ok(self.created(header.unique, &attr, fh))
+    }
+
+    pub(crate) fn created(&self, unique: u64, attr: &Attr, fh: u64) -> Answer {
+        let reply = Reply::new(unique).entry(&attributes(attr), self.lifetimes(attr));
+        Answer {
+            node: Some(attr.ino),
+            ..Answer::opened(reply.opened(fh, OPENED), fh)
+        }
+    }
+
+    fn entry(&self, unique: u64, attr: &Attr) -> Answer {
+        let reply = Reply::new(unique).entry(&attributes(attr), self.lifetimes(attr));
+        Answer {
+            node: Some(attr.ino),
+            ..Answer::plain(reply)
+        }
+    }
+
+    fn attributes(&self, unique: u64, attr: &Attr) -> Answer {
+        Answer::plain(Reply::new(unique).attributes(&attributes(attr), self.lifetime.attr_ns))
+    }
+
+    fn list(&self, unique: u64, io: &IoIn, plus: bool) -> Result<Answer> {
+        let room = io.size.min(MAX_WRITE_BYTES) as usize;
+        let mut listing = Listing::new(unique, room);
+        let mut listed = Vec::new();
+        self.engine
+            .list_directory(io.fh, io.offset, plus, |name, cookie, attr| {
+                if !plus {
+                    return listing.add(name, cookie, attr.ino, attr.mode);
+                }
+                if name == b"." || name == b".." {
+                    let none = Attributes::default();
+                    return listing.add_plus(
+                        name,
+                        cookie,
+                        attr.ino,
+                        &none,
+                        Lifetimes::default(),
+                        attr.mode,
+                    );
+                }
+                let fits = listing.add_plus(
+                    name,
+                    cookie,
+                    attr.ino,
+                    &attributes(attr),
+                    self.lifetimes(attr),
+                    attr.mode,
+                );
+                if fits {
+                    listed.push(attr.ino);
+                }
+                fits
+            })?;
+        Ok(Answer {
+            message: listing.finish(),
+            listed,
+            ..Answer::default()
+        })
+    }
+
+    fn lifetimes(&self, attr: &Attr) -> Lifetimes {
+        let is_directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
+        let entry_ns = if is_directory {
+            self.lifetime.dir_entry_ns
+        } else {
+            self.lifetime.entry_ns
+        };
+        Lifetimes {
+            entry_ns,
+            attr_ns: self.lifetime.attr_ns,
+        }
+    }
+}
+
+fn init(unique: u64, minor: u32, max_readahead: u32, offered: u64) -> Answer {
+    Answer::plain(Reply::new(unique).init(&InitReply {
+        minor: minor.min(MINOR),
+        max_readahead,
+        flags: FEATURES & offered,
+        max_background: MAX_BACKGROUND,
+        congestion_threshold: MAX_BACKGROUND * 3 / 4,
+        max_write: MAX_WRITE_BYTES,
+        max_pages: (MAX_WRITE_BYTES / PAGE_BYTES) as u16,
+    }))
+}
+
+/// The value of an attribute, or only its length where the caller has said no size.
+fn sized(unique: u64, size: u32, value: Vec<u8>) -> Result<Answer> {
+    if size == 0 {
+        return Ok(Answer::plain(Reply::new(unique).size(value.len() as u32)));
+    }
+    if value.len() > size as usize {
+        return Err(Errno::ERANGE.into());
+    }
+    Ok(Answer::plain(Reply::new(unique).bytes(&value)))
+}
+
+fn statistics(engine: &Engine, unique: u64) -> Result<Answer> {
+    let (used_bytes, inodes, free_bytes) = engine.statfs()?;
+    let block_bytes = u64::from(PAGE_BYTES);
+    let blocks_free = free_bytes / block_bytes;
+    let found = Statistics {
+        blocks: blocks_free + used_bytes.div_ceil(block_bytes),
+        blocks_free,
+        files: inodes + FREE_INODES,
+        files_free: FREE_INODES,
+        name_max: NAME_MAX_BYTES,
+    };
+    Ok(Answer::plain(Reply::new(unique).statistics(&found)))
+}
+
+fn attributes(attr: &Attr) -> Attributes {
+    Attributes {
+        ino: attr.ino,
+        mode: attr.mode,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime_ns: attr.atime_ns,
+        mtime_ns: attr.mtime_ns,
+        ctime_ns: attr.ctime_ns,
+    }
+}
+
+/// What an operation that is not answered at all gets: never ENOSYS for one that another file may have an answer to.
+pub(crate) fn unknown(number: u32) -> Errno {
+    match number {
+        opcode::IOCTL => Errno(libc::ENOTTY),
+        _ => Errno(libc::ENOSYS),
+    }
+}

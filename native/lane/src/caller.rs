@@ -1,0 +1,64 @@
+//! What /proc tells about whoever asks: groups, and whether a fatal signal waits for them.
+
+use cowfs_engine::Caller;
+use cowfs_fuse_abi::Header;
+
+const S_ISGID: u32 = libc::S_ISGID;
+
+/// Who asks. Supplementary groups cost a look into /proc; only whether a setgid bit in `mode` may stay depends on them.
+pub(crate) fn caller(header: &Header, umask: u32, mode: u32) -> Caller {
+    let needs_groups = mode & S_ISGID != 0 && header.uid != 0 && header.pid != 0;
+    Caller {
+        uid: header.uid,
+        gid: header.gid,
+        pid: header.pid,
+        umask,
+        groups: if needs_groups {
+            groups(header.pid)
+        } else {
+            None
+        },
+    }
+}
+
+/// Whether the thread is to die: a fatal signal puts SIGKILL among those pending for every thread of its process.
+/// A thread that has ended waits for nothing.
+pub(crate) fn is_dying(pid: u32) -> bool {
+    let Some(status) = status(pid) else {
+        return pid != 0;
+    };
+    let kill = 1u64 << (libc::SIGKILL - 1);
+    ["SigPnd:", "ShdPnd:"]
+        .iter()
+        .filter_map(|key| field(&status, key))
+        .any(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & kill != 0))
+}
+
+fn groups(pid: u32) -> Option<Vec<u32>> {
+    field(&status(pid)?, "Groups:")?
+        .split_whitespace()
+        .map(|group| group.parse().ok())
+        .collect()
+}
+
+fn status(pid: u32) -> Option<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_has_groups() {
+        let pid = std::process::id();
+        assert!(!is_dying(pid));
+        assert!(groups(pid).is_some());
+        assert!(is_dying(u32::MAX - 1));
+    }
+}

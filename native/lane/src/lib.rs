@@ -1,0 +1,32 @@
+//! The fast lane: answers the kernel's FUSE requests from the engine, on threads that never wait for a network or for Python.
+//!
+//! ```text
+//! kernel ── /dev/fuse ── device threads ── answer ── engine
+//!                          │         │        └─ not resident, or no space: parked until `resume` or `fail` (park)
+//!                          │         └─ fsync: threads that may wait for the disk (syncing)
+//!                          └─ operations to forward: byte for byte over a socket pair to another FUSE server (relay)
+//! ```
+//!
+//! Guarantees
+//! - Every request gets exactly one reply; one that was taken back (its caller was killed) changes no counts: a look-up it
+//!   would have counted is forgotten, a handle it would have opened is closed. So counts and handles equal the kernel's.
+//! - READ and WRITE are never forwarded. An engine call that was parked has changed nothing, so it is simply made again.
+//! - `wait` returns when the mount is gone or `stop` was called; then no thread of the lane is left that uses the device.
+//!
+//! A caller with a fatal signal is let go: its parked or forwarded request is answered EINTR. Other signals wait, as on a
+//! local disk: programs do not expect EINTR from `stat`.
+//!
+//! Not here: mounting, loading what is missing, the file system itself. Locks: each of `park`, `relay` and `syncing` has one,
+//! none is held across an engine call or a write to the device.
+
+mod answer;
+mod caller;
+mod device;
+mod files;
+mod lane;
+mod park;
+mod relay;
+mod syncing;
+
+pub use lane::{Lane, Options};
+pub use park::{Need, Wanted};

@@ -1,0 +1,108 @@
+//! Requests that wait for something to be made resident, or for space; and the queue that says what they wait for.
+//!
+//! A request is parked before what it needs is queued. `take` gives it back to whoever has loaded what was missing, or to
+//! the one who lets its caller go: only one of them gets it, so only one reply is written.
+
+use std::collections::{HashMap, VecDeque};
+
+use cowfs_engine::Missing;
+use cowfs_fuse_abi::Header;
+use parking_lot::{Condvar, Mutex};
+
+/// What a parked request needs.
+#[derive(Debug, Clone)]
+pub enum Need {
+    /// Rows or chunks of the base version.
+    Resident(Missing),
+    /// Local disk space.
+    Space,
+}
+
+/// One entry of the queue: `unique` names the parked request to `Lane::resume` and `Lane::fail`.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The request's number.
+    pub unique: u64,
+    /// What it needs.
+    pub need: Need,
+}
+
+/// A request as it came, and how often it has been tried.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub message: Vec<u8>,
+    pub tries: Tries,
+}
+
+/// What has been done for a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tries {
+    pub loads: u32,
+    pub asked_for_space: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Park {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    parked: HashMap<u64, Parked>,
+    wanted: VecDeque<Wanted>,
+    is_closed: bool,
+}
+
+impl Park {
+    /// Parks a request. False, and nothing done, when the park is closed.
+    pub fn park(&self, unique: u64, parked: Parked, need: Need) -> bool {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return false;
+        }
+        state.parked.insert(unique, parked);
+        state.wanted.push_back(Wanted { unique, need });
+        drop(state);
+        self.changed.notify_one();
+        true
+    }
+
+    /// Waits for the next need; None once the park is closed.
+    pub fn next(&self) -> Option<Wanted> {
+        let mut state = self.state.lock();
+        while state.wanted.is_empty() && !state.is_closed {
+            self.changed.wait(&mut state);
+        }
+        if state.is_closed {
+            return None;
+        }
+        state.wanted.pop_front()
+    }
+
+    /// The request, which is not parked any more; None: somebody else has it.
+    pub fn take(&self, unique: u64) -> Option<Parked> {
+        self.state.lock().parked.remove(&unique)
+    }
+
+    /// Who waits for a parked request.
+    pub fn caller(&self, unique: u64) -> Option<u32> {
+        let state = self.state.lock();
+        Header::parse(&state.parked.get(&unique)?.message).map(|(header, _)| header.pid)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().parked.is_empty()
+    }
+
+    /// Nothing is parked from now on; gives back what was.
+    pub fn close(&self) -> Vec<(u64, Parked)> {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.wanted.clear();
+        let parked = state.parked.drain().collect();
+        drop(state);
+        self.changed.notify_all();
+        parked
+    }
+}

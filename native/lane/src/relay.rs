@@ -1,0 +1,327 @@
+//! The other FUSE server: to it the lane is the kernel. Requests go to it and replies come from it byte for byte, one message
+//! each, over a SEQPACKET socket.
+//!
+//! Sends never block: a message that finds the socket full waits in a queue. One thread sends, receives, and looks after
+//! forwarded or parked requests whose callers may be dying. Counts and handles of relayed replies are taken back when the
+//! kernel does not want the reply; the other server raised them in the same engine.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cowfs_base::Errno;
+use cowfs_fuse_abi::{Header, Reply, ReplyHeader, encode_init, flag, opcode};
+use parking_lot::Mutex;
+
+/// The number of the handshake; the kernel's begin at 2 and are even.
+const INIT_UNIQUE: u64 = 1;
+/// What the other server is told: an old protocol without splicing and notifications.
+const MINOR: u32 = 13;
+/// pyfuse3 takes nobody for a kernel who has no READDIRPLUS.
+const FEATURES: u32 = (flag::ASYNC_READ
+    | flag::BIG_WRITES
+    | flag::DONT_MASK
+    | flag::DO_READDIRPLUS
+    | flag::PARALLEL_DIROPS) as u32;
+const MAX_READAHEAD: u32 = 128 << 10;
+/// File data does not pass the pair, and pyfuse3 lists with attributes only.
+const NEVER_FORWARDED: [u32; 3] = [opcode::READ, opcode::WRITE, opcode::READDIR];
+/// Largest reply: a listing of the size the kernel asks for.
+pub(crate) const REPLY_BYTES: usize = 1 << 20;
+/// How often interrupted callers are looked at.
+const LOOK_EVERY_MS: i32 = 100;
+const LOOKS_MAX: u32 = 10;
+
+pub(crate) struct Relay {
+    socket: OwnedFd,
+    wake: OwnedFd,
+    forwarded: Vec<u32>,
+    state: Mutex<State>,
+    is_closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Vec<u8>>,
+    outstanding: HashMap<u64, Outstanding>,
+    /// Requests whose callers were interrupted, and how often nobody was found to wait for them.
+    interrupted: Vec<(u64, u32)>,
+}
+
+struct Outstanding {
+    opcode: u32,
+    pid: u32,
+    is_let_go: bool,
+}
+
+/// What the relay's thread has to do next.
+pub(crate) enum Event {
+    Reply(usize),
+    Look,
+    Closed,
+}
+
+impl Relay {
+    /// `forwarded`: the operations that the other server answers.
+    pub fn new(socket: OwnedFd, forwarded: &[u32]) -> io::Result<Relay> {
+        // SAFETY: eventfd takes no pointers; the descriptor it returns is owned here.
+        let wake = unsafe {
+            let raw = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if raw < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            std::os::fd::FromRawFd::from_raw_fd(raw)
+        };
+        Ok(Relay {
+            socket,
+            wake,
+            forwarded: forwarded
+                .iter()
+                .copied()
+                .filter(|number| !NEVER_FORWARDED.contains(number))
+                .collect(),
+            state: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    pub fn forwards(&self, number: u32) -> bool {
+        self.forwarded.contains(&number)
+    }
+
+    /// Begins the other server's session.
+    pub fn shake_hands(&self) {
+        self.queue(encode_init(INIT_UNIQUE, MINOR, MAX_READAHEAD, FEATURES));
+    }
+
+    /// EIO once the other server is gone.
+    pub fn forward(&self, header: &Header, message: &[u8]) -> Result<(), Errno> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Errno::EIO);
+        }
+        let outstanding = Outstanding {
+            opcode: header.opcode,
+            pid: header.pid,
+            is_let_go: false,
+        };
+        self.state
+            .lock()
+            .outstanding
+            .insert(header.unique, outstanding);
+        self.queue(message.to_vec());
+        Ok(())
+    }
+
+    fn queue(&self, message: Vec<u8>) {
+        self.state.lock().queue.push_back(message);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight bytes from a live array into an eventfd that we own. It can only fail by being full: awake already.
+        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// The caller of a request was interrupted: it is looked at until it dies or the request is answered.
+    pub fn watch(&self, unique: u64) {
+        self.state.lock().interrupted.push((unique, 0));
+        self.wake();
+    }
+
+    pub fn unwatch(&self, unique: u64) {
+        self.state
+            .lock()
+            .interrupted
+            .retain(|(watched, _)| *watched != unique);
+    }
+
+    /// What is watched, without requests that nobody has been waiting for in some time: a device thread may just be about
+    /// to park or forward one.
+    pub fn watched(&self) -> Vec<u64> {
+        let mut state = self.state.lock();
+        for (_, looks) in &mut state.interrupted {
+            *looks += 1;
+        }
+        state.interrupted.retain(|(_, looks)| *looks <= LOOKS_MAX);
+        state
+            .interrupted
+            .iter()
+            .map(|(unique, _)| *unique)
+            .collect()
+    }
+
+    /// Somebody does wait.
+    pub fn keep_watching(&self, unique: u64) {
+        let mut state = self.state.lock();
+        if let Some((_, looks)) = state
+            .interrupted
+            .iter_mut()
+            .find(|(watched, _)| *watched == unique)
+        {
+            *looks = 0;
+        }
+    }
+
+    pub fn has_outstanding(&self) -> bool {
+        self.state
+            .lock()
+            .outstanding
+            .values()
+            .any(|request| !request.is_let_go)
+    }
+
+    /// Who waits for a forwarded request.
+    pub fn caller(&self, unique: u64) -> Option<u32> {
+        let state = self.state.lock();
+        let request = state.outstanding.get(&unique)?;
+        (!request.is_let_go).then_some(request.pid)
+    }
+
+    /// The request's reply will be dropped when it comes. True: the request may be answered EINTR now; one that changes
+    /// something is not, since it may have happened.
+    pub fn let_go(&self, unique: u64) -> bool {
+        match self.state.lock().outstanding.get_mut(&unique) {
+            Some(request) if !request.is_let_go && changes_nothing(request.opcode) => {
+                request.is_let_go = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What a reply answers: the operation, and whether the kernel still wants it. None: nothing, or the handshake.
+    pub fn settle(&self, reply: &ReplyHeader) -> Option<(u32, bool)> {
+        let request = self.state.lock().outstanding.remove(&reply.unique)?;
+        Some((request.opcode, !request.is_let_go))
+    }
+
+    /// Sends what waits, and waits for something to do. One thread only.
+    pub fn next(&self, buffer: &mut [u8]) -> Event {
+        loop {
+            if self.is_closed.load(Ordering::Acquire) {
+                return Event::Closed;
+            }
+            let has_more = self.send_queued();
+            let is_watching = !self.state.lock().interrupted.is_empty();
+            let out = if has_more { libc::POLLOUT } else { 0 };
+            let mut polled = [
+                libc::pollfd {
+                    fd: self.socket.as_raw_fd(),
+                    events: libc::POLLIN | out,
+                    revents: 0,
+                },
+                libc::pollfd {
+                    fd: self.wake.as_raw_fd(),
+                    events: libc::POLLIN,
+                    revents: 0,
+                },
+            ];
+            let timeout_ms = if is_watching { LOOK_EVERY_MS } else { -1 };
+            // SAFETY: two live pollfd structures, and their number.
+            let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout_ms) };
+            if polled[1].revents != 0 {
+                let mut count = [0u8; 8];
+                // SAFETY: eight bytes into a live array.
+                unsafe {
+                    libc::read(
+                        self.wake.as_raw_fd(),
+                        count.as_mut_ptr().cast(),
+                        count.len(),
+                    )
+                };
+            }
+            if ready == 0 {
+                return Event::Look;
+            }
+            if polled[0].revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0
+                && let Some(event) = self.receive(buffer)
+            {
+                return event;
+            }
+        }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> Option<Event> {
+        // SAFETY: at most the buffer's length is written into it.
+        let length = unsafe {
+            libc::recv(
+                self.socket.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        match length {
+            0 => Some(Event::Closed),
+            1.. => Some(Event::Reply(length as usize)),
+            _ => match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => None,
+                _ => Some(Event::Closed),
+            },
+        }
+    }
+
+    /// Returns whether something is left.
+    fn send_queued(&self) -> bool {
+        let mut state = self.state.lock();
+        while let Some(message) = state.queue.front() {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: the message's own bytes are read.
+            let sent = unsafe {
+                libc::send(
+                    self.socket.as_raw_fd(),
+                    message.as_ptr().cast(),
+                    message.len(),
+                    flags,
+                )
+            };
+            if sent < 0 {
+                match io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS) => return true,
+                    Some(libc::EINTR) => continue,
+                    // The other server is gone; `receive` will say so.
+                    _ => {}
+                }
+            }
+            state.queue.pop_front();
+        }
+        false
+    }
+
+    /// Nothing is forwarded from now on; the requests that will not be answered, by number.
+    pub fn close(&self) -> Vec<u64> {
+        self.is_closed.store(true, Ordering::Release);
+        self.wake();
+        let mut state = self.state.lock();
+        state.queue.clear();
+        let outstanding = std::mem::take(&mut state.outstanding);
+        outstanding
+            .into_iter()
+            .filter_map(|(unique, request)| (!request.is_let_go).then_some(unique))
+            .collect()
+    }
+}
+
+/// EINTR for a request.
+pub(crate) fn interrupted(unique: u64) -> Vec<u8> {
+    Reply::error(unique, libc::EINTR).finish(0)
+}
+
+fn changes_nothing(number: u32) -> bool {
+    matches!(
+        number,
+        opcode::LOOKUP
+            | opcode::GETATTR
+            | opcode::READLINK
+            | opcode::STATFS
+            | opcode::GETXATTR
+            | opcode::LISTXATTR
+            | opcode::READDIR
+            | opcode::READDIRPLUS
+            | opcode::OPENDIR
+            | opcode::FSYNC
+            | opcode::FSYNCDIR
+    )
+}

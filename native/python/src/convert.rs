@@ -1,0 +1,128 @@
+//! Rows between Python tuples and the engine's structs.
+
+use cowfs_base::ChunkHash;
+use cowfs_engine::{ChunkRef, ExtentRow, InodeRow, XattrPair};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+/// ino, mode, nlink, uid, gid, rdev, size, atime, mtime, ctime, flags, target
+pub(crate) type InodeTuple = (
+    u64,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u64,
+    i64,
+    i64,
+    i64,
+    u32,
+    PyBackedBytes,
+);
+/// offset, length, hash, pack, offset in pack, stored length, raw length, skip, codec
+pub(crate) type ExtentTuple = (u64, u64, PyBackedBytes, u64, u64, u32, u32, u32, u32);
+pub(crate) type XattrTuple = (PyBackedBytes, PyBackedBytes);
+/// An `InodeTuple` on its way out.
+pub(crate) type InodeOut<'py> = (
+    u64,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u64,
+    i64,
+    i64,
+    i64,
+    u32,
+    Bound<'py, PyBytes>,
+);
+pub(crate) type XattrsOut<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
+
+pub(crate) fn hash_from(bytes: &[u8]) -> PyResult<ChunkHash> {
+    let hash = bytes.try_into().map_err(|_| {
+        PyValueError::new_err(format!("a chunk hash has 32 bytes, not {}", bytes.len()))
+    })?;
+    Ok(ChunkHash(hash))
+}
+
+pub(crate) fn inode_row(tuple: InodeTuple) -> InodeRow {
+    let (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target) =
+        tuple;
+    let target = (*target).into();
+    InodeRow {
+        ino,
+        mode,
+        nlink,
+        uid,
+        gid,
+        rdev,
+        size,
+        atime_ns,
+        mtime_ns,
+        ctime_ns,
+        flags,
+        target,
+    }
+}
+
+pub(crate) fn inode_out<'py>(py: Python<'py>, row: &InodeRow) -> InodeOut<'py> {
+    let InodeRow {
+        ino,
+        mode,
+        nlink,
+        uid,
+        gid,
+        rdev,
+        size,
+        atime_ns,
+        mtime_ns,
+        ctime_ns,
+        flags,
+        target,
+    } = row;
+    let target = PyBytes::new(py, target);
+    (
+        *ino, *mode, *nlink, *uid, *gid, *rdev, *size, *atime_ns, *mtime_ns, *ctime_ns, *flags,
+        target,
+    )
+}
+
+pub(crate) fn extent_rows(tuples: Vec<ExtentTuple>) -> PyResult<Vec<ExtentRow>> {
+    let row = |tuple: ExtentTuple| {
+        let (offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec) =
+            tuple;
+        let chunk = ChunkRef {
+            hash: hash_from(&hash)?,
+            pack,
+            offset: pack_offset,
+            stored_length,
+            raw_length,
+            codec,
+        };
+        Ok(ExtentRow {
+            offset,
+            length,
+            chunk,
+            skip,
+        })
+    };
+    tuples.into_iter().map(row).collect()
+}
+
+pub(crate) fn xattr_pairs(tuples: Vec<XattrTuple>) -> Vec<XattrPair> {
+    tuples
+        .into_iter()
+        .map(|(name, value)| ((*name).into(), (*value).into()))
+        .collect()
+}
+
+pub(crate) fn xattrs_out<'py>(py: Python<'py>, pairs: &[XattrPair]) -> XattrsOut<'py> {
+    pairs
+        .iter()
+        .map(|(name, value)| (PyBytes::new(py, name), PyBytes::new(py, value)))
+        .collect()
+}

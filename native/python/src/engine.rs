@@ -1,0 +1,78 @@
+//! The engine's class: opening, closing, recovery.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cowfs_engine::{Engine, Options, Result};
+use pyo3::prelude::*;
+
+use crate::convert::{InodeTuple, inode_row};
+use crate::errors::to_python;
+use crate::values::PyRecovery;
+
+/// One mount's file system.
+#[pyclass(name = "Engine", module = "cowfs._native", frozen)]
+pub struct PyEngine(Arc<Engine>);
+
+impl PyEngine {
+    /// The engine itself, for what answers from it beside Python.
+    pub(crate) fn shared(&self) -> Arc<Engine> {
+        self.0.clone()
+    }
+
+    /// Calls the engine without the GIL.
+    pub(crate) fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        ask: impl FnOnce(&Engine) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| ask(&self.0))
+            .map_err(|error| to_python(py, error))
+    }
+}
+
+#[pymethods]
+impl PyEngine {
+    #[staticmethod]
+    #[pyo3(signature = (*, root, next_ino, cache_dir, memory_cache_bytes=64 << 20, staging_dir=None, staging_limit_bytes=0, after_layer=0, boot_id=String::new()))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn open(
+        py: Python<'_>,
+        root: InodeTuple,
+        next_ino: u64,
+        cache_dir: PathBuf,
+        memory_cache_bytes: u64,
+        staging_dir: Option<PathBuf>,
+        staging_limit_bytes: u64,
+        after_layer: u64,
+        boot_id: String,
+    ) -> PyResult<PyEngine> {
+        let root = inode_row(root);
+        let options = Options {
+            root,
+            next_ino,
+            cache_dir,
+            memory_cache_bytes,
+            staging_dir,
+            staging_limit_bytes,
+            after_layer,
+            boot_id,
+        };
+        let engine = py
+            .detach(|| Engine::open(options))
+            .map_err(|error| to_python(py, error))?;
+        Ok(PyEngine(Arc::new(engine)))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, Engine::close)
+    }
+
+    fn recover(&self, py: Python<'_>) -> PyResult<PyRecovery> {
+        self.call(py, Engine::recover).map(PyRecovery::from)
+    }
+
+    fn replay(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, Engine::replay)
+    }
+}

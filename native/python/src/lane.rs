@@ -1,0 +1,99 @@
+//! The lane's class.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use cowfs_base::Errno;
+use cowfs_engine::Error;
+use cowfs_fuse_abi::opcode;
+use cowfs_lane::{Lane, Need, Options};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::engine::PyEngine;
+use crate::errors::{not_resident, to_python};
+
+/// Answers one mount's requests from its engine.
+#[pyclass(name = "Lane", module = "cowfs._native", frozen)]
+pub struct PyLane(Lane);
+
+fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
+    to_python(py, Error::Os(errno))
+}
+
+#[pymethods]
+impl PyLane {
+    #[new]
+    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new()))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn new(
+        py: Python<'_>,
+        engine: &PyEngine,
+        device_fd: RawFd,
+        relay_fd: RawFd,
+        attr_ns: u64,
+        entry_ns: u64,
+        dir_entry_ns: u64,
+        forwarded: Vec<String>,
+    ) -> PyResult<PyLane> {
+        // SAFETY: both are open descriptors that the caller gives up (`_native.pyi`).
+        let (device, relay) = unsafe {
+            (
+                OwnedFd::from_raw_fd(device_fd),
+                OwnedFd::from_raw_fd(relay_fd),
+            )
+        };
+        let number = |name: &String| {
+            opcode::by_name(name)
+                .ok_or_else(|| PyValueError::new_err(format!("{name} is no operation")))
+        };
+        let forwarded = forwarded.iter().map(number).collect::<PyResult<_>>()?;
+        let options = Options {
+            attr_ns,
+            entry_ns,
+            dir_entry_ns,
+            forwarded,
+        };
+        Lane::new(engine.shared(), device, relay, &options)
+            .map(PyLane)
+            .map_err(|error| os_error(py, error.into()))
+    }
+
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.start())
+            .map_err(|error| os_error(py, error.into()))
+    }
+
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.wait())
+            .map_err(|errno| os_error(py, errno))
+    }
+
+    fn stop(&self, py: Python<'_>, grace_ms: u64) {
+        py.detach(|| self.0.stop(Duration::from_millis(grace_ms)));
+    }
+
+    fn next_wanted(&self, py: Python<'_>) -> PyResult<Option<(u64, Option<Py<PyAny>>)>> {
+        let Some(wanted) = py.detach(|| self.0.next_wanted()) else {
+            return Ok(None);
+        };
+        let missing = match wanted.need {
+            Need::Resident(missing) => Some(not_resident(py, missing)?.into_value(py).into_any()),
+            Need::Space => None,
+        };
+        Ok(Some((wanted.unique, missing)))
+    }
+
+    fn resume(&self, py: Python<'_>, unique: u64) {
+        py.detach(|| self.0.resume(unique));
+    }
+
+    fn fail(&self, py: Python<'_>, unique: u64, errno: i32) {
+        py.detach(|| self.0.fail(unique, Errno(errno)));
+    }
+
+    fn invalidate_inode(&self, py: Python<'_>, ino: u64) -> PyResult<()> {
+        py.detach(|| self.0.invalidate_inode(ino))
+            .map_err(|errno| os_error(py, errno))
+    }
+}

@@ -1,0 +1,116 @@
+//! What a commit publishes, and what becomes of staged bytes.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::convert::{ExtentTuple, InodeOut, XattrsOut, extent_rows, inode_out, xattrs_out};
+use crate::engine::PyEngine;
+use crate::values::PyLayerExtent;
+
+#[pymethods]
+impl PyEngine {
+    fn writable_handles(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.call(py, |engine| Ok(engine.writable_handles()))
+    }
+
+    fn is_dirty(&self, py: Python<'_>) -> PyResult<bool> {
+        self.call(py, |engine| engine.is_dirty())
+    }
+
+    fn freeze(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.call(py, |engine| engine.freeze())
+    }
+
+    fn layer_inodes<'py>(&self, py: Python<'py>, layer: u64) -> PyResult<Vec<InodeOut<'py>>> {
+        let rows = self.call(py, |engine| engine.layer_inodes(layer))?;
+        Ok(rows.iter().map(|row| inode_out(py, row)).collect())
+    }
+
+    fn layer_removed(&self, py: Python<'_>, layer: u64) -> PyResult<Vec<u64>> {
+        self.call(py, |engine| engine.layer_removed(layer))
+    }
+
+    fn layer_entries<'py>(
+        &self,
+        py: Python<'py>,
+        layer: u64,
+    ) -> PyResult<Vec<(u64, Bound<'py, PyBytes>, u64)>> {
+        let entries = self.call(py, |engine| engine.layer_entries(layer))?;
+        Ok(entries
+            .iter()
+            .map(|(parent, name, ino)| (*parent, PyBytes::new(py, name), *ino))
+            .collect())
+    }
+
+    fn layer_contents(&self, py: Python<'_>, layer: u64) -> PyResult<Vec<(u64, u64)>> {
+        self.call(py, |engine| engine.layer_contents(layer))
+    }
+
+    fn layer_extents(&self, py: Python<'_>, layer: u64, ino: u64) -> PyResult<Vec<PyLayerExtent>> {
+        let extents = self.call(py, |engine| engine.layer_extents(layer, ino))?;
+        Ok(extents.into_iter().map(PyLayerExtent::from).collect())
+    }
+
+    fn layer_xattrs<'py>(
+        &self,
+        py: Python<'py>,
+        layer: u64,
+    ) -> PyResult<Vec<(u64, XattrsOut<'py>)>> {
+        let inodes = self.call(py, |engine| engine.layer_xattrs(layer))?;
+        Ok(inodes
+            .iter()
+            .map(|(ino, pairs)| (*ino, xattrs_out(py, pairs)))
+            .collect())
+    }
+
+    fn layer_next_ino(&self, py: Python<'_>, layer: u64) -> PyResult<u64> {
+        self.call(py, |engine| engine.layer_next_ino(layer))
+    }
+
+    fn read_staged<'py>(
+        &self,
+        py: Python<'py>,
+        segment: u64,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.call(py, |engine| engine.read_staged(segment, offset, length))
+            .map(|bytes| PyBytes::new(py, &bytes))
+    }
+
+    fn layer_committed(
+        &self,
+        py: Python<'_>,
+        layer: u64,
+        contents: Vec<(u64, u64, Vec<ExtentTuple>)>,
+    ) -> PyResult<()> {
+        let content = |(ino, version, rows)| Ok((ino, version, extent_rows(rows)?));
+        let contents = contents
+            .into_iter()
+            .map(content)
+            .collect::<PyResult<Vec<_>>>()?;
+        self.call(py, |engine| engine.layer_committed(layer, &contents))
+    }
+
+    fn layer_failed(&self, py: Python<'_>, layer: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.layer_failed(layer))
+    }
+
+    fn trim_staging(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
+        self.call(py, |engine| engine.trim_staging(max_bytes))
+    }
+
+    fn quiet_files(&self, py: Python<'_>, idle_s: f64, limit: usize) -> PyResult<Vec<(u64, u64)>> {
+        // A float too large, negative or not a number saturates.
+        let idle_ns = (idle_s * 1e9) as u64;
+        self.call(py, |engine| engine.quiet_files(idle_ns, limit))
+    }
+
+    fn live_extents(&self, py: Python<'_>, ino: u64) -> PyResult<(u64, Vec<PyLayerExtent>)> {
+        let (version, extents) = self.call(py, |engine| engine.live_extents(ino))?;
+        Ok((
+            version,
+            extents.into_iter().map(PyLayerExtent::from).collect(),
+        ))
+    }
+}

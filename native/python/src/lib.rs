@@ -1,0 +1,39 @@
+//! `cowfs._native`: the engine as Python sees it. `cowfs/_native.pyi` documents every name.
+//!
+//! Conversion only: arguments are taken apart, the GIL is released, the engine is called, the answer is put together.
+//! No engine call is made with the GIL held, and none calls back.
+
+mod convert;
+mod cutting;
+mod engine;
+mod errors;
+mod lane;
+mod layers;
+mod operations;
+mod residency;
+mod values;
+
+use pyo3::prelude::*;
+
+#[pymodule(name = "_native")]
+mod native {
+    use super::*;
+
+    #[pymodule_export]
+    use crate::cutting::{cut_points, zero_runs};
+    #[pymodule_export]
+    use crate::engine::PyEngine;
+    #[pymodule_export]
+    use crate::errors::{JournalCorrupt, NotResident};
+    #[pymodule_export]
+    use crate::lane::PyLane;
+    #[pymodule_export]
+    use crate::values::{PyAttr, PyCaller, PyChunkRef, PyLayerExtent, PyRecovery};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("INODE_HAS_XATTRS", cowfs_engine::INODE_HAS_XATTRS)?;
+        module.add("CODEC_RAW", cowfs_engine::CODEC_RAW)?;
+        module.add("CODEC_ZSTD", cowfs_engine::CODEC_ZSTD)
+    }
+}

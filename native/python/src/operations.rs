@@ -1,0 +1,247 @@
+//! File system operations, in the order of the FUSE protocol.
+
+use cowfs_engine::AttrChange;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::engine::PyEngine;
+use crate::values::{PyAttr, PyCaller};
+
+type Entry<'py> = (Bound<'py, PyBytes>, u64, PyAttr);
+
+/// Times from 1677 to 2262 can be held; as on any file system, others become the nearest that can.
+fn nearest_time_ns(time_ns: i128) -> i64 {
+    time_ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+#[pymethods]
+impl PyEngine {
+    fn lookup(&self, py: Python<'_>, parent: u64, name: &[u8]) -> PyResult<PyAttr> {
+        self.call(py, |engine| engine.lookup(parent, name))
+            .map(PyAttr::from)
+    }
+
+    fn forget(&self, py: Python<'_>, ino: u64, count: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.forget(ino, count))
+    }
+
+    fn getattr(&self, py: Python<'_>, ino: u64) -> PyResult<PyAttr> {
+        self.call(py, |engine| engine.getattr(ino))
+            .map(PyAttr::from)
+    }
+
+    #[pyo3(signature = (ino, caller, *, mode=None, uid=None, gid=None, size=None, atime_ns=None, mtime_ns=None, ctime_ns=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn setattr(
+        &self,
+        py: Python<'_>,
+        ino: u64,
+        caller: &PyCaller,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime_ns: Option<i128>,
+        mtime_ns: Option<i128>,
+        ctime_ns: Option<i128>,
+    ) -> PyResult<PyAttr> {
+        let change = AttrChange {
+            mode,
+            uid,
+            gid,
+            size,
+            atime_ns: atime_ns.map(nearest_time_ns),
+            mtime_ns: mtime_ns.map(nearest_time_ns),
+            ctime_ns: ctime_ns.map(nearest_time_ns),
+        };
+        self.call(py, |engine| engine.setattr(ino, &caller.0, &change))
+            .map(PyAttr::from)
+    }
+
+    fn readlink<'py>(&self, py: Python<'py>, ino: u64) -> PyResult<Bound<'py, PyBytes>> {
+        self.call(py, |engine| engine.readlink(ino))
+            .map(|target| PyBytes::new(py, &target))
+    }
+
+    fn mknod(
+        &self,
+        py: Python<'_>,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        caller: &PyCaller,
+    ) -> PyResult<PyAttr> {
+        self.call(py, |engine| {
+            engine.mknod(parent, name, mode, rdev, &caller.0)
+        })
+        .map(PyAttr::from)
+    }
+
+    fn mkdir(
+        &self,
+        py: Python<'_>,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        caller: &PyCaller,
+    ) -> PyResult<PyAttr> {
+        self.call(py, |engine| engine.mkdir(parent, name, mode, &caller.0))
+            .map(PyAttr::from)
+    }
+
+    fn symlink(
+        &self,
+        py: Python<'_>,
+        parent: u64,
+        name: &[u8],
+        target: &[u8],
+        caller: &PyCaller,
+    ) -> PyResult<PyAttr> {
+        self.call(py, |engine| engine.symlink(parent, name, target, &caller.0))
+            .map(PyAttr::from)
+    }
+
+    fn link(&self, py: Python<'_>, ino: u64, parent: u64, name: &[u8]) -> PyResult<PyAttr> {
+        self.call(py, |engine| engine.link(ino, parent, name))
+            .map(PyAttr::from)
+    }
+
+    fn unlink(&self, py: Python<'_>, parent: u64, name: &[u8], caller: &PyCaller) -> PyResult<()> {
+        self.call(py, |engine| engine.unlink(parent, name, &caller.0))
+    }
+
+    fn rmdir(&self, py: Python<'_>, parent: u64, name: &[u8], caller: &PyCaller) -> PyResult<()> {
+        self.call(py, |engine| engine.rmdir(parent, name, &caller.0))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "rename has two ends")]
+    fn rename(
+        &self,
+        py: Python<'_>,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+        caller: &PyCaller,
+    ) -> PyResult<()> {
+        self.call(py, |engine| {
+            engine.rename(parent, name, new_parent, new_name, flags, &caller.0)
+        })
+    }
+
+    fn create(
+        &self,
+        py: Python<'_>,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+        caller: &PyCaller,
+    ) -> PyResult<(PyAttr, u64)> {
+        self.call(py, |engine| {
+            engine.create(parent, name, mode, flags, &caller.0)
+        })
+        .map(|(attr, fh)| (attr.into(), fh))
+    }
+
+    fn open_file(&self, py: Python<'_>, ino: u64, flags: i32) -> PyResult<u64> {
+        self.call(py, |engine| engine.open_file(ino, flags))
+    }
+
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        fh: u64,
+        offset: u64,
+        size: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.call(py, |engine| engine.read_file(fh, offset, size))
+            .map(|bytes| PyBytes::new(py, &bytes))
+    }
+
+    fn write(&self, py: Python<'_>, fh: u64, offset: u64, data: &[u8]) -> PyResult<usize> {
+        self.call(py, |engine| engine.write(fh, offset, data, true))
+    }
+
+    fn flush(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.flush(fh))
+    }
+
+    fn fsync(&self, py: Python<'_>, fh: u64, datasync: bool) -> PyResult<()> {
+        self.call(py, |engine| engine.fsync(fh, datasync))
+    }
+
+    fn release(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.release(fh))
+    }
+
+    fn open_directory(&self, py: Python<'_>, ino: u64) -> PyResult<u64> {
+        self.call(py, |engine| engine.open_directory(ino))
+    }
+
+    fn read_directory<'py>(
+        &self,
+        py: Python<'py>,
+        fh: u64,
+        cookie: u64,
+        limit: usize,
+    ) -> PyResult<Vec<Entry<'py>>> {
+        let entries = self.call(py, |engine| engine.read_directory(fh, cookie, limit))?;
+        let tuple = |entry: cowfs_engine::DirectoryEntry| {
+            (
+                PyBytes::new(py, &entry.name),
+                entry.cookie,
+                entry.attr.into(),
+            )
+        };
+        Ok(entries.into_iter().map(tuple).collect())
+    }
+
+    fn entry_delivered(&self, py: Python<'_>, ino: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.entry_delivered(ino))
+    }
+
+    fn release_directory(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.release_directory(fh))
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |engine| engine.sync())
+    }
+
+    fn statfs(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        self.call(py, |engine| engine.statfs())
+    }
+
+    fn set_xattr(
+        &self,
+        py: Python<'_>,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> PyResult<()> {
+        self.call(py, |engine| engine.set_xattr(ino, name, value, flags))
+    }
+
+    fn get_xattr<'py>(
+        &self,
+        py: Python<'py>,
+        ino: u64,
+        name: &[u8],
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.call(py, |engine| engine.get_xattr(ino, name))
+            .map(|value| PyBytes::new(py, &value))
+    }
+
+    fn list_xattrs<'py>(&self, py: Python<'py>, ino: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let names = self.call(py, |engine| engine.list_xattrs(ino))?;
+        Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
+    }
+
+    fn remove_xattr(&self, py: Python<'_>, ino: u64, name: &[u8]) -> PyResult<()> {
+        self.call(py, |engine| engine.remove_xattr(ino, name))
+    }
+}

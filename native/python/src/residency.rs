@@ -1,0 +1,65 @@
+//! What comes in from the base version and the packs.
+
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+use crate::convert::{
+    ExtentTuple, InodeTuple, XattrTuple, extent_rows, hash_from, inode_row, xattr_pairs,
+};
+use crate::engine::PyEngine;
+
+#[pymethods]
+impl PyEngine {
+    fn load_inode(&self, py: Python<'_>, row: InodeTuple) -> PyResult<()> {
+        let row = inode_row(row);
+        self.call(py, |engine| engine.load_inode(&row))
+    }
+
+    fn load_directory(
+        &self,
+        py: Python<'_>,
+        ino: u64,
+        entries: Vec<(PyBackedBytes, InodeTuple)>,
+    ) -> PyResult<()> {
+        let entries: Vec<_> = entries
+            .into_iter()
+            .map(|(name, row)| ((*name).into(), inode_row(row)))
+            .collect();
+        self.call(py, |engine| engine.load_directory(ino, &entries))
+    }
+
+    fn load_content(
+        &self,
+        py: Python<'_>,
+        ino: u64,
+        extents: Vec<ExtentTuple>,
+        xattrs: Vec<XattrTuple>,
+    ) -> PyResult<()> {
+        let (extents, xattrs) = (extent_rows(extents)?, xattr_pairs(xattrs));
+        self.call(py, |engine| engine.load_content(ino, &extents, &xattrs))
+    }
+
+    fn cache_chunk(&self, py: Python<'_>, hash: &[u8], data: &[u8]) -> PyResult<()> {
+        let hash = hash_from(hash)?;
+        self.call(py, |engine| {
+            engine.cache_chunk(&hash, data);
+            Ok(())
+        })
+    }
+
+    fn cached_chunk<'py>(
+        &self,
+        py: Python<'py>,
+        hash: &[u8],
+        raw_length: u64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let hash = hash_from(hash)?;
+        let chunk = self.call(py, |engine| Ok(engine.cached_chunk(&hash, raw_length)))?;
+        Ok(chunk.map(|data| PyBytes::new(py, &data)))
+    }
+
+    fn trim_cache(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
+        self.call(py, |engine| Ok(engine.trim_cache(max_bytes)))
+    }
+}

@@ -1,0 +1,247 @@
+//! Append-only local segments that hold written bytes until they are in packs: `<segment, 16 hex>.seg` in one directory.
+//!
+//! A segment is the bytes appended to it and nothing else; the journal says what they mean and what their checksum is. Many
+//! writes share a segment, so small files cost no local file each. `docs/format/journal.md` has the rules of recovery.
+//!
+//! Guarantees
+//! - Staged bytes are never overwritten, so a frozen layer, an upload and a recovery read them without a copy or a lock.
+//! - `append` returns when the bytes are in the kernel's page cache: they survive `kill -9`. `sync` makes them survive
+//!   power loss, together with the segment's name.
+//! - Space is reserved before bytes are accepted: a full disk or a reached limit is ENOSPC at the call, and the next call
+//!   may succeed. The segment that ran full is closed then, so that it can be removed.
+//! - Segment numbers rise and are never used twice in a directory's life (`numbers.rs`): a stale reference can't find
+//!   somebody else's bytes.
+//!
+//! Locks: `reserving` hands out space, and is held over the creation of a segment (0.1 ms in 64 MiB); bytes are written
+//! outside any lock. `segments` → a segment's own (segment.rs). Files of idle segments are closed beyond 128.
+//!
+//! Not here: which segments may go (the engine knows who refers to them), and locking the directory against another process.
+
+mod numbers;
+mod reserve;
+mod segment;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use rustix::io::Errno;
+
+use reserve::Reserving;
+use segment::{OpenFiles, Segment};
+
+/// Size of a segment; a longer write gets one of its own.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// Where one write lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// Segment number; 1 or more, never used twice in a directory's life.
+    pub segment: u64,
+    /// Offset in the segment.
+    pub offset: u64,
+    /// crc32c of the bytes.
+    pub crc: u32,
+}
+
+/// The segments of one working copy. Every method may be called from any thread.
+pub struct Staging {
+    dir: PathBuf,
+    limit_bytes: u64,
+    segments: RwLock<BTreeMap<u64, Arc<Segment>>>,
+    reserving: Mutex<Reserving>,
+    open_files: OpenFiles,
+}
+
+impl Staging {
+    /// Opens or creates `dir`. Existing segments can be read, synced, verified and removed, and are never appended to.
+    ///
+    /// `limit_bytes` bounds what all segments take together; 0: only the disk does. The caller holds the working copy's lock.
+    /// InvalidData: the record of used numbers is damaged.
+    pub fn open(dir: &Path, limit_bytes: u64) -> io::Result<Staging> {
+        std::fs::create_dir_all(dir)?;
+        let mut segments = BTreeMap::new();
+        let mut used_bytes = 0;
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            if let Some(number) = segment::number_of(&entry.path()) {
+                let bytes = entry.metadata()?.len();
+                used_bytes += bytes;
+                segments.insert(
+                    number,
+                    Arc::new(Segment::inherited(number, entry.path(), bytes)),
+                );
+            }
+        }
+        let newest = segments.keys().next_back().copied().unwrap_or(0);
+        let numbers = numbers::Numbers::open(dir, newest)?;
+        Ok(Staging {
+            dir: dir.to_path_buf(),
+            limit_bytes,
+            segments: RwLock::new(segments),
+            reserving: Mutex::new(Reserving::new(numbers, used_bytes)),
+            open_files: OpenFiles::default(),
+        })
+    }
+
+    /// Stores `data` as one contiguous run. ENOSPC when limit or disk is full; a later call may succeed.
+    ///
+    /// Appends of one thread that are multiples of 4 KiB lie one behind the other, on page boundaries, within a segment.
+    pub fn append(&self, data: &[u8]) -> io::Result<Location> {
+        let crc = crc32c::crc32c(data);
+        let reserved = self.reserve(data.len() as u64)?;
+        reserved.file.write_all_at(data, reserved.offset)?;
+        reserved.segment.note_write();
+        Ok(Location {
+            segment: reserved.segment.number,
+            offset: reserved.offset,
+            crc,
+        })
+    }
+
+    /// Fills `buffer` from the segment; EIO when the segment is not there or ends early.
+    pub fn read_at(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
+        let file = self.file(&segment).map_err(missing_is_eio)?;
+        file.read_exact_at(buffer, offset)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => Errno::IO.into(),
+                _ => error,
+            })
+    }
+
+    /// Returns when every byte appended to the segment before the call survives a power loss. Concurrent callers share one
+    /// fdatasync. NotFound when there is no such segment.
+    ///
+    /// After a failed fdatasync every later call for the segment fails too: the kernel may have dropped the pages.
+    pub fn sync(&self, segment: u64) -> io::Result<()> {
+        let segment = self.find(segment).ok_or(io::Error::from(Errno::NOENT))?;
+        self.sync_segment(&segment)
+    }
+
+    /// (segment, bytes it holds), ascending.
+    pub fn segments(&self) -> Vec<(u64, u64)> {
+        self.map()
+            .values()
+            .map(|segment| (segment.number, segment.bytes()))
+            .collect()
+    }
+
+    /// The segment that takes appends now, if there is one.
+    pub fn current_segment(&self) -> Option<u64> {
+        self.lock_reserving().current_number()
+    }
+
+    /// Deletes a segment; reads that have begun finish. Unknown segments are ignored.
+    ///
+    /// The caller knows that nobody refers to it and that no append to it is under way.
+    pub fn remove(&self, segment: u64) -> io::Result<()> {
+        let mut reserving = self.lock_reserving();
+        let Some(found) = self.find(segment) else {
+            return Ok(());
+        };
+        match std::fs::remove_file(&found.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => (),
+        }
+        self.segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&segment);
+        self.open_files.close(&found);
+        reserving.forget(&found);
+        Ok(())
+    }
+
+    /// Whether the bytes are there and have this crc32c; false also when the segment is missing or too short.
+    pub fn verify(&self, segment: u64, offset: u64, len: u64, crc: u32) -> io::Result<bool> {
+        let Some(segment) = self.find(segment) else {
+            return Ok(false);
+        };
+        let file = match self.file(&segment) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            outcome => outcome?,
+        };
+        // A damaged record may claim any length: the file's own bounds the work.
+        if offset
+            .checked_add(len)
+            .is_none_or(|end| end > file.metadata().map_or(0, |found| found.len()))
+        {
+            return Ok(false);
+        }
+        match checksum(&file, offset, len) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            found => Ok(found? == crc),
+        }
+    }
+
+    /// crc32c of bytes of a segment; EIO when it is not there or ends early.
+    pub fn checksum(&self, segment: u64, offset: u64, len: u64) -> io::Result<u32> {
+        let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
+        let file = self.file(&segment).map_err(missing_is_eio)?;
+        checksum(&file, offset, len).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Errno::IO.into(),
+            _ => error,
+        })
+    }
+
+    /// How much more can be appended, by limit and disk; 0 when the disk can't be asked.
+    pub fn free_bytes(&self) -> u64 {
+        let on_disk = rustix::fs::statvfs(&self.dir)
+            .map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        let reserving = self.lock_reserving();
+        let under_limit = match self.limit_bytes {
+            0 => u64::MAX,
+            limit => limit.saturating_sub(reserving.used_bytes()),
+        };
+        on_disk
+            .min(under_limit)
+            .saturating_add(reserving.unused_bytes())
+    }
+
+    fn sync_segment(&self, segment: &Arc<Segment>) -> io::Result<()> {
+        segment.sync(|| self.file(segment), || File::open(&self.dir)?.sync_all())
+    }
+
+    fn file(&self, segment: &Arc<Segment>) -> io::Result<Arc<File>> {
+        self.open_files
+            .open(segment, || self.map().values().cloned().collect())
+    }
+
+    fn find(&self, number: u64) -> Option<Arc<Segment>> {
+        self.map().get(&number).cloned()
+    }
+
+    fn map(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<u64, Arc<Segment>>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_reserving(&self) -> MutexGuard<'_, Reserving> {
+        self.reserving
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn checksum(file: &File, offset: u64, len: u64) -> io::Result<u32> {
+    let mut buffer = vec![0; len.min(1 << 20) as usize];
+    let (mut at, mut found) = (offset, 0);
+    while at < offset + len {
+        let piece = (offset + len - at).min(buffer.len() as u64) as usize;
+        file.read_exact_at(&mut buffer[..piece], at)?;
+        found = crc32c::crc32c_append(found, &buffer[..piece]);
+        at += piece as u64;
+    }
+    Ok(found)
+}
+
+/// A segment that is known but whose file is gone is a loss, not a name that was mistyped.
+fn missing_is_eio(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Errno::IO.into(),
+        _ => error,
+    }
+}

@@ -1,0 +1,211 @@
+//! One segment: its file, when it was last synced, and closing the files of idle segments.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Files kept open beyond those that hold unsynced bytes of this process. A guess: 128 × 64 MiB.
+const OPEN_FILES: usize = 128;
+
+pub struct Segment {
+    pub number: u64,
+    pub path: PathBuf,
+    /// Everything below is handed out (appends that have not finished included).
+    end: AtomicU64,
+    /// Space taken on disk: at least `end`, more while preallocated.
+    pub allocated: AtomicU64,
+    is_inherited: bool,
+    /// Writes that have returned, and how many of them the last successful sync covered.
+    writes: AtomicU64,
+    synced: AtomicU64,
+    /// Held over the fdatasync; true after one has failed.
+    sync_failed: Mutex<bool>,
+    is_named_durably: AtomicBool,
+    file: Mutex<Option<Arc<File>>>,
+    last_used: AtomicU64,
+}
+
+impl Segment {
+    /// A segment of an earlier process: nobody knows what of it is durable.
+    pub fn inherited(number: u64, path: PathBuf, bytes: u64) -> Segment {
+        Segment {
+            end: bytes.into(),
+            allocated: bytes.into(),
+            is_inherited: true,
+            writes: 1.into(),
+            ..Segment::new(number, path)
+        }
+    }
+
+    /// Creates the file of a new, empty segment.
+    pub fn create(dir: &Path, number: u64) -> io::Result<(Segment, File)> {
+        let path = dir.join(format!("{number:016x}.seg"));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        Ok((Segment::new(number, path), file))
+    }
+
+    fn new(number: u64, path: PathBuf) -> Segment {
+        Segment {
+            number,
+            path,
+            end: 0.into(),
+            allocated: 0.into(),
+            is_inherited: false,
+            writes: 0.into(),
+            synced: 0.into(),
+            sync_failed: Mutex::new(false),
+            is_named_durably: false.into(),
+            file: Mutex::new(None),
+            last_used: 0.into(),
+        }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Only under the `reserving` lock.
+    pub fn set_end(&self, end: u64) {
+        self.end.store(end, Ordering::Release);
+    }
+
+    /// A write has returned: a sync that begins now covers it.
+    pub fn note_write(&self) {
+        self.writes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes all writes that have returned durable. Whoever waits for another's fdatasync usually finds it covered its own.
+    pub fn sync(
+        &self,
+        file: impl FnOnce() -> io::Result<Arc<File>>,
+        sync_dir: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let wanted = self.writes.load(Ordering::Acquire);
+        if self.synced.load(Ordering::Acquire) >= wanted {
+            return Ok(());
+        }
+        let mut failed = self
+            .sync_failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.synced.load(Ordering::Acquire) >= wanted {
+            return Ok(());
+        }
+        if *failed {
+            return Err(io::Error::other("an earlier sync of the segment failed"));
+        }
+        let covered = self.writes.load(Ordering::Acquire);
+        let file = file()?;
+        if let Err(error) = file.sync_data() {
+            *failed = true;
+            return Err(error);
+        }
+        if !self.is_named_durably.load(Ordering::Acquire) {
+            sync_dir()?;
+            self.is_named_durably.store(true, Ordering::Release);
+        }
+        self.synced.fetch_max(covered, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Closing the file of unsynced bytes could lose the news of a failed write-back.
+    fn may_close(&self) -> bool {
+        self.is_inherited
+            || self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
+    }
+}
+
+/// Which segments' files are open, and in what order they were used.
+#[derive(Default)]
+pub struct OpenFiles {
+    count: AtomicUsize,
+    clock: AtomicU64,
+}
+
+impl OpenFiles {
+    /// The segment's file, opened if need be; `all` lists every segment, to close another's in return.
+    pub fn open(
+        &self,
+        segment: &Segment,
+        all: impl FnOnce() -> Vec<Arc<Segment>>,
+    ) -> io::Result<Arc<File>> {
+        segment.last_used.store(
+            self.clock.fetch_add(1, Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
+        let mut slot = segment.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*slot {
+            return Ok(file.clone());
+        }
+        let file = Arc::new(
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&segment.path)?,
+        );
+        *slot = Some(file.clone());
+        drop(slot);
+        self.opened(all);
+        Ok(file)
+    }
+
+    /// Takes over the file a segment was created with.
+    pub fn adopt(
+        &self,
+        segment: &Segment,
+        file: Arc<File>,
+        all: impl FnOnce() -> Vec<Arc<Segment>>,
+    ) {
+        segment.last_used.store(
+            self.clock.fetch_add(1, Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
+        *segment.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        self.opened(all);
+    }
+
+    /// Lets go of the segment's file; who is using it keeps it until done.
+    pub fn close(&self, segment: &Segment) {
+        if segment
+            .file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .is_some()
+        {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// One more is open: closes the least recently used one that may be, a few at a time never more.
+    fn opened(&self, all: impl FnOnce() -> Vec<Arc<Segment>>) {
+        if self.count.fetch_add(1, Ordering::AcqRel) < OPEN_FILES {
+            return;
+        }
+        let is_open = |segment: &Segment| segment.file.try_lock().is_ok_and(|slot| slot.is_some());
+        let idle = all()
+            .into_iter()
+            .filter(|segment| segment.may_close() && is_open(segment));
+        if let Some(oldest) = idle.min_by_key(|segment| segment.last_used.load(Ordering::Relaxed)) {
+            self.close(&oldest);
+        }
+    }
+}
+
+/// The number in `<16 hex>.seg`; None for any other name.
+pub fn number_of(path: &Path) -> Option<u64> {
+    let digits = path.file_name()?.to_str()?.strip_suffix(".seg")?;
+    let strict = digits.len() == 16
+        && digits
+            .bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    strict.then(|| u64::from_str_radix(digits, 16).ok())?
+}

@@ -1,0 +1,335 @@
+//! Segments on a real file system: what was appended reads back, limits hold, numbers are not used twice.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::Mutex;
+
+use cowfs_staging::{Location, SEGMENT_BYTES, Staging};
+use proptest::prelude::*;
+
+const ENOSPC: i32 = 28;
+const EIO: i32 = 5;
+
+fn read(staging: &Staging, location: Location, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    staging
+        .read_at(location.segment, location.offset, &mut bytes)
+        .unwrap();
+    bytes
+}
+
+fn sync_all(staging: &Staging) {
+    for (segment, _) in staging.segments() {
+        staging.sync(segment).unwrap();
+    }
+}
+
+#[test]
+fn appended_bytes_read_back_also_in_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(&dir.path().join("deep/er"), 0).unwrap();
+    assert_eq!(
+        (staging.segments(), staging.current_segment()),
+        (vec![], None)
+    );
+    let small = staging.append(b"hello").unwrap();
+    let page = staging.append(&[9; 4096]).unwrap();
+    let next_page = staging.append(&[8; 8192]).unwrap();
+    assert_eq!(
+        (small.offset, page.offset, next_page.offset),
+        (0, 4096, 8192)
+    );
+    assert_eq!(small.crc, crc32c::crc32c(b"hello"));
+    assert_eq!(staging.segments(), [(small.segment, 16384)]);
+    assert_eq!(staging.current_segment(), Some(small.segment));
+    staging.sync(small.segment).unwrap();
+    drop(staging);
+
+    let staging = Staging::open(&dir.path().join("deep/er"), 0).unwrap();
+    assert_eq!(staging.segments(), [(small.segment, 16384)]);
+    assert_eq!(read(&staging, small, 5), b"hello");
+    assert_eq!(read(&staging, next_page, 8192), [8; 8192]);
+    sync_all(&staging);
+    let fresh = staging.append(b"again").unwrap();
+    assert!(
+        fresh.segment > small.segment,
+        "an old segment was appended to"
+    );
+}
+
+#[test]
+fn reading_what_is_not_there_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0).unwrap();
+    let location = staging.append(b"hello").unwrap();
+    let mut buffer = [0; 6];
+    for (segment, offset) in [
+        (location.segment, 0),
+        (location.segment, 1 << 40),
+        (location.segment + 1, 0),
+    ] {
+        assert_eq!(
+            staging
+                .read_at(segment, offset, &mut buffer)
+                .unwrap_err()
+                .raw_os_error(),
+            Some(EIO)
+        );
+    }
+    assert_eq!(
+        staging.sync(location.segment + 1).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    staging.remove(location.segment + 1).unwrap();
+}
+
+#[test]
+fn verify_tells_whole_bytes_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0).unwrap();
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+    let at = staging.append(&data).unwrap();
+    let length = data.len() as u64;
+    assert!(
+        staging
+            .verify(at.segment, at.offset, length, at.crc)
+            .unwrap()
+    );
+    assert!(staging.verify(at.segment, at.offset, 0, 0).unwrap());
+    assert!(
+        !staging
+            .verify(at.segment, at.offset, length, at.crc ^ 1)
+            .unwrap()
+    );
+    assert!(
+        !staging
+            .verify(at.segment, at.offset, length + 1, at.crc)
+            .unwrap()
+    );
+    assert!(!staging.verify(at.segment, u64::MAX, 2, at.crc).unwrap());
+    assert!(!staging.verify(at.segment, 0, u64::MAX, at.crc).unwrap());
+    assert!(
+        !staging
+            .verify(at.segment + 1, at.offset, length, at.crc)
+            .unwrap()
+    );
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join(format!("{:016x}.seg", at.segment)))
+        .unwrap()
+        .set_len(2_000_000)
+        .unwrap();
+    assert!(
+        !staging
+            .verify(at.segment, at.offset, length, at.crc)
+            .unwrap()
+    );
+}
+
+#[test]
+fn a_full_limit_is_enospc_at_the_call_and_ends_when_space_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 1 << 20).unwrap();
+    assert!(staging.free_bytes() <= 1 << 20);
+    let first = staging.append(&vec![1; 700 << 10]).unwrap();
+    assert_eq!(
+        staging
+            .append(&vec![2; 400 << 10])
+            .unwrap_err()
+            .raw_os_error(),
+        Some(ENOSPC)
+    );
+    assert_eq!(
+        staging
+            .append(&vec![2; 65 << 20])
+            .unwrap_err()
+            .raw_os_error(),
+        Some(ENOSPC)
+    );
+    assert_eq!(staging.segments(), [(first.segment, 700 << 10)]);
+    assert_eq!(
+        staging.current_segment(),
+        None,
+        "a full segment can't be removed"
+    );
+    let second = staging.append(&vec![3; 200 << 10]).unwrap();
+    staging.remove(first.segment).unwrap();
+    let third = staging.append(&vec![4; 700 << 10]).unwrap();
+    assert_eq!(read(&staging, second, 200 << 10), vec![3; 200 << 10]);
+    assert_eq!(read(&staging, third, 700 << 10), vec![4; 700 << 10]);
+    assert!(staging.free_bytes() <= 124 << 10);
+    // What another process left counts as well.
+    drop(staging);
+    let staging = Staging::open(dir.path(), 1 << 20).unwrap();
+    assert_eq!(
+        staging
+            .append(&vec![5; 200 << 10])
+            .unwrap_err()
+            .raw_os_error(),
+        Some(ENOSPC)
+    );
+    staging.append(&vec![5; 50 << 10]).unwrap();
+}
+
+#[test]
+fn long_writes_get_a_segment_and_leave_the_current_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0).unwrap();
+    let small = staging.append(b"small").unwrap();
+    let long = staging
+        .append(&vec![7; SEGMENT_BYTES as usize + 1])
+        .unwrap();
+    let behind = staging.append(b"behind").unwrap();
+    assert_eq!(
+        (small.segment, small.offset + 5),
+        (behind.segment, behind.offset)
+    );
+    assert_eq!((long.segment, long.offset), (small.segment + 1, 0));
+    let full = staging.append(&vec![6; SEGMENT_BYTES as usize]).unwrap();
+    assert_eq!(full.segment, long.segment + 1);
+    assert!(
+        staging
+            .verify(long.segment, 0, SEGMENT_BYTES + 1, long.crc)
+            .unwrap()
+    );
+    assert_eq!(staging.append(b"x").unwrap().segment, full.segment + 1);
+}
+
+#[test]
+fn a_removed_number_never_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut seen = HashSet::new();
+    for _ in 0..4 {
+        let staging = Staging::open(dir.path(), 0).unwrap();
+        for _ in 0..3 {
+            let location = staging.append(b"x").unwrap();
+            assert!(seen.insert(location.segment));
+            staging.remove(location.segment).unwrap();
+            assert_eq!(
+                (staging.segments(), staging.current_segment()),
+                (vec![], None)
+            );
+        }
+    }
+}
+
+#[test]
+fn space_of_closed_segments_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0).unwrap();
+    let small = staging.append(b"small").unwrap();
+    staging.append(&vec![0; SEGMENT_BYTES as usize]).unwrap();
+    let found = std::fs::metadata(dir.path().join(format!("{:016x}.seg", small.segment))).unwrap();
+    assert!(
+        found.blocks() * 512 < 1 << 20,
+        "{} blocks for 5 bytes",
+        found.blocks()
+    );
+}
+
+#[test]
+fn files_of_idle_segments_are_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0).unwrap();
+    let first = staging.append(b"1").unwrap().segment;
+    drop(staging);
+    for number in 1..400u64 {
+        std::fs::write(
+            dir.path().join(format!("{:016x}.seg", first + number)),
+            number.to_le_bytes(),
+        )
+        .unwrap();
+    }
+    let staging = Staging::open(dir.path(), 0).unwrap();
+    let mut buffer = [0; 8];
+    for _ in 0..2 {
+        for number in 1..400u64 {
+            staging.read_at(first + number, 0, &mut buffer).unwrap();
+            assert_eq!(u64::from_le_bytes(buffer), number);
+        }
+    }
+    let prefix = dir.path().canonicalize().unwrap();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let ours = open.filter(|fd| {
+        std::fs::read_link(fd.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(&prefix))
+    });
+    let count = ours.count();
+    assert!(count <= 130, "{count} open files");
+}
+
+#[test]
+fn many_threads_append_sync_and_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0).unwrap();
+    let ranges = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..6u8 {
+            let (staging, ranges) = (&staging, &ranges);
+            scope.spawn(move || {
+                for i in 0..300usize {
+                    let length = (i * 7919 + usize::from(thread) * 104_729) % 200_000;
+                    let data = vec![thread ^ i as u8; length];
+                    let at = staging.append(&data).unwrap();
+                    if i % 50 == 0 {
+                        staging.sync(at.segment).unwrap();
+                    }
+                    assert_eq!(read(staging, at, length), data);
+                    ranges
+                        .lock()
+                        .unwrap()
+                        .push((at.segment, at.offset, length as u64, at.crc));
+                }
+            });
+        }
+    });
+    sync_all(&staging);
+    let mut ranges = ranges.into_inner().unwrap();
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        assert!(
+            pair[0].0 < pair[1].0 || pair[0].1 + pair[0].2 <= pair[1].1,
+            "{pair:?} overlap"
+        );
+    }
+    let again = Staging::open(dir.path(), 0).unwrap();
+    assert!(ranges.iter().all(|&(segment, offset, length, crc)| {
+        again.verify(segment, offset, length, crc).unwrap()
+    }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Appends, removals and restarts beside a model that keeps every byte.
+    #[test]
+    fn staging_behaves_like_a_list_of_writes(
+        limit in prop_oneof![Just(0u64), Just(300_000u64)],
+        steps in prop::collection::vec((0u8..10, 0usize..90_000), 1..60),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut staging = Staging::open(dir.path(), limit).unwrap();
+        let mut written: Vec<(Location, Vec<u8>)> = Vec::new();
+        for (index, (action, size)) in steps.into_iter().enumerate() {
+            match action {
+                0 => { drop(staging); staging = Staging::open(dir.path(), limit).unwrap(); }
+                1 => if let Some((segment, _)) = staging.segments().first().copied() {
+                    staging.remove(segment).unwrap();
+                    written.retain(|(location, _)| location.segment != segment);
+                },
+                _ => {
+                    let data = vec![index as u8 + 1; size];
+                    match staging.append(&data) {
+                        Ok(location) => written.push((location, data)),
+                        Err(error) => prop_assert!(limit > 0 && error.raw_os_error() == Some(ENOSPC)),
+                    }
+                }
+            }
+            let held: u64 = staging.segments().iter().map(|(_, bytes)| bytes).sum();
+            prop_assert!(limit == 0 || held <= limit);
+        }
+        for (location, data) in &written {
+            prop_assert_eq!(&read(&staging, *location, data.len()), data);
+        }
+    }
+}
