@@ -1,0 +1,49 @@
+"""cowfs: a versioned copy-on-write file system on object storage.
+
+    from cowfs import Volume                 async, under asyncio and trio; `from cowfs.blocking import Volume` blocks
+
+Importing this is cheap: each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cowfs import errors as errors
+    from cowfs.format.locator import Locator as Locator
+    from cowfs.volume.ro_volume import ROVolume as ROVolume
+    from cowfs.volume.rw_volume import RWVolume as RWVolume
+    from cowfs.volume.volume import Volume as Volume
+    from cowfs.volume.volume import volume as volume
+
+    __version__: str
+
+__all__ = ["Locator", "ROVolume", "RWVolume", "Volume", "__version__", "errors", "volume"]
+
+_HOMES = {
+    "Locator": "cowfs.format.locator",
+    "ROVolume": "cowfs.volume.ro_volume",
+    "RWVolume": "cowfs.volume.rw_volume",
+    "Volume": "cowfs.volume.volume",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in ("errors", "volume"):  # modules; the package `volume` can be called
+        return importlib.import_module(f"cowfs.{name}")
+    if name == "__version__":
+        from importlib import metadata
+
+        try:
+            return metadata.version("cowfs")
+        except metadata.PackageNotFoundError:  # a checkout that is not installed
+            return "0+unknown"
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'cowfs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,264 @@
+"""The native engine as Python sees it: the in-memory file system of one mount, its journal and its staging.
+
+Every method may be called from any thread, releases the GIL while it works and never calls back into Python.
+Numbers named `*_ns` are nanoseconds since the epoch, lengths and offsets are bytes, names are raw bytes.
+
+Errors: `OSError` with the errno a system call would give; `NotResident` when the answer needs rows or chunks
+that are not in memory yet (load what it names, then call again); `JournalCorrupt` when a working copy's journal
+has an invalid record with valid ones behind it.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+# (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, symlink target or b"")
+# mode includes the S_IFMT bits; flags: INODE_HAS_XATTRS = 1 (the inode has rows in xattrs).
+InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, bytes]
+
+# (offset in file, length shown, chunk hash (32 bytes), pack number, offset in pack, stored length, raw length, skip into the raw chunk, codec)
+ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
+
+INODE_HAS_XATTRS: int
+CODEC_RAW: int  # 0
+CODEC_ZSTD: int  # 1
+
+class NotResident(Exception):
+    """What must be loaded before the call can be answered.
+
+    what: "directory" (ino; answer with `load_directory`), "content" (ino; `load_content`),
+    "chunks" (`cache_chunk` for each of `chunks`; `ahead` names those a sequential reader will want next, nearest first).
+    """
+
+    what: str
+    ino: int
+    chunks: list[ChunkRef]
+    ahead: list[ChunkRef]
+
+class JournalCorrupt(Exception): ...
+
+class ChunkRef:
+    """Where one chunk lies: enough to fetch, decode and verify it."""
+
+    hash: bytes
+    pack: int
+    offset: int
+    stored_length: int
+    raw_length: int
+    codec: int
+    def __init__(
+        self, hash: bytes, pack: int, offset: int, stored_length: int, raw_length: int, codec: int
+    ) -> None: ...
+
+class Attr:
+    """The attributes of an inode at one moment. blocks counts 512-byte units of mapped data."""
+
+    ino: int
+    mode: int
+    nlink: int
+    uid: int
+    gid: int
+    rdev: int
+    size: int
+    blocks: int
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+
+class Caller:
+    """Who asks: permission decisions the kernel leaves to us (sticky bits, setgid, privilege clearing) use it."""
+
+    def __init__(self, uid: int, gid: int, pid: int, umask: int, groups: Sequence[int] | None) -> None: ...
+
+class LayerExtent:
+    """One mapped range of a file in a frozen layer: either staged (segment ≥ 0) or in a chunk (chunk not None).
+
+    A staged extent that already has a chunk (uploaded, still cached locally) has both.
+    """
+
+    offset: int
+    length: int
+    segment: int  # -1 when not staged
+    segment_offset: int
+    chunk: ChunkRef | None
+    skip: int  # bytes of the raw chunk before this extent
+
+class Recovery:
+    """What the journal of a working copy held.
+
+    directories, inodes: what must be loaded (`load_directory` for each directory that exists in the base version,
+    `load_inode` + `load_content` for each inode that does) before `replay`.
+    records: valid records found. cut_bytes: length of a torn tail that was cut. power_loss: another boot wrote it.
+    """
+
+    directories: list[int]
+    inodes: list[int]
+    records: int
+    cut_bytes: int
+    power_loss: bool
+
+class Engine:
+    """One mount's file system. `open` for a working copy or read-only view; `close` when done."""
+
+    @staticmethod
+    def open(
+        *,
+        root: InodeRow,
+        next_ino: int,
+        cache_dir: str,
+        memory_cache_bytes: int = 64 << 20,
+        staging_dir: str | None = None,
+        staging_limit_bytes: int = 0,
+        after_layer: int = 0,
+        boot_id: str = "",
+    ) -> Engine:
+        """staging_dir None: read-only, every change raises EROFS. Otherwise journal and segments live in it and
+        journals of layers > after_layer are opened for `recover`; older ones and unreferenced segments are removed.
+        staging_limit_bytes 0: no limit but the disk's. The calling process must hold the working copy's lock."""
+    def close(self) -> None:
+        """Syncs journal and staging and lets go of the files. Further calls raise EBADF."""
+
+    # -- recovery: open → recover → loads → replay, before anything else
+    def recover(self) -> Recovery: ...
+    def replay(self) -> int:
+        """Applies the journal; returns the number of extents dropped because their bytes failed the checksum after power loss."""
+
+    # -- residency
+    def load_inode(self, row: InodeRow) -> None: ...
+    def load_directory(self, ino: int, entries: Sequence[tuple[bytes, InodeRow]]) -> None:
+        """All entries of one directory of the base version. A name or inode already in memory wins over the row. Idempotent."""
+    def load_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Extents and extended attributes of one inode of the base version. Idempotent: ignored if resident."""
+    def cache_chunk(self, hash: bytes, data: bytes) -> None:
+        """Hands in a verified, decoded chunk: kept in memory for a while and, where the disk allows, in cache_dir."""
+    def cached_chunk(self, hash: bytes, raw_length: int) -> bytes | None:
+        """A chunk that is in the cache undamaged, with this length."""
+    def trim_cache(self, max_bytes: int) -> int:
+        """Deletes least recently used files of cache_dir until it holds at most max_bytes; returns bytes freed."""
+
+    # -- operations, in the order of the FUSE protocol. lookup, create, mknod, mkdir, symlink, link, and readdir_plus
+    #    entries that are reported as delivered raise the kernel's lookup count by one; forget lowers it.
+    def lookup(self, parent: int, name: bytes) -> Attr: ...
+    def forget(self, ino: int, count: int) -> None: ...
+    def getattr(self, ino: int) -> Attr: ...
+    def setattr(
+        self,
+        ino: int,
+        caller: Caller,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        size: int | None = None,
+        atime_ns: int | None = None,
+        mtime_ns: int | None = None,
+        ctime_ns: int | None = None,
+    ) -> Attr:
+        """Changes what is given; ctime becomes now unless it is given. A new owner clears set-id bits, a new size does for all but root.
+        Nothing given at all is chown(-1, -1): it clears them too. Times that 64 bits cannot hold become the nearest that they can."""
+    def readlink(self, ino: int) -> bytes: ...
+    def mknod(self, parent: int, name: bytes, mode: int, rdev: int, caller: Caller) -> Attr: ...
+    def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Attr: ...
+    def symlink(self, parent: int, name: bytes, target: bytes, caller: Caller) -> Attr: ...
+    def link(self, ino: int, parent: int, name: bytes) -> Attr: ...
+    def unlink(self, parent: int, name: bytes, caller: Caller) -> None: ...
+    def rmdir(self, parent: int, name: bytes, caller: Caller) -> None: ...
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, caller: Caller) -> None:
+        """flags: 0, RENAME_NOREPLACE = 1, RENAME_EXCHANGE = 2."""
+    def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> tuple[Attr, int]: ...
+    def open_file(self, ino: int, flags: int) -> int:
+        """Returns a file handle. O_TRUNC in flags truncates."""
+    def read(self, fh: int, offset: int, size: int) -> bytes: ...
+    def write(self, fh: int, offset: int, data: bytes) -> int:
+        """The bytes are in staging and the change is in the journal when this returns. Clears setuid/setgid as the kernel would
+        for anybody but root; who writes is not known here. A full staging first gives up clean segments, then raises ENOSPC."""
+    def flush(self, fh: int) -> None: ...
+    def fsync(self, fh: int, datasync: bool) -> None:
+        """Segment bytes of the file, then the journal (group commit), are on stable storage when this returns."""
+    def release(self, fh: int) -> None: ...
+    def open_directory(self, ino: int) -> int: ...
+    def read_directory(self, fh: int, cookie: int, limit: int) -> list[tuple[bytes, int, Attr]]:
+        """(name, cookie of this entry, attributes) of up to `limit` entries after `cookie` (0: from the start), "." and ".." included.
+        Cookies stay valid while entries come and go: an entry present all the time is returned exactly once."""
+    def entry_delivered(self, ino: int) -> None:
+        """Raises the lookup count of an entry that read_directory returned and the kernel took (readdirplus)."""
+    def release_directory(self, fh: int) -> None: ...
+    def sync(self) -> None:
+        """Everything written so far is on stable storage when this returns."""
+    def statfs(self) -> tuple[int, int, int]:
+        """(bytes of file data, number of inodes resident or created, bytes free for staging)."""
+    def set_xattr(self, ino: int, name: bytes, value: bytes, flags: int) -> None:
+        """flags: 0, XATTR_CREATE = 1, XATTR_REPLACE = 2."""
+    def get_xattr(self, ino: int, name: bytes) -> bytes: ...
+    def list_xattrs(self, ino: int) -> list[bytes]: ...
+    def remove_xattr(self, ino: int, name: bytes) -> None: ...
+
+    # -- layers: what a commit publishes
+    def writable_handles(self) -> list[int]:
+        """Inodes with a live O_RDWR handle: mmap stores to them must be flushed before a freeze."""
+    def is_dirty(self) -> bool: ...
+    def freeze(self) -> int | None:
+        """Closes the current layer under a number and starts the next: milliseconds, whatever has changed. None: nothing changed
+        since the last commit. A failed earlier layer is part of the new one. At most one layer is frozen at a time."""
+    def layer_inodes(self, layer: int) -> list[InodeRow]:
+        """Inodes whose row changed and which still have a name (nlink > 0), as they were at the freeze."""
+    def layer_removed(self, layer: int) -> list[int]:
+        """Inodes of the base version (or of an earlier layer) that have no name any more."""
+    def layer_entries(self, layer: int) -> list[tuple[int, bytes, int]]:
+        """(parent, name, ino) of each directory entry that changed; ino 0: removed."""
+    def layer_contents(self, layer: int) -> list[tuple[int, int]]:
+        """(ino, data version) of each file whose extents changed and which still has a name."""
+    def layer_extents(self, layer: int, ino: int) -> list[LayerExtent]: ...
+    def layer_xattrs(self, layer: int) -> list[tuple[int, list[tuple[bytes, bytes]]]]:
+        """Inodes whose extended attributes changed, each with all it has."""
+    def layer_next_ino(self, layer: int) -> int: ...
+    def read_staged(self, segment: int, offset: int, length: int) -> bytes: ...
+    def layer_committed(self, layer: int, contents: Sequence[tuple[int, int, Sequence[ExtentRow]]]) -> None:
+        """The layer is in the store and its head number is on local stable storage. For each (ino, data version, rows): if the file
+        has not changed since the freeze its extents become these; else every range still mapped as it was frozen does.
+        Staged bytes of the layer stay readable as a cache until `trim_staging`; its journal is removed.
+        EINVAL, and nothing done, unless contents names every file of `layer_contents` once, at its version."""
+    def layer_failed(self, layer: int) -> None:
+        """Joins the layer with the current one; nothing is lost."""
+    def trim_staging(self, max_bytes: int) -> int:
+        """Drops segments no uncommitted extent needs, oldest first, until clean ones hold at most max_bytes; returns bytes freed."""
+    def quiet_files(self, idle_s: float, limit: int) -> list[tuple[int, int]]:
+        """(ino, data version) of files with staged, uncommitted data not written for idle_s seconds; for background upload."""
+    def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:
+        """(data version, extents) of a file as it is now."""
+
+class Lane:
+    """Answers the kernel's requests of one mount from its engine, on threads of its own (native/lane says how)."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        device_fd: int,
+        relay_fd: int,
+        attr_ns: int,
+        entry_ns: int,
+        dir_entry_ns: int,
+        forwarded: Sequence[str] = (),
+    ) -> None:
+        """Takes over both descriptors, also when it fails: a mounted /dev/fuse, and one end of a SEQPACKET pair at whose other
+        end a FUSE server answers the `forwarded` operations (names in capitals; READ, WRITE and READDIR never are)."""
+    def start(self) -> None: ...
+    def wait(self) -> None:
+        """Returns when the mount is gone or the lane was stopped; OSError when the device failed."""
+    def stop(self, grace_ms: int) -> None:
+        """Takes no request any more; those that wait have grace_ms to be answered, then they get EIO."""
+    def next_wanted(self) -> tuple[int, NotResident | None] | None:
+        """Waits for a request that cannot be answered yet: its number, and what it needs (None: local disk space).
+        To be answered by `resume` or `fail`. None: the lane has ended."""
+    def resume(self, unique: int) -> None: ...
+    def fail(self, unique: int, errno: int) -> None: ...
+    def invalidate_inode(self, ino: int) -> None:
+        """The kernel writes back and drops every page of the inode; returns when the writes have been answered.
+        Not from a thread that holds anything an answer needs. ENOENT: the kernel does not know the inode."""
+
+def cut_points(data: bytes, final: bool) -> list[int]:
+    """Content-defined chunk ends in data, ascending. final False: only ends that no later bytes can move.
+    Sizes: 128 KiB minimum, 512 KiB average, 2 MiB maximum; `docs/format/chunks.md` says why."""
+
+def zero_runs(data: bytes, minimum: int) -> list[tuple[int, int]]:
+    """(offset, length) of the runs of zero bytes of at least `minimum` bytes, ascending."""

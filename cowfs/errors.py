@@ -1,0 +1,163 @@
+"""Every error cowfs raises, grouped by what the caller can do about it.
+
+Each class has a stable `kind` (in JSON output and across the daemon's socket), the exit code of the command line and,
+where the error can surface through a mount, an errno. A message says what happened to what; `hint` says what to do next.
+
+    kind                exit  errno    what the caller does
+    internal            1     EIO      report a bug
+    invalid_input       2     EINVAL   correct the argument
+    not_found           3     ENOENT   check the name
+    conflict            4     EEXIST   choose another name, or look at what is there
+    lease_held          5     EBUSY    wait, fork, or take over
+    lease_lost          6     ESTALE   the work is kept: fork it
+    read_only           7     EROFS    fork, or mount writable
+    unavailable         8     EIO      try again later; nothing is lost
+    access_denied       9     EACCES   correct the credentials or permissions
+    corrupt             10    EIO      stored bytes are not what was written
+    unsupported_format  11    EIO      use a newer cowfs
+    mount_failed        12    EIO      see the hint
+    no_space            13    ENOSPC   free space; nothing acknowledged is lost
+    invalid_state       14    EINVAL   the object cannot do this any more
+
+A library function raises; it never logs and goes on. `to_record` and `from_record` carry errors between processes.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+from typing import Any, ClassVar
+
+
+class CowfsError(Exception):
+    """Base of every error cowfs raises on purpose. `hint` says what to do next (may be empty)."""
+
+    kind: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 1
+    errno: ClassVar[int] = _errno.EIO
+
+    def __init__(self, message: str, *, hint: str = "", details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details or {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (from_record, (to_record(self),))
+
+
+class InvalidInputError(CowfsError, ValueError):
+    kind = "invalid_input"
+    exit_code = 2
+    errno = _errno.EINVAL
+
+
+class NotFoundError(CowfsError, LookupError):
+    kind = "not_found"
+    exit_code = 3
+    errno = _errno.ENOENT
+
+
+class ConflictError(CowfsError):
+    """Something else is already there: a taken name, a head that moved, an object that exists."""
+
+    kind = "conflict"
+    exit_code = 4
+    errno = _errno.EEXIST
+
+
+class LeaseHeldError(CowfsError):
+    """Another mount is the volume's writer; `details` has who, where, since, epoch."""
+
+    kind = "lease_held"
+    exit_code = 5
+    errno = _errno.EBUSY
+
+
+class LeaseLostError(CowfsError):
+    """Another writer took over; nothing was published, the work is kept in the working copy."""
+
+    kind = "lease_lost"
+    exit_code = 6
+    errno = _errno.ESTALE
+
+
+class ReadOnlyError(CowfsError):
+    kind = "read_only"
+    exit_code = 7
+    errno = _errno.EROFS
+
+
+class UnavailableError(CowfsError):
+    """The store does not answer, or an outcome could not be learnt. Trying again is safe."""
+
+    kind = "unavailable"
+    exit_code = 8
+
+
+class AccessDeniedError(CowfsError):
+    kind = "access_denied"
+    exit_code = 9
+    errno = _errno.EACCES
+
+
+class CorruptError(CowfsError):
+    """Stored bytes fail their hash, length or grammar; the message names the object."""
+
+    kind = "corrupt"
+    exit_code = 10
+
+
+class UnsupportedFormatError(CowfsError):
+    kind = "unsupported_format"
+    exit_code = 11
+
+
+class MountFailedError(CowfsError):
+    kind = "mount_failed"
+    exit_code = 12
+
+
+class NoSpaceError(CowfsError):
+    kind = "no_space"
+    exit_code = 13
+    errno = _errno.ENOSPC
+
+
+class InvalidStateError(CowfsError):
+    """The object was finalized, discarded, is not mounted, or cannot be pickled now."""
+
+    kind = "invalid_state"
+    exit_code = 14
+    errno = _errno.EINVAL
+
+
+BY_KIND: dict[str, type[CowfsError]] = {
+    cls.kind: cls
+    for cls in (
+        CowfsError,
+        InvalidInputError,
+        NotFoundError,
+        ConflictError,
+        LeaseHeldError,
+        LeaseLostError,
+        ReadOnlyError,
+        UnavailableError,
+        AccessDeniedError,
+        CorruptError,
+        UnsupportedFormatError,
+        MountFailedError,
+        NoSpaceError,
+        InvalidStateError,
+    )
+}
+
+
+def to_record(error: CowfsError) -> dict[str, Any]:
+    """The error as a JSON object: kind, message, hint, details."""
+    return {"kind": error.kind, "message": error.message, "hint": error.hint, "details": error.details}
+
+
+def from_record(record: dict[str, Any]) -> CowfsError:
+    """The error a record describes; an unknown kind (a newer daemon's) becomes a plain CowfsError."""
+    cls = BY_KIND.get(record.get("kind", ""), CowfsError)
+    return cls(record.get("message", "unknown error"), hint=record.get("hint", ""), details=record.get("details"))

@@ -1,0 +1,132 @@
+"""Catalogues: the chunks a commit added, by hash prefix, so that a machine that never saw them finds them again.
+
+    header     16 bytes   magic "cowfsct\\0" | format u16 | 2 zero bytes | packs u32
+    packs      24 each    pack id 16 | directory offset u32 | directory length u32
+    entries    16 each    first 8 bytes of the chunk's hash | pack u32 | offset in the pack u32      sorted, none twice
+
+Numbers are big-endian; entries fill the rest. A catalogue gives candidates, never hits: the pack's directory at the offset
+has the full hash, one ranged request away (directory and footer, `pack.parse_tail`). Deduplication is a saving, so a catalogue
+may be missing, stale or out of order at no other cost than bytes stored twice.
+
+Catalogues are blobs of an index pack (verified by hash before they come here), at most MAX_ENTRIES each (8 MiB); a manifest names any
+number. Look-ups search the bytes: a loaded catalogue costs its size in memory, 16 bytes a chunk, and a look-up ≈ 20 steps.
+Not here: which catalogues to load, and merging small ones (`version`).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cowfs.errors import CorruptError, InvalidInputError
+from cowfs.format.fields import check_format
+from cowfs.ids import PackId
+
+FORMAT = 1
+PREFIX_BYTES = 8
+MAX_ENTRIES = 1 << 19
+MAX_CANDIDATES = 16
+MAGIC = b"cowfsct\0"
+_HEADER = struct.Struct(">8sHHI")
+_PACK = struct.Struct(">16sII")
+_ENTRY = struct.Struct(">8sII")
+
+
+@dataclass(frozen=True, slots=True)
+class CataloguePack:
+    """A data pack and where its directory lies: one ranged request fetches full hashes."""
+
+    pack: PackId
+    directory_offset: int
+    directory_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """A chunk's first 8 hash bytes, its pack's index in the pack table, its offset in the pack."""
+
+    prefix: bytes
+    pack: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Where a chunk with the wanted prefix may lie; the pack's directory has the full hash at this offset."""
+
+    pack: CataloguePack
+    offset: int
+
+
+def encode_catalogue(packs: Sequence[CataloguePack], entries: Iterable[CatalogueEntry]) -> bytes:
+    """At most MAX_ENTRIES entries; a larger commit writes several catalogues."""
+    records: set[bytes] = set()
+    for entry in entries:
+        if len(entry.prefix) != PREFIX_BYTES or not 0 <= entry.pack < len(packs):
+            raise InvalidInputError("a catalogue entry has 8 prefix bytes and a pack of its table")
+        records.add(_pack(_ENTRY, entry.prefix, entry.pack, entry.offset))
+    if len(records) > MAX_ENTRIES or len(packs) > MAX_ENTRIES:
+        raise InvalidInputError(f"a catalogue has at most {MAX_ENTRIES} entries", hint="Write several.")
+    table = (_pack(_PACK, p.pack, p.directory_offset, p.directory_length) for p in packs)
+    return b"".join((_HEADER.pack(MAGIC, FORMAT, 0, len(packs)), *table, *sorted(records)))
+
+
+def _pack(record: struct.Struct, *values: bytes | int) -> bytes:
+    try:
+        return record.pack(*values)
+    except struct.error as error:
+        raise InvalidInputError(f"{values} cannot stand in a catalogue: {error}") from None
+
+
+class Catalogue:
+    """A decoded catalogue: looks up in the bytes themselves. Immutable, any thread."""
+
+    __slots__ = ("_count", "_data", "_start", "packs")
+
+    def __init__(self, data: bytes, packs: tuple[CataloguePack, ...], start: int) -> None:
+        self.packs = packs
+        self._data = data
+        self._start = start
+        self._count = (len(data) - start) // _ENTRY.size
+
+    @staticmethod
+    def decode(data: bytes, *, what: str) -> Catalogue:
+        """A catalogue whose bytes were verified (`codec.decompress`)."""
+        if len(data) < _HEADER.size or not data.startswith(MAGIC):
+            raise CorruptError(f"{what} is not a catalogue")
+        _, form, zero, count = _HEADER.unpack_from(data)
+        check_format(form, FORMAT, what=what)
+        start = _HEADER.size + count * _PACK.size
+        entries, left_over = divmod(len(data) - start, _ENTRY.size)
+        if zero or start > len(data) or left_over or entries > MAX_ENTRIES or count > MAX_ENTRIES:
+            raise CorruptError(f"{what}: its {len(data)} bytes do not fit {count} packs and whole entries")
+        rows = _PACK.iter_unpack(data[_HEADER.size : start])
+        return Catalogue(data, tuple(CataloguePack(PackId(id), offset, length) for id, offset, length in rows), start)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def lookup(self, prefix: bytes) -> list[Candidate]:
+        """Candidates for the first 8 bytes of a hash (a longer hash is cut), at most 16."""
+        prefix = prefix[:PREFIX_BYTES]
+        found: list[Candidate] = []
+        at = bisect_left(range(self._count), prefix, key=self._prefix)
+        while at < self._count and len(found) < MAX_CANDIDATES and self._prefix(at) == prefix:
+            _, pack, offset = _ENTRY.unpack_from(self._data, self._start + at * _ENTRY.size)
+            if pack < len(self.packs):
+                found.append(Candidate(self.packs[pack], offset))
+            at += 1
+        return found
+
+    def _prefix(self, at: int) -> bytes:
+        start = self._start + at * _ENTRY.size
+        return self._data[start : start + PREFIX_BYTES]
+
+    def entries(self) -> Iterator[CatalogueEntry]:
+        """All entries in order of prefix, for merging catalogues."""
+        for at in range(self._count):
+            prefix, pack, offset = _ENTRY.unpack_from(self._data, self._start + at * _ENTRY.size)
+            if pack < len(self.packs):
+                yield CatalogueEntry(prefix, pack, offset)

@@ -1,0 +1,117 @@
+"""Compression of blobs, where it pays, and its strict way back.
+
+A blob is a run of raw bytes named by its BLAKE3: a chunk, an index block, a segment of a block list, a catalogue. It is stored
+raw or as exactly one zstd frame that declares its content size and has no dictionary and no trailing bytes.
+
+Guarantees: `decompress` returns bytes of the declared length and hash or raises; it allocates nothing larger than the
+declared length, which is at most MAX_RAW_BYTES, whatever the stored bytes claim. Stored bytes are never longer than raw.
+The hash alone names a blob: two writers may store the same raw bytes differently.
+
+Level 3 needs no test for incompressible data of its own: measured on one core with 512 KiB chunks, random bytes pass at
+4.2 GB/s (BLAKE3 itself: 4.6 GB/s), float32 weights at 0.7 GB/s to 93 %, Python source at 0.23 GB/s to 26 %;
+level 1: 0.36 GB/s to 28 %.
+Threads: any number; no compression context is shared while it works; hashing and (de)compression release the GIL.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+
+import zstandard
+from blake3 import blake3
+
+from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.ids import ChunkHash
+
+MAX_RAW_BYTES = 16 << 20
+LEVEL = 3
+# A saving below 3 % is not worth decompressing on every read.
+_KEEP_NUMERATOR, _KEEP_DENOMINATOR = 97, 100
+# The smallest frame with any content is larger than what so few bytes could save.
+_MIN_COMPRESSED_RAW_BYTES = 32
+
+
+class Codec(IntEnum):
+    """How a blob's stored bytes relate to its raw bytes. The numbers are those of the engine and of the index."""
+
+    RAW = 0
+    ZSTD = 1
+
+
+# Contexts at rest. One is taken out while it works, so no two threads share it, and there are as many as ever worked at once;
+# making one costs 13 µs, three times what it takes to compress a small blob. One that failed is not put back.
+_compressors: deque[zstandard.ZstdCompressor] = deque()
+_decompressors: deque[zstandard.ZstdDecompressor] = deque()
+
+
+def _take_compressor() -> zstandard.ZstdCompressor:
+    try:
+        return _compressors.pop()
+    except IndexError:
+        return zstandard.ZstdCompressor(level=LEVEL, write_checksum=False, write_content_size=True)
+
+
+def _take_decompressor() -> zstandard.ZstdDecompressor:
+    try:
+        return _decompressors.pop()
+    except IndexError:
+        return zstandard.ZstdDecompressor()
+
+
+def compress(raw: bytes) -> tuple[Codec, bytes]:
+    """(codec, stored bytes): zstd where it saves at least 3 %, else raw itself. Any thread; releases the GIL."""
+    if not 1 <= len(raw) <= MAX_RAW_BYTES:
+        raise InvalidInputError(f"a blob has 1 to {MAX_RAW_BYTES} bytes, not {len(raw)}")
+    if len(raw) >= _MIN_COMPRESSED_RAW_BYTES:
+        compressor = _take_compressor()
+        stored = compressor.compress(raw)
+        _compressors.append(compressor)
+        if len(stored) * _KEEP_DENOMINATOR <= len(raw) * _KEEP_NUMERATOR:
+            return Codec.ZSTD, stored
+    return Codec.RAW, raw
+
+
+def decompress(stored: bytes, codec: int, raw_length: int, expected_hash: bytes, what: str) -> bytes:
+    """The raw bytes, checked against length and BLAKE3; never allocates more than raw_length (≤ MAX_RAW_BYTES).
+
+    CorruptError naming `what` when anything disagrees; UnsupportedFormatError for an unknown codec.
+    """
+    check_lengths(codec, len(stored), raw_length, what=what)
+    raw = stored if codec == Codec.RAW else _expand(stored, raw_length, what)
+    if blake3(raw).digest() != expected_hash:
+        raise CorruptError(f"{what} does not have the hash it is named by", hint="Its stored bytes were altered.")
+    return raw
+
+
+def check_lengths(codec: int, stored_length: int, raw_length: int, *, what: str) -> None:
+    """Refuses lengths no blob can have, before anything is fetched or allocated for it."""
+    if codec not in (Codec.RAW, Codec.ZSTD):
+        raise UnsupportedFormatError(f"{what} has codec {codec}, unknown to this cowfs", hint="Use a newer cowfs.")
+    if not 1 <= raw_length <= MAX_RAW_BYTES:
+        raise CorruptError(f"{what} claims {raw_length} raw bytes; a blob has 1 to {MAX_RAW_BYTES}")
+    if codec == Codec.RAW and stored_length != raw_length:
+        raise CorruptError(f"{what} has {stored_length} stored bytes instead of {raw_length}")
+    if not 1 <= stored_length <= raw_length:
+        raise CorruptError(f"{what} has {stored_length} stored bytes for {raw_length} raw ones")
+
+
+def _expand(stored: bytes, raw_length: int, what: str) -> bytes:
+    # The library allocates what the frame declares: compare before it does.
+    try:
+        frame = zstandard.get_frame_parameters(stored)
+        if frame.content_size != raw_length or frame.dict_id:
+            raise CorruptError(f"{what} does not hold one frame of {raw_length} bytes")
+        decompressor = _take_decompressor()
+        raw = decompressor.decompress(stored, max_output_size=raw_length, allow_extra_data=False)
+        _decompressors.append(decompressor)
+    except zstandard.ZstdError as error:
+        raise CorruptError(f"{what} cannot be decompressed: {error}") from error
+    if len(raw) != raw_length:
+        raise CorruptError(f"{what} decompresses to {len(raw)} bytes instead of {raw_length}")
+    return raw
+
+
+def hash_of(raw: bytes) -> ChunkHash:
+    """The name of a blob: the BLAKE3 of its raw bytes."""
+    return ChunkHash(blake3(raw).digest())

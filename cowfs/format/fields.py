@@ -1,0 +1,162 @@
+"""Typed, bounded reading of JSON objects, and the envelope of records that no hash names.
+
+`Fields` wraps one decoded object. Each call takes one field and says what it must be; a field that is missing, of another
+type or out of bounds is CorruptError naming the object and the field. `rest` is what nobody asked for: unknown optional
+fields, ignored by readers and kept by writers of the next record.
+
+Records are found by their key, not by a hash, so `seal` gives each one its own:
+
+    {..., "check": <64 hex>, "format": <number>, "record": <type>}      check: BLAKE3 of the canonical JSON without "check"
+
+`open_sealed` verifies in this order: canonical JSON, check, type, format number. The check comes before the number so that
+damage is never taken for a newer format; every format of these records, ours and later ones, MUST keep `check`, `format` and
+`record` so. (A manifest is named by its hash and needs no check.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from blake3 import blake3
+
+from cowfs.errors import CorruptError, CowfsError, UnsupportedFormatError
+from cowfs.format import canonical
+from cowfs.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
+
+Id = TypeVar("Id", VersionId, PackId, ChunkHash, StoreId, WriteId)
+
+U64 = (1 << 64) - 1
+ENVELOPE = ("check", "format", "record")
+
+
+def seal(record: str, number: int, body: Mapping[str, Any]) -> bytes:
+    """Canonical bytes of a record of this type and format number, with its check."""
+    whole = {**body, "record": record, "format": number}
+    return canonical.encode({**whole, "check": blake3(canonical.encode(whole)).hexdigest()})
+
+
+def open_sealed(data: bytes, record: str, number: int, *, what: str) -> Fields:
+    """The fields of an undamaged record of this type and format number, the envelope taken off."""
+    found = canonical.decode(data, what=what)
+    check = found.pop("check", None)
+    if check != blake3(canonical.encode(found)).hexdigest():
+        raise CorruptError(
+            f"{what} fails its check: it was altered or cut",
+            hint="Its bytes are not what was written; see `cowfs doctor`.",
+        )
+    return open_fields(found, record, number, what=what)
+
+
+def open_fields(found: dict[str, Any], record: str, number: int, *, what: str) -> Fields:
+    """The fields of a decoded object whose bytes were verified, type and format number checked and taken off."""
+    if (kind := found.pop("record", None)) != record:
+        raise CorruptError(f"{what} is not a {record} record but {kind!r}")
+    form = found.pop("format", None)
+    if isinstance(form, bool) or not isinstance(form, int):
+        raise CorruptError(f"{what} has no format number")
+    check_format(form, number, what=what)
+    return Fields(found, what)
+
+
+def check_format(found: int, known: int, *, what: str) -> None:
+    if found != known:
+        raise UnsupportedFormatError(
+            f"{what} has format {found}; this cowfs reads format {known}", hint="Use a newer cowfs to read it."
+        )
+
+
+class Fields:
+    """One JSON object being read; every taking call removes its field."""
+
+    def __init__(self, found: object, what: str) -> None:
+        if not isinstance(found, dict):
+            raise CorruptError(f"{what} is not an object")
+        self._left: dict[str, Any] = dict(found)
+        self.what = what
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        return self._left
+
+    def damaged(self, name: str, why: str) -> CorruptError:
+        return CorruptError(f"{self.what}: field {name!r} {why}")
+
+    def _take(self, name: str) -> Any:
+        try:
+            return self._left.pop(name)
+        except KeyError:
+            raise self.damaged(name, "is missing") from None
+
+    def is_null(self, name: str) -> bool:
+        """Whether an optional field is absent or null; it is then taken."""
+        if self._left.get(name) is None:
+            self._left.pop(name, None)
+            return True
+        return False
+
+    def integer(self, name: str, minimum: int = 0, maximum: int = U64) -> int:
+        value = self._take(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.damaged(name, "is not an integer")
+        if not minimum <= value <= maximum:
+            raise self.damaged(name, f"is {value}, outside {minimum} to {maximum}")
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        return None if self.is_null(name) else self.integer(name)
+
+    def text(self, name: str) -> str:
+        value = self._take(name)
+        if not isinstance(value, str):
+            raise self.damaged(name, "is not text")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self.is_null(name) else self.text(name)
+
+    def flag(self, name: str) -> bool:
+        value = self._take(name)
+        if not isinstance(value, bool):
+            raise self.damaged(name, "is neither true nor false")
+        return value
+
+    def id(self, name: str, kind: type[Id]) -> Id:
+        return self.parse_id(name, self._take(name), kind)
+
+    def parse_id(self, name: str, value: object, kind: type[Id]) -> Id:
+        try:
+            if isinstance(value, str):
+                return kind.from_hex(value)
+        except CowfsError:
+            pass
+        raise self.damaged(name, f"is not {kind.length * 2} hexadecimal digits")
+
+    def optional_id(self, name: str, kind: type[Id]) -> Id | None:
+        return None if self.is_null(name) else self.id(name, kind)
+
+    def items(self, name: str) -> list[Any]:
+        value = self._take(name)
+        if not isinstance(value, list):
+            raise self.damaged(name, "is not a list")
+        return value
+
+    def objects(self, name: str) -> list[Fields]:
+        return [Fields(item, f"{self.what}: {name}[{at}]") for at, item in enumerate(self.items(name))]
+
+    def object(self, name: str) -> Fields:
+        return Fields(self._take(name), f"{self.what}: {name}")
+
+    def optional_object(self, name: str) -> Fields | None:
+        return None if self.is_null(name) else self.object(name)
+
+    def ids(self, name: str, kind: type[Id]) -> tuple[Id, ...]:
+        return tuple(self.parse_id(f"{name}[{at}]", item, kind) for at, item in enumerate(self.items(name)))
+
+    def texts(self, name: str) -> dict[str, str]:
+        """An object whose values are all text."""
+        found = self.object(name).rest
+        for key, value in found.items():
+            if not isinstance(value, str):
+                raise self.damaged(f"{name}.{key}", "is not text")
+        return found

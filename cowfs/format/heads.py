@@ -1,0 +1,134 @@
+"""Heads, tags and volume records: the create-only sequences under `volumes/<name>/`. docs/format/refs.md has every field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from cowfs.errors import InvalidInputError
+from cowfs.format.fields import Fields
+from cowfs.format.record import Holder, Record, check_one_of, holder_body, known_text, optional_holder
+from cowfs.ids import VersionId, WriteId
+
+HeadKind = Literal["create", "commit", "fork", "fence"]
+Origin = Literal["created", "registered"]
+Setting = str | int | bool
+_HEAD_KINDS = ("create", "commit", "fork", "fence")
+_ORIGINS = ("created", "registered")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRecord(Record):
+    """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the version before, a new epoch.
+
+    source (fork): locator of the version it came from.
+    """
+
+    record: ClassVar[str] = "head"
+    kind: HeadKind
+    version: VersionId | None
+    epoch: int
+    created_ns: int
+    write_id: WriteId
+    holder: Holder | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        check_one_of(self.kind, _HEAD_KINDS, "kind of head")
+        if self.kind != "fence" and (self.version is None) != (self.kind == "create"):
+            raise InvalidInputError(f"a head of kind {self.kind} {'has' if self.version else 'lacks'} a version")
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "version": self.version and self.version.hex(),
+            "epoch": self.epoch,
+            "created_ns": self.created_ns,
+            "write_id": self.write_id.hex(),
+            "holder": holder_body(self.holder),
+            "source": self.source,
+        }
+
+    @classmethod
+    def _arguments(cls, found: Fields) -> dict[str, Any]:
+        return {
+            "kind": known_text(found, "kind", _HEAD_KINDS),
+            "version": found.optional_id("version", VersionId),
+            "epoch": found.integer("epoch"),
+            "created_ns": found.integer("created_ns"),
+            "write_id": found.id("write_id", WriteId),
+            "holder": optional_holder(found),
+            "source": found.optional_text("source"),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TagRecord(Record):
+    """version None: the tag was removed."""
+
+    record: ClassVar[str] = "tag"
+    version: VersionId | None
+    created_ns: int
+    write_id: WriteId
+    holder: Holder | None = None
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "version": self.version and self.version.hex(),
+            "created_ns": self.created_ns,
+            "write_id": self.write_id.hex(),
+            "holder": holder_body(self.holder),
+        }
+
+    @classmethod
+    def _arguments(cls, found: Fields) -> dict[str, Any]:
+        return {
+            "version": found.optional_id("version", VersionId),
+            "created_ns": found.integer("created_ns"),
+            "write_id": found.id("write_id", WriteId),
+            "holder": optional_holder(found),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MetaRecord(Record):
+    """What a volume is. origin: made here, or registered (its versions came from elsewhere). The newest record counts."""
+
+    record: ClassVar[str] = "volume"
+    owner: str
+    created_ns: int
+    write_id: WriteId
+    settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
+    expires_ns: int | None = None
+    quota_bytes: int | None = None
+    origin: Origin = "created"
+
+    def __post_init__(self) -> None:
+        check_one_of(self.origin, _ORIGINS, "origin of a volume")
+        for name, value in self.settings.items():
+            if not isinstance(value, str | int):
+                raise InvalidInputError(f"setting {name!r} is neither text, integer nor true or false")
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "owner": self.owner,
+            "created_ns": self.created_ns,
+            "write_id": self.write_id.hex(),
+            "settings": dict(self.settings),
+            "expires_ns": self.expires_ns,
+            "quota_bytes": self.quota_bytes,
+            "origin": self.origin,
+        }
+
+    @classmethod
+    def _arguments(cls, found: Fields) -> dict[str, Any]:
+        return {
+            "owner": found.text("owner"),
+            "created_ns": found.integer("created_ns"),
+            "write_id": found.id("write_id", WriteId),
+            "settings": found.object("settings").rest,
+            "expires_ns": found.optional_integer("expires_ns"),
+            "quota_bytes": found.optional_integer("quota_bytes"),
+            "origin": known_text(found, "origin", _ORIGINS),
+        }

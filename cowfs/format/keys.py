@@ -1,0 +1,178 @@
+"""Every object key of a store, built and parsed; nothing else in cowfs spells one.
+
+    cowfs.json                              store record                     put if absent, once
+    packs/<2 hex>/<pack id>                 data and index packs             put once; the id is random, never used again
+    packs/<2 hex>/<pack id>.moved/<n>       moved records                    create-only
+    volumes/<name>/meta/<n>                 what a volume is                 create-only
+    volumes/<name>/head/<n>                 its line of versions             create-only, n without a gap
+    volumes/<name>/tags/<tag>/<n>           its tags                         create-only
+    volumes/<name>/lease/<epoch>            who writes                       create-only
+    volumes/<name>/heartbeat/<epoch>        that the writer is alive         replaced by the lease's holder
+    versions/<2 hex>/<version id>           manifests                        named by content
+    pins/<32 hex>                           what is held                     replaced by its owner
+    gc/<generation>/condemned               what a collection will delete    create-only
+
+Numbers <n>, <epoch>, <generation> start at 1 and stand as 16 hex digits of 2⁶⁴-1-n: the newest sorts first. Key
+components are ASCII; the two hex digits are the id's first two, they spread keys over a store's request limits.
+User file names never appear in a key. Heartbeats have a prefix of their own so that a one-key list of `lease/` gives a lease,
+and so that no key is another key's directory (`file:` stores).
+`parse_*` functions answer None for keys that are not theirs: a store may hold other objects.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cowfs.errors import InvalidInputError
+from cowfs.ids import PackId, VersionId, WriteId
+
+STORE = "cowfs.json"
+VOLUMES = "volumes/"
+PINS = "pins/"
+GC = "gc/"
+PACKS = "packs/"
+VERSIONS = "versions/"
+
+_LAST = (1 << 64) - 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NUMBER = re.compile(r"(?:.*/)?([0-9a-f]{16})")
+_VOLUME = re.compile(rf"volumes/({_NAME.pattern})/.+")
+_TAG = re.compile(rf"volumes/{_NAME.pattern}/tags/({_NAME.pattern})/[0-9a-f]{{16}}")
+_VERSION = re.compile(r"versions/([0-9a-f]{2})/(\1[0-9a-f]{62})")
+_PACK = re.compile(r"packs/([0-9a-f]{2})/(\1[0-9a-f]{30})")
+_GENERATION = re.compile(r"gc/([0-9a-f]{16})/.+")
+
+
+def check_volume_name(name: str) -> str:
+    """The name itself; InvalidInputError unless 1-128 of [A-Za-z0-9._-], starting with a letter or digit."""
+    return _check_name(name, "volume")
+
+
+def check_tag_name(name: str) -> str:
+    """As a volume name, and not 64 hex digits (that would be a version id)."""
+    if re.fullmatch(r"[0-9a-fA-F]{64}", name):
+        raise InvalidInputError("a tag cannot look like a version id", hint="Choose a name that is not 64 hex digits.")
+    return _check_name(name, "tag")
+
+
+def _check_name(name: str, title: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{name!r} is not a {title} name",
+            hint=f"A {title} name is 1 to 128 of A-Z a-z 0-9 . _ - and starts with a letter or digit.",
+        )
+    return name
+
+
+def count_down(number: int) -> str:
+    """16 hex digits of 2**64 - 1 - number: the newest key sorts first."""
+    if not 0 <= number <= _LAST:
+        raise InvalidInputError(f"{number} is not a number of 64 bits")
+    return f"{_LAST - number:016x}"
+
+
+def parse_number(key: str) -> int | None:
+    """The number in the last component of a count-down key; None if it is not one."""
+    found = _NUMBER.fullmatch(key)
+    return _LAST - int(found[1], 16) if found else None
+
+
+def volume(name: str) -> str:
+    """Prefix of everything of one volume, ending in '/'. So do all `*_prefix`."""
+    return f"{VOLUMES}{check_volume_name(name)}/"
+
+
+def meta_prefix(name: str) -> str:
+    return f"{volume(name)}meta/"
+
+
+def meta(name: str, number: int) -> str:
+    return meta_prefix(name) + count_down(number)
+
+
+def head_prefix(name: str) -> str:
+    return f"{volume(name)}head/"
+
+
+def head(name: str, number: int) -> str:
+    return head_prefix(name) + count_down(number)
+
+
+def tags_prefix(name: str) -> str:
+    return f"{volume(name)}tags/"
+
+
+def tag_prefix(name: str, tag_name: str) -> str:
+    return f"{tags_prefix(name)}{check_tag_name(tag_name)}/"
+
+
+def tag(name: str, tag_name: str, number: int) -> str:
+    return tag_prefix(name, tag_name) + count_down(number)
+
+
+def lease_prefix(name: str) -> str:
+    return f"{volume(name)}lease/"
+
+
+def lease(name: str, epoch: int) -> str:
+    return lease_prefix(name) + count_down(epoch)
+
+
+def heartbeat(name: str, epoch: int) -> str:
+    """volumes/<name>/heartbeat/<epoch>: the one replaceable object of a volume."""
+    return f"{volume(name)}heartbeat/{count_down(epoch)}"
+
+
+def version(id: VersionId) -> str:
+    return f"{VERSIONS}{id.hex()[:2]}/{id.hex()}"
+
+
+def pack(id: PackId) -> str:
+    return f"{PACKS}{id.hex()[:2]}/{id.hex()}"
+
+
+def moved_prefix(id: PackId) -> str:
+    return f"{pack(id)}.moved/"
+
+
+def moved(id: PackId, number: int) -> str:
+    return moved_prefix(id) + count_down(number)
+
+
+def pin(id: WriteId) -> str:
+    """pins/<32 hex>: the write id of the pin's first record names it."""
+    return f"{PINS}{id.hex()}"
+
+
+def condemned(generation: int) -> str:
+    """gc/<generation>/condemned."""
+    return f"{GC}{count_down(generation)}/condemned"
+
+
+def parse_volume(key: str) -> str | None:
+    """The volume a key under volumes/ belongs to."""
+    found = _VOLUME.fullmatch(key)
+    return found[1] if found else None
+
+
+def parse_tag(key: str) -> str | None:
+    """The tag a key under volumes/<name>/tags/ belongs to."""
+    found = _TAG.fullmatch(key)
+    return found[1] if found else None
+
+
+def parse_version(key: str) -> VersionId | None:
+    found = _VERSION.fullmatch(key)
+    return VersionId.from_hex(found[2]) if found else None
+
+
+def parse_pack(key: str) -> PackId | None:
+    """The pack whose own object this key is (not of a moved record)."""
+    found = _PACK.fullmatch(key)
+    return PackId.from_hex(found[2]) if found else None
+
+
+def parse_generation(key: str) -> int | None:
+    """The collection a key under gc/ belongs to."""
+    found = _GENERATION.fullmatch(key)
+    return _LAST - int(found[1], 16) if found else None

@@ -1,0 +1,82 @@
+"""Moved records: where the live blobs of a pack lie now. docs/format/moved.md has the rules."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from cowfs.errors import InvalidInputError
+from cowfs.format.fields import U64, Fields
+from cowfs.format.record import Record
+from cowfs.ids import PackId, WriteId
+
+
+@dataclass(frozen=True, slots=True)
+class MovedBlob:
+    """A blob that was at `offset` lies, byte for byte, at new_offset of new_pack."""
+
+    offset: int
+    new_pack: PackId
+    new_offset: int
+    stored_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRecord(Record):
+    """Where every live blob of `pack` lies now: complete, never chained, ascending by offset."""
+
+    record: ClassVar[str] = "moved"
+    pack: PackId
+    created_ns: int
+    write_id: WriteId
+    blobs: tuple[MovedBlob, ...]
+
+    def __post_init__(self) -> None:
+        before = -1
+        for blob in self.blobs:
+            if blob.offset <= before or blob.stored_length < 1 or blob.new_pack == self.pack:
+                raise InvalidInputError(
+                    f"moved blob at {blob.offset} is out of order, empty or moved into its own pack"
+                )
+            before = blob.offset
+
+    def locate(self, offset: int) -> MovedBlob | None:
+        """Where the blob that was at offset lies now; None: it was not live when this was written."""
+        at = bisect_left(self.blobs, offset, key=lambda blob: blob.offset)
+        return self.blobs[at] if at < len(self.blobs) and self.blobs[at].offset == offset else None
+
+    def _body(self) -> dict[str, Any]:
+        packs: dict[PackId, int] = {}
+        rows = [
+            [blob.offset, packs.setdefault(blob.new_pack, len(packs)), blob.new_offset, blob.stored_length]
+            for blob in self.blobs
+        ]
+        return {
+            "pack": self.pack.hex(),
+            "created_ns": self.created_ns,
+            "write_id": self.write_id.hex(),
+            "packs": [pack.hex() for pack in packs],
+            "blobs": rows,
+        }
+
+    @classmethod
+    def _arguments(cls, found: Fields) -> dict[str, Any]:
+        packs = found.ids("packs", PackId)
+        blobs = tuple(_moved_blob(found, row, packs) for row in found.items("blobs"))
+        if {blob.new_pack for blob in blobs} != set(packs):
+            raise found.damaged("packs", "names packs that no blob lies in")
+        return {
+            "pack": found.id("pack", PackId),
+            "created_ns": found.integer("created_ns"),
+            "write_id": found.id("write_id", WriteId),
+            "blobs": blobs,
+        }
+
+
+def _moved_blob(found: Fields, row: object, packs: tuple[PackId, ...]) -> MovedBlob:
+    match row:
+        case [int(offset), int(pack), int(new_offset), int(stored_length)] if bool not in map(type, row):
+            if 0 <= pack < len(packs) and 0 <= offset <= U64 and 0 <= new_offset <= U64:
+                return MovedBlob(offset, packs[pack], new_offset, stored_length)
+    raise found.damaged("blobs", f"has the row {row!r:.60}, not [offset, pack, new offset, stored length]")

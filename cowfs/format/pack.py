@@ -1,0 +1,208 @@
+"""Packs: many blobs in one immutable object; data packs and index packs differ only in their kind.
+
+    header      16 bytes   magic "cowfspk\\0" | format u16 | kind u8 | 5 zero bytes
+    blobs                  stored bytes of each blob, one behind the other, nothing between
+    directory   48 each    hash 32 | offset u32 | stored length u32 | raw length u32 | codec u8 | blob kind u8 | 2 zero bytes
+    footer      72 bytes   format u16 | kind u8 | zero u8 | entries u32 | directory offset u64 | directory length u64
+                           | BLAKE3 of the directory 32 | first 8 bytes of the BLAKE3 of the footer so far | magic "cowfsend"
+
+Numbers are big-endian. The directory stands at the end because sizes are not known before; the index holds everything a
+read needs, so a reader that has it makes one ranged request and never looks at the directory. Without: two (footer,
+directory), or one when a catalogue tells where the directory lies (`parse_tail`).
+
+Guarantees: every byte outside the blobs is verified before use; entries cover the space between header and directory
+without gap or overlap. Blobs are verified by whoever reads them (`codec.decompress`).
+A pack's key is unique and never used again (MUST): caches and indexes refer to it for good. Its size is below 4 GiB.
+Not here: when a pack is full, uploading (`store.packs`); deleting (`maintain`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from blake3 import blake3
+
+from cowfs.errors import CorruptError, InvalidInputError, InvalidStateError
+from cowfs.format.codec import check_lengths
+from cowfs.format.fields import check_format
+from cowfs.ids import ChunkHash
+
+FORMAT = 1
+HEADER_MAGIC = b"cowfspk\0"
+FOOTER_MAGIC = b"cowfsend"
+MAX_PACK_BYTES = (1 << 32) - 1
+
+_HEADER = struct.Struct(">8sHB5s")
+_ENTRY = struct.Struct(">32sIIIBBH")
+_FOOTER = struct.Struct(">HBBIQQ32s8s8s")
+HEADER_BYTES = _HEADER.size
+ENTRY_BYTES = _ENTRY.size
+FOOTER_BYTES = _FOOTER.size
+_CHECKED_BYTES = FOOTER_BYTES - 16
+
+
+class PackKind(IntEnum):
+    DATA = 1
+    INDEX = 2
+
+
+class BlobKind(IntEnum):
+    """What a blob is. Data packs hold chunks only, index packs everything else."""
+
+    CHUNK = 1
+    BLOCK = 2
+    SEGMENT = 3
+    CATALOGUE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PackEntry:
+    """One blob: where its stored bytes lie and what they must become. hash is the BLAKE3 of the raw bytes."""
+
+    hash: ChunkHash
+    offset: int
+    stored_length: int
+    raw_length: int
+    codec: int
+    blob_kind: BlobKind
+
+
+@dataclass(frozen=True, slots=True)
+class PackFooter:
+    """The verified last FOOTER_BYTES of a pack: where the directory lies and its hash."""
+
+    kind: PackKind
+    directory_offset: int
+    directory_length: int
+    directory_hash: bytes
+
+
+class PackBuilder:
+    """Collects the blobs of one pack; not thread-safe."""
+
+    def __init__(self, kind: PackKind) -> None:
+        self._kind = PackKind(kind)
+        self._buffers: list[bytes] = [_HEADER.pack(HEADER_MAGIC, FORMAT, kind, bytes(5))]
+        self._entries: list[PackEntry] = []
+        self._end = HEADER_BYTES
+        self._sealed = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What the pack would be if sealed now, directory and footer included."""
+        return self._end + len(self._entries) * ENTRY_BYTES + FOOTER_BYTES
+
+    @property
+    def directory_offset(self) -> int:
+        """Where the directory lies if the pack is sealed now; its length is entries * ENTRY_BYTES."""
+        return self._end
+
+    @property
+    def entries(self) -> tuple[PackEntry, ...]:
+        return tuple(self._entries)
+
+    def add(self, hash: ChunkHash, stored: bytes, raw_length: int, codec: int, blob_kind: BlobKind) -> PackEntry:
+        """Appends a blob as `codec.compress` returned it; its offset is final."""
+        if self._sealed:
+            raise InvalidStateError("a sealed pack takes no more blobs")
+        try:
+            _check_kind(self._kind, blob_kind, what="new blob")
+            check_lengths(codec, len(stored), raw_length, what="new blob")
+        except CorruptError as error:
+            raise InvalidInputError(error.message) from None
+        if self.size_bytes + len(stored) + ENTRY_BYTES > MAX_PACK_BYTES:
+            raise InvalidInputError(f"a pack holds at most {MAX_PACK_BYTES} bytes", hint="Seal it and start another.")
+        entry = PackEntry(ChunkHash(hash), self._end, len(stored), raw_length, codec, BlobKind(blob_kind))
+        self._entries.append(entry)
+        self._buffers.append(stored)
+        self._end += len(stored)
+        return entry
+
+    def seal(self) -> list[bytes]:
+        """The pack as buffers to be written one after the other (nothing is copied); add refuses from now on."""
+        if self._sealed:
+            raise InvalidStateError("the pack is sealed already")
+        self._sealed = True
+        directory = b"".join(
+            _ENTRY.pack(e.hash, e.offset, e.stored_length, e.raw_length, e.codec, e.blob_kind, 0) for e in self._entries
+        )
+        footer = struct.pack(
+            ">HBBIQQ32s",
+            FORMAT,
+            self._kind,
+            0,
+            len(self._entries),
+            self._end,
+            len(directory),
+            blake3(directory).digest(),
+        )
+        buffers, self._buffers = self._buffers, []  # whoever writes them decides how long they stay in memory
+        return [*buffers, directory, footer + blake3(footer).digest(8) + FOOTER_MAGIC]
+
+
+def parse_footer(tail: bytes, pack_size: int, *, what: str) -> PackFooter:
+    """From the last FOOTER_BYTES (or more) of a pack of pack_size bytes."""
+    if len(tail) < FOOTER_BYTES:
+        raise CorruptError(f"{what} is too short to be a pack: {len(tail)} bytes at its end")
+    raw = bytes(tail[-FOOTER_BYTES:])
+    form, kind, zero, entries, offset, length, directory_hash, check, magic = _FOOTER.unpack(raw)
+    if magic != FOOTER_MAGIC:
+        raise CorruptError(f"{what} does not end as a pack does", hint="It was cut short, or is no pack.")
+    if check != blake3(raw[:_CHECKED_BYTES]).digest(8):
+        raise CorruptError(f"{what}: its footer fails its check", hint="Its stored bytes were altered.")
+    check_format(form, FORMAT, what=what)
+    if kind not in (PackKind.DATA, PackKind.INDEX) or zero or length != entries * ENTRY_BYTES:
+        raise CorruptError(f"{what}: its footer contradicts itself")
+    if offset < HEADER_BYTES or offset + length + FOOTER_BYTES != pack_size:
+        raise CorruptError(
+            f"{what} has {pack_size} bytes, its footer says {offset + length + FOOTER_BYTES}",
+            hint="It was cut or extended.",
+        )
+    return PackFooter(PackKind(kind), offset, length, directory_hash)
+
+
+def parse_directory(directory: bytes, footer: PackFooter, *, what: str) -> list[PackEntry]:
+    """Entries in order of offset, verified against the footer's hash and bounds."""
+    if len(directory) != footer.directory_length or blake3(directory).digest() != footer.directory_hash:
+        raise CorruptError(f"{what}: its directory fails its hash", hint="Its stored bytes were altered or cut.")
+    entries: list[PackEntry] = []
+    end = HEADER_BYTES
+    for hash, offset, stored_length, raw_length, codec, blob_kind, zero in _ENTRY.iter_unpack(directory):
+        where = f"{what}, blob at {offset}"
+        if offset != end or zero or blob_kind not in _BLOB_KINDS:
+            raise CorruptError(f"{what}: entry {len(entries)} of its directory makes no sense")
+        check_lengths(codec, stored_length, raw_length, what=where)
+        _check_kind(footer.kind, blob_kind, what=where)
+        entries.append(PackEntry(ChunkHash(hash), offset, stored_length, raw_length, codec, BlobKind(blob_kind)))
+        end += stored_length
+    if end != footer.directory_offset:
+        raise CorruptError(f"{what}: its directory covers {end} of {footer.directory_offset} bytes")
+    return entries
+
+
+def parse_tail(tail: bytes, directory_offset: int, *, what: str) -> list[PackEntry]:
+    """From everything behind directory_offset (directory and footer, one ranged request: directory_length + FOOTER_BYTES)."""
+    footer = parse_footer(tail, directory_offset + len(tail), what=what)
+    if footer.directory_offset != directory_offset:
+        raise CorruptError(f"{what}: its directory does not lie at {directory_offset}")
+    return parse_directory(tail[: footer.directory_length], footer, what=what)
+
+
+def parse_pack(data: bytes, *, what: str) -> tuple[PackKind, list[PackEntry]]:
+    """Checks header, footer and directory of a whole pack; blobs are checked by `codec.decompress`."""
+    footer = parse_footer(data, len(data), what=what)
+    if data[:HEADER_BYTES] != _HEADER.pack(HEADER_MAGIC, FORMAT, footer.kind, bytes(5)):
+        raise CorruptError(f"{what} does not start as a pack does")
+    start = footer.directory_offset
+    return footer.kind, parse_directory(data[start : start + footer.directory_length], footer, what=what)
+
+
+_BLOB_KINDS: Sequence[int] = [int(kind) for kind in BlobKind]
+
+
+def _check_kind(kind: PackKind, blob_kind: int, *, what: str) -> None:
+    if (kind == PackKind.DATA) != (blob_kind == BlobKind.CHUNK):
+        raise CorruptError(f"{what}: a blob of kind {blob_kind} does not belong into a pack of kind {int(kind)}")

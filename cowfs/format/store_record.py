@@ -1,0 +1,80 @@
+"""cowfs.json: what makes a place a store, and what the place was seen to do. docs/format/store.md has every field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from cowfs.errors import UnsupportedFormatError
+from cowfs.format import fields
+from cowfs.format.fields import Fields
+from cowfs.format.record import FORMAT, Record
+from cowfs.ids import StoreId, WriteId
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What a store was seen to do. race_max_winners: most winners of one race of race_writers (1 is right)."""
+
+    put_if_absent: bool
+    race_writers: int
+    race_rounds: int
+    race_max_winners: int
+    read_after_write: bool
+    list_after_write: bool
+    probed_ns: int
+
+    @property
+    def is_safe(self) -> bool:
+        """Create-only puts hold, and reads and lists see them: several writers cannot lose each other's work."""
+        return self.put_if_absent and self.race_max_winners == 1 and self.read_after_write and self.list_after_write
+
+
+def _probe(found: Fields) -> ProbeResult:
+    return ProbeResult(
+        put_if_absent=found.flag("put_if_absent"),
+        race_writers=found.integer("race_writers"),
+        race_rounds=found.integer("race_rounds"),
+        race_max_winners=found.integer("race_max_winners"),
+        read_after_write=found.flag("read_after_write"),
+        list_after_write=found.flag("list_after_write"),
+        probed_ns=found.integer("probed_ns"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecord(Record):
+    """cowfs.json. cipher: always None in this format; a store that has one is refused, not misread."""
+
+    record: ClassVar[str] = "store"
+    store_id: StoreId
+    created_ns: int
+    write_id: WriteId
+    probe: ProbeResult
+    cipher: None = None
+
+    def encode(self) -> bytes:
+        return fields.seal(self.record, FORMAT, {**self.extra, **self._body()})
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "store_id": self.store_id.hex(),
+            "created_ns": self.created_ns,
+            "write_id": self.write_id.hex(),
+            "probe": {name: getattr(self.probe, name) for name in ProbeResult.__slots__},
+            "cipher": None,
+        }
+
+    @classmethod
+    def _arguments(cls, found: Fields) -> dict[str, Any]:
+        if not found.is_null("cipher"):
+            cipher = cast("object", found.rest["cipher"])
+            raise UnsupportedFormatError(
+                f"{found.what} is encrypted with {cipher!r:.60}, unknown to this cowfs", hint="Use a newer cowfs."
+            )
+        return {
+            "store_id": found.id("store_id", StoreId),
+            "created_ns": found.integer("created_ns"),
+            "write_id": found.id("write_id", WriteId),
+            "probe": _probe(found.object("probe")),
+        }

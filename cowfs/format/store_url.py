@@ -1,0 +1,191 @@
+"""Store URLs in their one canonical form: the same store is always the same string.
+
+    s3://bucket;endpoint=http%3A%2F%2F127.0.0.1%3A8333;region=us-east-1/some/prefix
+    file:///srv/data        memory://name/prefix        gs://bucket/prefix        sftp://host:22/dir
+
+    store URL   = protocol "://" authority *( ";" option ) *( "/" segment )
+    protocol    = fsspec's name, lower case; local → file, s3a and s3n → s3, gcs → gs
+    authority   = bucket or host[:port]: [A-Za-z0-9._-] and ":" port; absent for file, and may be for memory
+    option      = "endpoint=" percent-encoded http(s) URL  |  "region=" name          each at most once, in this order, s3 only
+    segment     = percent-encoded; never empty, "." or ".."; "-" stands as %2D, so that "/-/" can end the URL in a locator
+
+Percent-encoding is upper case and covers everything but A-Z a-z 0-9 . _ ~ - ! $ & ' ( ) + , : = @, so never `? * [ ] #`.
+Paths of file: are bytes (surrogateescape), others UTF-8.
+
+Refuses credentials in any place (user information, options): a URL is printed, logged and written into locators.
+Not here: what a protocol can do, whether its package is there (`store.open`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+from cowfs.errors import InvalidInputError
+
+_PROTOCOL = re.compile(r"[a-z][a-z0-9.-]*")
+_AUTHORITY = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?")
+_REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
+_ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs"}
+_SEGMENT_SAFE = ".~!$&'()+,:=@"
+_PORTS = {"http": 80, "https": 443}
+_CREDENTIALS_HINT = (
+    "Give credentials through the environment, for example AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; "
+    "a store URL is written into locators."
+)
+_EXAMPLE_HINT = "For example s3://bucket/prefix or file:///directory."
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """protocol: fsspec's name. authority: bucket or host[:port], "" for file. path: decoded, no '/' at either end
+    (file: relative to the root, so `/` + path is the directory)."""
+
+    protocol: str
+    authority: str
+    path: str
+    endpoint: str | None = None
+    region: str | None = None
+
+    def __str__(self) -> str:
+        options = "".join(
+            f";{name}={quote(value, safe='')}"
+            for name, value in (("endpoint", self.endpoint), ("region", self.region))
+            if value is not None
+        )
+        path = "".join("/" + encode_segment(segment) for segment in self.path.split("/") if self.path)
+        root = "/" if self.protocol == "file" and not path else ""
+        return f"{self.protocol}://{self.authority}{options}{path}{root}"
+
+    @staticmethod
+    def parse(text: str) -> StoreUrl:
+        """InvalidInputError for anything that is not a store URL, or that carries credentials."""
+        protocol, separator, rest = text.partition("://")
+        protocol = _ALIASES.get(protocol.lower(), protocol.lower())
+        if not separator or not _PROTOCOL.fullmatch(protocol):
+            raise InvalidInputError(f"{shown(text)} is not a store URL", hint=_EXAMPLE_HINT)
+        authority, _, path = rest.partition("/")
+        authority, *options = authority.split(";")
+        _check_authority(protocol, authority, text)
+        endpoint, region = _options(protocol, options)
+        segments = _segments(protocol, path)
+        if protocol == "memory" and not authority and segments and _AUTHORITY.fullmatch(segments[0]):
+            authority = segments.pop(0)  # memory:///a/b and memory://a/b are one place
+        return StoreUrl(protocol, authority, "/".join(segments), endpoint, region)
+
+    @staticmethod
+    def from_path(path: str) -> StoreUrl:
+        """file: URL of an absolute local path (as os.path.abspath gives it)."""
+        if not path.startswith("/"):
+            raise InvalidInputError(f"{path!r} is not an absolute path")
+        segments = [segment for segment in path.split("/") if segment]
+        _check_segments(segments)
+        return StoreUrl("file", "", "/".join(segments))
+
+
+def encode_segment(segment: str) -> str:
+    """One path segment, percent-encoded so that neither globs, queries nor a locator's "/-/" can be read into it."""
+    return "%2D" if segment == "-" else quote(segment.encode(errors="surrogateescape"), safe=_SEGMENT_SAFE)
+
+
+def decode_percent(text: str, title: str) -> bytes:
+    """Strict: `%` is followed by two hex digits, and none of `? * [ ] #`, controls or spaces stands unencoded."""
+    if re.search(r"%(?![0-9A-Fa-f]{2})", text):
+        raise InvalidInputError(
+            f"{title} {shown(text)} has a % without two hex digits", hint="Write a percent sign as %25."
+        )
+    if found := re.search(r"[?*\[\]#\x00-\x20\x7f]", text):
+        raise InvalidInputError(
+            f"{title} {shown(text)} has the character {found[0]!r}", hint=f"Write it as %{ord(found[0]):02X}."
+        )
+    try:
+        return unquote_to_bytes(text.encode(errors="surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{title} {shown(text)} is not valid Unicode") from error
+
+
+def _check_authority(protocol: str, authority: str, text: str) -> None:
+    if "@" in authority:
+        raise InvalidInputError("a store URL carries no user name, key or password", hint=_CREDENTIALS_HINT)
+    if protocol == "file":
+        if authority:
+            raise InvalidInputError(
+                f"{shown(text)} has a host", hint=f"A local directory is file:///…; did you mean file:///{authority}…?"
+            )
+    elif not _AUTHORITY.fullmatch(authority) and (authority or protocol != "memory"):
+        raise InvalidInputError(f"{shown(text)} does not name a bucket or host", hint=_EXAMPLE_HINT)
+
+
+def _options(protocol: str, options: list[str]) -> tuple[str | None, str | None]:
+    found: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if name not in ("endpoint", "region") or protocol != "s3":
+            # The value is not shown: it may be a secret.
+            raise InvalidInputError(
+                f"{protocol}: store URLs have no option {name[:32]!r}",
+                hint=f"endpoint and region, for s3: only. {_CREDENTIALS_HINT}",
+            )
+        if name in found or not equals or not value:
+            raise InvalidInputError(f"the option {name} of a store URL is empty or stands twice")
+        found[name] = _text(decode_percent(value, f"option {name}"), name)
+    endpoint, region = found.get("endpoint"), found.get("region")
+    if region is not None and not _REGION.fullmatch(region):
+        raise InvalidInputError(f"{shown(region)} is not the name of a region", hint="For example region=us-east-1.")
+    return (None if endpoint is None else _endpoint(endpoint)), region
+
+
+def _endpoint(text: str) -> str:
+    """Lower-case scheme and host, no default port, no trailing slash."""
+    hint = "For example endpoint=http%3A%2F%2F127.0.0.1%3A8333."
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidInputError(f"the endpoint is not a URL: {error}", hint=hint) from error
+    if "@" in parts.netloc:
+        raise InvalidInputError("an endpoint carries no user name, key or password", hint=_CREDENTIALS_HINT)
+    if (
+        parts.scheme not in _PORTS
+        or not host
+        or parts.query
+        or parts.fragment
+        or not re.fullmatch(r"[A-Za-z0-9_.:%-]+", host)
+    ):
+        raise InvalidInputError(f"the endpoint {shown(text)} is not an http or https URL of a host", hint=hint)
+    shown_host = f"[{host}]" if ":" in host else host
+    shown_port = "" if port is None or port == _PORTS[parts.scheme] else f":{port}"
+    return f"{parts.scheme}://{shown_host}{shown_port}{parts.path.rstrip('/')}"
+
+
+def _segments(protocol: str, text: str) -> list[str]:
+    segments = [decode_percent(segment, "path segment") for segment in text.split("/") if segment]
+    if protocol == "file":
+        decoded = [segment.decode(errors="surrogateescape") for segment in segments]
+    else:
+        decoded = [_text(segment, "path") for segment in segments]
+    _check_segments(decoded)
+    return decoded
+
+
+def _check_segments(segments: list[str]) -> None:
+    for segment in segments:
+        if segment in (".", "..") or "/" in segment or "\0" in segment:
+            raise InvalidInputError(
+                f"a store's path cannot have the part {segment!r}", hint="Give the path without detours."
+            )
+
+
+def _text(data: bytes, title: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"the {title} of a store URL is not UTF-8") from error
+
+
+def shown(text: str) -> str:
+    """Text for a message: what could be user information, an option's value or a query is left out."""
+    text = re.sub(r"//.*@", "//…@", text, flags=re.DOTALL)
+    text = re.sub(r"[?].*", "?…", text, flags=re.DOTALL)
+    return repr(re.sub(r";([^=;/]*)=[^;/]*", r";\1=…", text)[:200])

@@ -1,0 +1,27 @@
+"""One logger tree, `cowfs.*`, quiet unless asked: `COWFS_LOG=debug|info|warning` sets its level.
+
+The command line and the daemon call `configure`; a library user configures logging as for any other package.
+Never logged: credentials, file contents, user file names above debug level.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+
+def get(name: str) -> logging.Logger:
+    """The logger of one part, for example `log.get("store")`."""
+    return logging.getLogger(f"cowfs.{name}")
+
+
+def configure() -> None:
+    """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning)."""
+    level = getattr(logging, os.environ.get("COWFS_LOG", "warning").upper(), logging.WARNING)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("cowfs")
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    root.propagate = False

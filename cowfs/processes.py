@@ -1,0 +1,67 @@
+"""Which process is meant: a pid alone is no name; it is used again after a death, a reboot, in another container.
+
+A process is identified by machine (its id and the pid namespace, since every container counts its own pids), boot, pid and
+start time. Only processes that could be seen in /proc here are judged.
+Linux only: reads /proc and /etc/machine-id.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    host: str
+    boot_id: str
+    pid: int
+    started: int
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it ran on another machine or in another container, so that nothing can be said about it here."""
+        return self.host != machine_id()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether exactly this process still runs; a foreign one counts as alive."""
+        return self.is_foreign or (self.boot_id == boot_id() and start_time(self.pid) == self.started)
+
+    def to_record(self) -> dict[str, Any]:
+        return {"host": self.host, "boot_id": self.boot_id, "pid": self.pid, "pid_started": self.started}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> ProcessIdentity:
+        return cls(str(record["host"]), str(record["boot_id"]), int(record["pid"]), int(record["pid_started"]))
+
+
+def this_process() -> ProcessIdentity:
+    pid = os.getpid()
+    return ProcessIdentity(machine_id(), boot_id(), pid, start_time(pid) or 0)
+
+
+def machine_id() -> str:
+    """The machine and the pid namespace we see; the host's name stands in where a container has no machine id."""
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    return f"{machine or socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """Start of the process in clock ticks since boot; None when there is none or it is only waiting to be reaped."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text[text.rindex(")") + 2 :].split()  # the command in parentheses may hold spaces and parentheses itself
+    return None if fields[0] in "ZX" else int(fields[19])

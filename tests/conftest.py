@@ -1,0 +1,77 @@
+"""What holds for every test of the project.
+
+- Order: quick tests first, slow ones last, so that a plain mistake shows within seconds.
+- A skip must say why; one without a reason fails. A missing tool is a failure, never a skip.
+- Nothing is left behind: a FUSE mount of cowfs that a test made and left fails the session.
+- Seeds: random tests print theirs; hypothesis prints a blob that repeats a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.seaweedfs import SeaweedFS
+
+settings.register_profile(
+    "cowfs",
+    deadline=None,  # a test never fails because the machine is busy
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("cowfs")
+
+
+def cowfs_mounts() -> set[str]:
+    """Mount points of cowfs on this machine, from the kernel's table: nothing is touched."""
+    table = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+    rows = [line.split() for line in table.splitlines()]
+    return {row[4] for row in rows if "fuse" in row[row.index("-") + 1] and "cowfs" in " ".join(row[row.index("-") :])}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def tier(item: pytest.Item) -> int:
+        if item.get_closest_marker("slow"):
+            return 2
+        return 0 if item.get_closest_marker("quick") else 1
+
+    items.sort(key=tier)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if reason.removeprefix("Skipped:").strip() in ("", "unconditional skip", "<Skipped instance>"):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid}: a skip must give its reason"
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_mounted() -> Generator[None, None, None]:
+    """Fails the session when this process' tests leave a mount below its temporary directories."""
+    before = cowfs_mounts()
+    yield
+    left = {path for path in cowfs_mounts() - before if f"cowfs-test-{os.getpid()}-" in path}
+    assert not left, f"mounts left behind: {sorted(left)}"
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Generator[SeaweedFS, None, None]:
+    """One S3 server for the session; a test that kills one starts its own."""
+    with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(seaweedfs: SeaweedFS) -> dict[str, str]:
+    """The environment of a client of a store of the test's own on the S3 server."""
+    return {**seaweedfs.credentials, "COWFS_STORE": f"{seaweedfs.store_url}/{os.urandom(6).hex()}"}

@@ -1,0 +1,230 @@
+"""One fixed value of every format, and the bytes each must have for good: what the golden files hold.
+
+`python -m tests.format.samples` writes files that are missing; it never replaces one, because stores in the world hold such bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cowfs.format.blocklist import BlockRef, decode_segment, encode_segment
+from cowfs.format.catalogue import Catalogue, CatalogueEntry, CataloguePack, encode_catalogue
+from cowfs.format.codec import Codec, decompress, hash_of
+from cowfs.format.manifest import CatalogueRef, IndexSection, Manifest, PackUse, SegmentRef, Stats, version_id
+from cowfs.format.pack import BlobKind, PackBuilder, PackEntry, PackKind, parse_pack
+from cowfs.format.records import (
+    CondemnedRecord,
+    HeadRecord,
+    HeartbeatRecord,
+    Holder,
+    LeaseRecord,
+    MetaRecord,
+    MovedBlob,
+    MovedRecord,
+    PinRecord,
+    ProbeResult,
+    Record,
+    StoreRecord,
+    TagRecord,
+)
+from cowfs.ids import PackId, StoreId, VersionId, WriteId
+
+GOLDEN = Path(__file__).parent / "golden"
+
+CREATED_NS = 1_767_225_600_000_000_000
+PACK_A, PACK_B, PACK_C = (PackId(bytes([n]) * 16) for n in (0xA1, 0xB2, 0xC3))
+VERSION = VersionId(bytes(range(32)))
+WRITE = WriteId(bytes(range(16)))
+TEXT = b"a chunk of text that says the same thing again and again, " * 8
+# The frame as one release of zstd made it: another release may compress otherwise, and must still read this.
+TEXT_ZSTD = (GOLDEN / "text.zst").read_bytes()
+NOISE = bytes((n * n * 31 + n * 7) % 251 for n in range(100))
+
+HOLDER = Holder(
+    user="ada",
+    host="node-7",
+    mount_path="/home/ada/cowfs/büro",
+    pid=4242,
+    start_time=987654,
+    machine_id="f00dfeedf00dfeedf00dfeedf00dfeed",
+    boot_id="0a1b2c3d-0000-4000-8000-0123456789ab",
+)
+
+BLOCKS: list[BlockRef | None] = [
+    BlockRef(PACK_A, 16, 900, hash_of(b"page 0"), Codec.ZSTD),
+    None,
+    BlockRef(PACK_B, 123456, 16384, hash_of(b"page 2"), Codec.RAW),
+    BlockRef(PACK_A, 916, 100, hash_of(b"page 3"), Codec.ZSTD),
+]
+
+CATALOGUE_PACKS = (CataloguePack(PACK_A, 189, 96), CataloguePack(PACK_B, 4096, 48))
+CATALOGUE_ENTRIES = tuple(
+    sorted(
+        (
+            CatalogueEntry(hash_of(TEXT)[:8], 0, 16),
+            CatalogueEntry(hash_of(NOISE)[:8], 0, 89),
+            CatalogueEntry(hash_of(b"elsewhere")[:8], 1, 16),
+        ),
+        key=lambda entry: entry.prefix,
+    )
+)
+
+MANIFEST = Manifest(
+    volume="my-dataset",
+    parents=(VERSION,),
+    index=IndexSection(
+        pages=300,
+        segments=(
+            SegmentRef(PACK_C, 16, 11_000, 11_324, Codec.ZSTD, hash_of(b"segment 0")),
+            SegmentRef(PACK_C, 11_016, 1_980, 1_980, Codec.RAW, hash_of(b"segment 1")),
+        ),
+        packs=(PackUse(PACK_A, 298), PackUse(PACK_C, 2)),
+        catalogues=(CatalogueRef(PACK_C, 12_996, 112, 112, Codec.RAW, hash_of(b"catalogue"), 3),),
+    ),
+    stats=Stats(files=1000, directories=12, bytes=123_456_789, added_bytes=4096, stored_bytes_added=23_000),
+    created_ns=CREATED_NS,
+    message="first results: ✓",
+    author="Ada <ada@example.org>",
+    labels={"stage": "clean"},
+    produced_by={"system": "airflow", "run": "2026-01-01", "action": "build", "output": "table", "host": "node-7"},
+)
+
+RECORDS: dict[str, Record] = {
+    "store": StoreRecord(
+        store_id=StoreId(bytes(range(16, 32))),
+        created_ns=CREATED_NS,
+        write_id=WRITE,
+        probe=ProbeResult(True, 8, 5, 1, True, True, CREATED_NS),
+    ),
+    "head-create": HeadRecord("create", None, 0, CREATED_NS, WRITE),
+    "head-commit": HeadRecord("commit", VERSION, 3, CREATED_NS, WRITE, HOLDER),
+    "head-fork": HeadRecord(
+        "fork", VERSION, 0, CREATED_NS, WRITE, source=f"cowfs+s3://bucket/prefix/-/base@{VERSION.hex()}"
+    ),
+    "head-fence": HeadRecord("fence", VERSION, 4, CREATED_NS, WRITE, HOLDER),
+    "tag": TagRecord(VERSION, CREATED_NS, WRITE, HOLDER),
+    "tag-removed": TagRecord(None, CREATED_NS, WRITE),
+    "meta": MetaRecord(
+        owner="ada@node-7",
+        created_ns=CREATED_NS,
+        write_id=WRITE,
+        settings={"description": "a set of things", "keep": 7, "compress": True},
+        expires_ns=CREATED_NS + 86_400_000_000_000,
+        quota_bytes=1 << 40,
+    ),
+    "lease": LeaseRecord(3, HOLDER, CREATED_NS, WRITE),
+    "heartbeat": HeartbeatRecord(epoch=3, beat=17, at_ns=CREATED_NS, released=False),
+    "pin": PinRecord("my-dataset", 12, 2, CREATED_NS, CREATED_NS + 3_600_000_000_000, WRITE, "ada@node-7"),
+    "pin-hold": PinRecord("my-dataset", 12, 2, CREATED_NS, None, WRITE, "ada@node-7", "hold", (PACK_A, PACK_B)),
+    "moved": MovedRecord(
+        pack=PACK_A,
+        created_ns=CREATED_NS,
+        write_id=WRITE,
+        blobs=(MovedBlob(16, PACK_B, 16, 73), MovedBlob(89, PACK_C, 5000, 100)),
+    ),
+    "condemned": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE),
+}
+
+
+def sample_pack(kind: PackKind) -> bytes:
+    """A pack of two blobs: one compressed, one raw."""
+    first, second = (BlobKind.CHUNK, BlobKind.CHUNK) if kind == PackKind.DATA else (BlobKind.BLOCK, BlobKind.SEGMENT)
+    builder = PackBuilder(kind)
+    builder.add(hash_of(TEXT), TEXT_ZSTD, len(TEXT), Codec.ZSTD, first)
+    builder.add(hash_of(NOISE), NOISE, len(NOISE), Codec.RAW, second)
+    return b"".join(builder.seal())
+
+
+@dataclass(frozen=True)
+class Sample:
+    """file: name under golden/. encode gives its bytes anew; decode(bytes) must equal expected.
+
+    verify reads altered bytes the way cowfs reads such an object: by its own check, or by the hash that names it.
+    """
+
+    file: str
+    encode: Callable[[], bytes]
+    decode: Callable[[bytes], Any]
+    expected: Any
+    verify: Callable[[bytes], Any]
+
+
+def _record_sample(name: str, record: Record) -> Sample:
+    def decode(data: bytes) -> Record:
+        return type(record).decode(data, what=name)
+
+    return Sample(f"{name}.json", record.encode, decode, record, verify=decode)
+
+
+def _pack_sample(kind: PackKind) -> Sample:
+    return Sample(f"{kind.name.lower()}.pack", lambda: sample_pack(kind), decode_pack, _pack_entries(kind), read_pack)
+
+
+def decode_pack(data: bytes) -> tuple[PackKind, list[PackEntry]]:
+    return parse_pack(data, what="pack")
+
+
+def read_pack(data: bytes) -> Any:
+    """Everything a pack holds, each blob verified."""
+    kind, entries = decode_pack(data)
+    blobs = [
+        decompress(data[e.offset : e.offset + e.stored_length], e.codec, e.raw_length, e.hash, f"blob at {e.offset}")
+        for e in entries
+    ]
+    return kind, entries, blobs
+
+
+def _pack_entries(kind: PackKind) -> Any:
+    first, second = (BlobKind.CHUNK, BlobKind.CHUNK) if kind == PackKind.DATA else (BlobKind.BLOCK, BlobKind.SEGMENT)
+    return kind, [
+        PackEntry(hash_of(TEXT), 16, 73, 464, Codec.ZSTD, first),
+        PackEntry(hash_of(NOISE), 89, 100, 100, Codec.RAW, second),
+    ]
+
+
+def decode_catalogue(data: bytes) -> Any:
+    catalogue = Catalogue.decode(data, what="catalogue")
+    return catalogue.packs, tuple(catalogue.entries())
+
+
+def _blob_sample(file: str, encode: Callable[[], bytes], decode: Callable[[bytes], Any], expected: Any) -> Sample:
+    named, length = hash_of(encode()), len(encode())
+
+    def verify(data: bytes) -> Any:
+        return decode(decompress(data, Codec.RAW, length, named, file))
+
+    return Sample(file, encode, decode, expected, verify)
+
+
+SAMPLES: list[Sample] = [
+    *(_record_sample(name, record) for name, record in RECORDS.items()),
+    Sample(
+        "manifest.json",
+        MANIFEST.encode,
+        lambda data: Manifest.decode(data, None),
+        MANIFEST,
+        verify=lambda data: Manifest.decode(data, version_id(MANIFEST.encode())),
+    ),
+    _blob_sample(
+        "segment.bin", lambda: encode_segment(BLOCKS), lambda data: decode_segment(data, what="segment"), BLOCKS
+    ),
+    _blob_sample(
+        "catalogue.bin",
+        lambda: encode_catalogue(CATALOGUE_PACKS, CATALOGUE_ENTRIES),
+        decode_catalogue,
+        (CATALOGUE_PACKS, CATALOGUE_ENTRIES),
+    ),
+    _pack_sample(PackKind.DATA),
+    _pack_sample(PackKind.INDEX),
+]
+
+
+if __name__ == "__main__":
+    for sample in SAMPLES:
+        path = GOLDEN / sample.file
+        if not path.exists():
+            path.write_bytes(sample.encode())
+            print(f"wrote {path}")
