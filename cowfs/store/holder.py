@@ -1,0 +1,41 @@
+"""Who we are when we claim something in a store, and whether another claimant of this machine is gone.
+
+Only a process that could be seen here is judged (`cowfs.processes`); one of another machine, boot or container counts as alive.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+
+from cowfs import processes
+from cowfs.format.records import Holder
+
+
+def current_holder(mount_path: str, *, pid: int | None = None) -> Holder:
+    """This process, or process `pid` of this machine."""
+    pid = os.getpid() if pid is None else pid
+    return Holder(
+        user=_user(),
+        host=socket.gethostname(),
+        mount_path=mount_path,
+        pid=pid,
+        start_time=processes.start_time(pid) or 0,
+        machine_id=processes.machine_id(),
+        boot_id=processes.boot_id(),
+    )
+
+
+def is_dead(holder: Holder) -> bool:
+    """Whether its process certainly runs no more. A holder of another machine, boot or pid namespace: False."""
+    if holder.machine_id != processes.machine_id() or holder.boot_id != processes.boot_id():
+        return False
+    return processes.start_time(holder.pid) != holder.start_time
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -1,0 +1,182 @@
+"""Leases: the claim that makes a mount its volume's single writer, across machines.
+
+    volumes/<name>/lease/<epoch>        who took it and when; create-only, so that one of many wins each epoch
+    volumes/<name>/heartbeat/<epoch>    replaced by the holder every HEARTBEAT_S; says `released` at the end
+
+                     ┌──── a newer epoch exists ──▶ lost
+    acquire ──▶ held ┼──── release ──▶ released ─┐
+                     ├──── silent for EXPIRY_S ──▶ expired ─┼──▶ anybody may acquire epoch + 1
+                     └──── process gone, same machine ──▶ dead ─┘
+
+A lease is for people: it says who writes and keeps a second writer from starting work it would lose. It protects nothing by itself
+(a paused holder wakes up and goes on); safety is in the create-only head, and in the fence head that a take-over appends.
+
+Ages are measured by the store's clock alone: the last heartbeat's mtime against the mtime of a scratch object written just now.
+Clocks of machines may differ by hours. Where a store gives no mtimes, the local clock and the holder's stand in.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from cowfs import clock
+from cowfs.errors import ConflictError, LeaseHeldError, LeaseLostError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.records import HeartbeatRecord, Holder, LeaseRecord
+from cowfs.ids import WriteId
+from cowfs.store import refs
+from cowfs.store.contract import ObjectStore
+from cowfs.store.holder import is_dead
+from cowfs.store.scratch import store_now_ns
+
+EXPIRY_S = 120.0
+HEARTBEAT_S = 20.0
+
+LeaseState = Literal["held", "released", "expired", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """heartbeat_age_s: since the last sign of life, by the store's clock; 0 for a released lease."""
+
+    epoch: int
+    holder: Holder
+    since_ns: int
+    heartbeat_age_s: float
+    state: LeaseState
+
+
+class Lease:
+    """A lease this process holds. `renew` every HEARTBEAT_S seconds; any thread may call.
+
+    predecessor: the unreleased lease this one replaced. needs_fence: its holder may be alive (expired, or taken over), so a fence
+    head must be appended before anything else (`cowfs.version.heads`), or it could still publish first.
+    """
+
+    def __init__(self, store: ObjectStore, volume: str, record: LeaseRecord, predecessor: LeaseInfo | None) -> None:
+        self._store = store
+        self._record = record
+        self._beat = 0
+        self._ended = False
+        self._lock = threading.Lock()  # one heartbeat at a time: an old one must not overwrite `released`
+        self.volume = volume
+        self.epoch = record.epoch
+        self.predecessor = predecessor
+
+    @property
+    def needs_fence(self) -> bool:
+        return self.predecessor is not None and self.predecessor.state != "dead"
+
+    def renew(self) -> None:
+        """Writes a heartbeat. LeaseLostError when a newer epoch exists; UnavailableError is worth another try."""
+        with self._lock:
+            if self._ended:
+                return
+            if self._store.size(keys.lease(self.volume, self.epoch + 1)) is not None:
+                raise self._lost()
+            self._write_heartbeat(released=False)
+
+    def release(self) -> None:
+        """Gives the lease back; releasing a lost or released lease does nothing."""
+        with self._lock:
+            if not self._ended:
+                self._write_heartbeat(released=True)
+                self._ended = True
+
+    def _write_heartbeat(self, *, released: bool) -> None:
+        self._beat += 1
+        record = HeartbeatRecord(epoch=self.epoch, beat=self._beat, at_ns=clock.now_ns(), released=released)
+        self._store.put(keys.heartbeat(self.volume, self.epoch), record.encode())
+
+    def _lost(self) -> LeaseLostError:
+        found = refs.newest(self._store, refs.lease(self.volume))
+        who = _describe(found[1].holder) if found else "somebody"
+        return LeaseLostError(
+            f"volume {self.volume} is now being written by {who}; this mount (epoch {self.epoch}) can no longer publish",
+            hint="The work is kept: fork it under another name.",
+            details={"epoch": self.epoch, "newer_epoch": found[0] if found else self.epoch + 1},
+        )
+
+
+def acquire(store: ObjectStore, volume: str, holder: Holder, *, take_over: bool = False) -> Lease:
+    """Takes epoch + 1; of any number of callers exactly one gets it.
+
+    LeaseHeldError while another holds it, or got it first (details: who, where and since when for people, as the lock of a
+    working copy has them; user, host, mount_path, pid, since_ns, heartbeat_age_s, epoch).
+    """
+    newest = refs.newest(store, refs.lease(volume))
+    predecessor = _judge(store, volume, newest[1]) if newest else None
+    if predecessor and predecessor.state == "held" and not take_over:
+        raise _held(volume, predecessor)
+    record = LeaseRecord(
+        epoch=newest[0] + 1 if newest else refs.FIRST,
+        holder=holder,
+        since_ns=clock.now_ns(),
+        write_id=WriteId(clock.random_bytes(WriteId.length)),
+    )
+    try:
+        refs.append(store, refs.lease(volume), record.epoch, record)
+    except ConflictError as error:
+        winner = read(store, volume)
+        if winner is None:
+            raise
+        raise _held(volume, winner) from error
+    return Lease(store, volume, record, predecessor if predecessor and predecessor.state != "released" else None)
+
+
+def read(store: ObjectStore, volume: str) -> LeaseInfo | None:
+    """The newest lease of the volume, None if there never was one."""
+    found = refs.newest(store, refs.lease(volume))
+    return _judge(store, volume, found[1]) if found else None
+
+
+def _judge(store: ObjectStore, volume: str, record: LeaseRecord) -> LeaseInfo:
+    def info(state: LeaseState, age_s: float) -> LeaseInfo:
+        return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state)
+
+    key = keys.heartbeat(volume, record.epoch)
+    try:
+        heartbeat = HeartbeatRecord.decode(
+            store.get(key), what=f"the heartbeat of volume {volume}, epoch {record.epoch}"
+        )
+    except NotFoundError:
+        heartbeat = None
+    if heartbeat and heartbeat.released:
+        return info("released", 0.0)
+    seen_key = key if heartbeat else keys.lease(volume, record.epoch)
+    seen_ns = next((found.mtime_ns for found in store.list(seen_key, limit=1) if found.key == seen_key), 0)
+    now_ns = store_now_ns(store) if seen_ns else clock.now_ns()
+    age_s = max((now_ns - (seen_ns or (heartbeat.at_ns if heartbeat else record.since_ns))) / 1e9, 0.0)
+    if is_dead(record.holder):
+        return info("dead", age_s)
+    return info("expired" if age_s > EXPIRY_S else "held", age_s)
+
+
+def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
+    holder = lease.holder
+    since = datetime.fromtimestamp(lease.since_ns / 1e9, UTC)
+    return LeaseHeldError(
+        f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, "
+        f"last heard of {lease.heartbeat_age_s:.0f} s ago",
+        hint="Unmount it there, fork the volume, or take over (take_over=True, --take-over): "
+        "the other mount can then publish nothing more, its work stays on its machine.",
+        details={
+            "who": f"{holder.user}@{holder.host}",
+            "where": holder.mount_path,
+            "since": f"{since:%Y-%m-%d %H:%M:%S} UTC",
+            "user": holder.user,
+            "host": holder.host,
+            "mount_path": holder.mount_path,
+            "pid": holder.pid,
+            "since_ns": lease.since_ns,
+            "heartbeat_age_s": round(lease.heartbeat_age_s, 3),
+            "epoch": lease.epoch,
+        },
+    )
+
+
+def _describe(holder: Holder) -> str:
+    return f"{holder.user} on {holder.host} at {holder.mount_path} (pid {holder.pid})"

@@ -1,0 +1,68 @@
+"""From a URL to a store: which backend serves which protocol.
+
+    file://, a bare path   directory        s3://   s3        anything else fsspec knows   fsspec_backend
+
+Backends are imported when they are needed: a directory store loads neither fsspec nor s3fs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cowfs.errors import InvalidInputError
+from cowfs.format.store_url import StoreUrl
+from cowfs.store.contract import ObjectStore
+from cowfs.store.retrying import RetryingStore
+
+
+def open_store(url: str, *, create: bool = False) -> ObjectStore:
+    """The store at `url` (or a bare path), wrapped with retries. create makes a missing directory.
+
+    InvalidInputError: not a URL, or a protocol without its package (the hint names it). NotFoundError: no such directory.
+    No request is made to a remote store yet.
+    """
+    place = StoreUrl.parse(url) if "://" in url else StoreUrl.from_path(os.path.abspath(os.path.expanduser(url)))
+    return RetryingStore(_open_backend(place, create=create))
+
+
+def _open_backend(place: StoreUrl, *, create: bool) -> ObjectStore:
+    url = str(place)
+    if place.protocol == "file":
+        return _open_directory(place, url, create=create)
+    if place.protocol == "s3":
+        from cowfs.store.s3 import S3Store
+
+        prefix = f"{place.path}/" if place.path else ""
+        return S3Store(bucket=place.authority, prefix=prefix, url=url, endpoint=place.endpoint, region=place.region)
+    return _open_fsspec(place, url)
+
+
+def _open_directory(place: StoreUrl, url: str, *, create: bool) -> ObjectStore:
+    from cowfs.store.directory import DirectoryStore, create_root, open_root
+
+    root = Path("/" + place.path)
+    if create:
+        create_root(root, url=url)
+    open_root(root, url=url)
+    return DirectoryStore(root, url=url)
+
+
+def _open_fsspec(place: StoreUrl, url: str) -> ObjectStore:
+    import fsspec
+
+    from cowfs.store.fsspec_backend import FsspecStore
+
+    try:
+        cls = fsspec.get_filesystem_class(place.protocol)
+        root = cls._strip_protocol(f"{place.protocol}://{place.authority}/{place.path}".rstrip("/")).rstrip("/")
+        return FsspecStore(place.protocol, root=root, url=url)
+    except ImportError as error:
+        raise InvalidInputError(
+            f"{url}: the package for {place.protocol}:// is not installed", hint=f"{error}."
+        ) from error
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{url}: there is no store protocol {place.protocol!r}",
+            hint="Use file:///DIRECTORY, s3://BUCKET/PREFIX, or another protocol that an fsspec package provides.",
+        ) from error

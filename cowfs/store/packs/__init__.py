@@ -1,0 +1,8 @@
+"""Packs: many chunks (or index blocks) in one immutable object, written by `PackUploader`, read by `PackReader`."""
+
+from __future__ import annotations
+
+from cowfs.store.packs.read import ChunkRequest, PackReader
+from cowfs.store.packs.upload import PackLocation, PackReceipt, PackUploader
+
+__all__ = ["ChunkRequest", "PackLocation", "PackReader", "PackReceipt", "PackUploader"]

@@ -1,0 +1,151 @@
+"""Writes packs: many chunks (or index blocks) become one immutable object, uploaded while the next ones are cut.
+
+    add ──compress──▶ current builder ──full──▶ sealed ──upload pool──▶ durable ──flush──▶ PackReceipt
+
+A pack's id is random and drawn before its first chunk, so `add` can name the place at once; nothing may refer to that place in the
+store before `flush` has returned. A pack whose upload failed is never reported as durable: the uploader then refuses everything with
+the same error, its other packs are garbage or can still be claimed with `take_durable`.
+
+Threads: any number may add; compression runs in theirs. One lock guards the builder and the books, never held while compressing,
+sealing or uploading. Memory: at most MEMORY_BYTES in packs that are not durable yet; beyond that `add` waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from cowfs import clock
+from cowfs.errors import CowfsError, InvalidStateError, from_record, to_record
+from cowfs.format import codec, keys
+from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind
+from cowfs.ids import ChunkHash, PackId
+from cowfs.store.contract import ObjectStore
+
+# 16 packs of 16 MiB on their way: more does not make one machine's uploads faster, and this is the daemon's memory.
+MEMORY_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PackLocation:
+    """Where a chunk will lie. It is durable only once `flush` has returned the receipt of its pack."""
+
+    pack: PackId
+    offset: int
+    stored_length: int
+    raw_length: int
+    codec: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackReceipt:
+    """Proof that a pack is durable. directory_offset and directory_length locate its directory; entries counts chunks."""
+
+    pack: PackId
+    size_bytes: int
+    directory_offset: int
+    directory_length: int
+    entries: int
+
+
+class PackUploader:
+    """Puts chunks into packs of about target_bytes and uploads full ones in the background. Any thread may call."""
+
+    def __init__(
+        self, store: ObjectStore, kind: PackKind, *, max_uploads: int = 50, target_bytes: int = 16 << 20
+    ) -> None:
+        self._store = store
+        self._kind = kind
+        self._target_bytes = target_bytes
+        self._pool = ThreadPoolExecutor(max_uploads, thread_name_prefix="cowfs-upload")
+        self._changed = threading.Condition()  # guards everything below; notified when a pack leaves memory or fails
+        self._builder: PackBuilder | None = None
+        self._pack = PackId(bytes(PackId.length))
+        self._pending_bytes = 0
+        self._uploads: dict[PackId, Future[PackReceipt]] = {}
+        self._error: BaseException | None = None
+        self._closed = False
+
+    def add(self, hash: ChunkHash, raw: bytes, *, blob_kind: BlobKind = BlobKind.CHUNK) -> PackLocation:
+        """Compresses where that pays and appends to the current pack; waits only while MEMORY_BYTES are on their way."""
+        how, stored = codec.compress(raw)
+        with self._changed:
+            if self._pending_bytes >= MEMORY_BYTES:
+                self._changed.wait_for(lambda: self._pending_bytes < MEMORY_BYTES or self._error or self._closed)
+            self._check_usable()
+            if self._builder is None:
+                self._builder = PackBuilder(self._kind)
+                self._pack = PackId(clock.random_bytes(PackId.length))
+            entry = self._builder.add(hash, stored, len(raw), how, blob_kind)
+            location = PackLocation(self._pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
+            if self._builder.size_bytes >= self._target_bytes:
+                self._submit_current()
+        return location
+
+    def flush(self) -> list[PackReceipt]:
+        """Returns when everything added before is durable, with the packs that became so and were not claimed yet.
+
+        The first upload error is raised, and again by every later call: nothing added to a failed uploader counts as stored.
+        """
+        with self._changed:
+            self._check_usable()
+            self._submit_current()
+            awaited = list(self._uploads.values())
+        wait(awaited)  # the first failure, if any, is in _error by then
+        with self._changed:
+            self._check_usable()
+        return self.take_durable()
+
+    def take_durable(self) -> list[PackReceipt]:
+        """Receipts of packs that are durable by now and were not claimed yet. Does not wait; works after a failure too."""
+        with self._changed:
+            ready = [
+                pack
+                for pack, upload in self._uploads.items()
+                if upload.done() and not upload.cancelled() and upload.exception() is None
+            ]
+            return [self._uploads.pop(pack).result() for pack in ready]
+
+    def close(self) -> None:
+        """Drops what was not flushed, waits for uploads in flight and ends the threads."""
+        with self._changed:
+            self._closed = True
+            self._builder = None
+            self._changed.notify_all()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise InvalidStateError("this pack uploader was closed")
+        if isinstance(self._error, CowfsError):
+            raise from_record(to_record(self._error)) from self._error  # a new one each time: several threads raise it
+        if self._error is not None:
+            raise self._error
+
+    def _submit_current(self) -> None:
+        """Hands the current pack to the pool. The lock is held."""
+        if self._builder is None:
+            return
+        builder, pack, size_bytes = self._builder, self._pack, self._builder.size_bytes
+        self._builder = None
+        self._pending_bytes += size_bytes
+        self._uploads[pack] = self._pool.submit(self._upload, builder, pack, size_bytes)
+
+    def _upload(self, builder: PackBuilder, pack: PackId, size_bytes: int) -> PackReceipt:
+        try:
+            with self._changed:
+                self._check_usable()
+            entries = len(builder.entries)
+            data = b"".join(builder.seal())
+            directory_offset = builder.entries[-1].offset + builder.entries[-1].stored_length
+            self._store.put(keys.pack(pack), data)
+        except BaseException as error:
+            with self._changed:
+                self._error = self._error or error
+            raise
+        finally:
+            with self._changed:
+                self._pending_bytes -= size_bytes
+                self._changed.notify_all()
+        return PackReceipt(pack, len(data), directory_offset, len(data) - FOOTER_BYTES - directory_offset, entries)

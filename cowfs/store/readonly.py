@@ -1,0 +1,54 @@
+"""A view of a store that can only be read."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable
+from typing import NoReturn
+
+from cowfs.errors import ReadOnlyError
+from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+
+
+class ReadOnlyStore:
+    """Reads pass through; every writing call raises ReadOnlyError before it reaches the store. Closing it closes nothing."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def get(self, key: str) -> bytes:
+        return self._store.get(key)
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        return self._store.get_range(key, offset, length)
+
+    def size(self, key: str) -> int | None:
+        return self._store.size(key)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        return self._store.list(prefix, start_after=start_after, limit=limit)
+
+    def put(self, key: str, data: Data) -> None:
+        self._refuse(key)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._refuse(key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._refuse(key)
+
+    def read_only(self) -> ObjectStore:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def _refuse(self, key: str) -> NoReturn:
+        raise ReadOnlyError(
+            f"{self.url} was opened read-only: {key} cannot be changed", hint="Mount writable, or fork the version."
+        )

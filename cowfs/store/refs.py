@@ -1,0 +1,179 @@
+"""Refs: heads, tags and volume records (and leases, moved records) as sequences of create-only objects.
+
+    <prefix>/<16 hex digits of 2^64-1-n>      record n, n = 1, 2, 3 …
+
+The newest record is the ref's value. Keys count down, so on an ordered store a one-key list finds the newest; then numbers are
+probed upward until one is absent, which also serves stores whose lists are unordered or late. Records are never replaced, and
+never deleted while their volume lives, so numbers have no gaps: whoever appends n has seen n-1.
+
+`append` needs nothing but put-if-absent. Each record carries a random write id; that is how a put whose reply was lost is told from
+somebody else's. The caller makes number and write id durable on its own side before, and repeats the same record after a doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+from cowfs import clock
+from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
+from cowfs.format import keys
+from cowfs.format.records import HeadRecord, LeaseRecord, MetaRecord, MovedRecord, TagRecord
+from cowfs.ids import PackId, WriteId
+from cowfs.store.contract import ObjectStore
+
+FIRST = 1
+_PARALLEL_READS = 16
+_APPEND_ATTEMPTS = 4
+_APPEND_WAIT_S = 0.1
+
+
+class RefRecord(Protocol):
+    """What a record needs to stand in a ref."""
+
+    @property
+    def write_id(self) -> WriteId: ...
+
+    def encode(self) -> bytes: ...
+
+    @classmethod
+    def decode(cls, data: bytes, *, what: str) -> Self: ...
+
+
+R = TypeVar("R", bound=RefRecord)
+
+
+@dataclass(frozen=True)
+class Ref(Generic[R]):
+    """One sequence of records: made by `head`, `tag`, `meta`, `lease`, `moved`. prefix ends in '/'."""
+
+    title: str
+    prefix: str
+    key: Callable[[int], str]
+    record_type: type[R]
+
+
+def head(volume: str) -> Ref[HeadRecord]:
+    return Ref(f"the head of volume {volume}", keys.head_prefix(volume), lambda n: keys.head(volume, n), HeadRecord)
+
+
+def tag(volume: str, name: str) -> Ref[TagRecord]:
+    return Ref(
+        f"tag {name} of volume {volume}", keys.tag_prefix(volume, name), lambda n: keys.tag(volume, name, n), TagRecord
+    )
+
+
+def meta(volume: str) -> Ref[MetaRecord]:
+    return Ref(f"the record of volume {volume}", keys.meta_prefix(volume), lambda n: keys.meta(volume, n), MetaRecord)
+
+
+def lease(volume: str) -> Ref[LeaseRecord]:
+    """Numbers are epochs. Use `cowfs.store.leases`."""
+    return Ref(f"the lease of volume {volume}", keys.lease_prefix(volume), lambda n: keys.lease(volume, n), LeaseRecord)
+
+
+def moved(pack: PackId) -> Ref[MovedRecord]:
+    """Where the live blobs of a pack lie now."""
+    return Ref(f"the moved record of pack {pack}", keys.moved_prefix(pack), lambda n: keys.moved(pack, n), MovedRecord)
+
+
+def newest(store: ObjectStore, ref: Ref[R]) -> tuple[int, R] | None:
+    """The record with the highest number, None when there is none.
+
+    Three requests (list, get, probe of the next number) when the list is right, two when there is no record.
+    """
+    number = _newest_listed(store, ref)
+    found: tuple[int, R] | None = None
+    if number >= FIRST:
+        found = (number, read(store, ref, number))
+    while True:
+        try:
+            number += 1
+            found = (number, read(store, ref, number))
+        except NotFoundError:
+            return found
+
+
+def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
+    """Record number n. NotFoundError when there is none."""
+    return ref.record_type.decode(store.get(ref.key(n)), what=f"{ref.title}, number {n}")
+
+
+def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
+    """Creates record number n (newest + 1, or FIRST). Returning means: durable and ours.
+
+    After any error the record is read back: ours (same write id) is success once the store vouches for it by refusing it a second
+    time; another's raises ConflictError (details: number, write_id); absent or unreadable is unknown, so the same bytes are put
+    again, a few times, then UnavailableError: repeating the same call with the same record is safe.
+    """
+    if n < FIRST:
+        raise InvalidInputError(f"{ref.title}: records are numbered from {FIRST}, not {n}")
+    data = record.encode()
+    for attempt in range(1, _APPEND_ATTEMPTS + 1):
+        try:
+            store.put_if_absent(ref.key(n), data)
+            return
+        except ConflictError as error:
+            _check_ours(store, ref, n, record, error)
+            return
+        except CowfsError as error:
+            # Ours or absent: put it again. A put that failed and is visible nevertheless may not be durable yet; only a store
+            # that refuses the second one vouches for the first.
+            is_visible = _is_visible(store, ref, n, record, error)
+            if not is_visible and not isinstance(error, UnavailableError):
+                raise
+            if attempt == _APPEND_ATTEMPTS:
+                raise _unknown(ref, n, record, error) from error
+        clock.sleep_s(_APPEND_WAIT_S * 2**attempt * (1 - clock.jitter() / 2))
+
+
+def history(store: ObjectStore, ref: Ref[R]) -> list[tuple[int, R]]:
+    """Every record, newest first: one list request for each thousand records, one get for each record."""
+    listed = {keys.parse_number(info.key) for info in store.list(ref.prefix)} - {None}
+    numbers = sorted((n for n in listed if n is not None and n >= FIRST), reverse=True)
+    with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="cowfs-history") as pool:
+        return list(zip(numbers, pool.map(lambda n: read(store, ref, n), numbers), strict=True))
+
+
+def _newest_listed(store: ObjectStore, ref: Ref[R]) -> int:
+    """The highest number a list shows, 0 when there is none."""
+    first = store.list(ref.prefix, limit=1)
+    if not first:
+        return 0
+    number = keys.parse_number(first[0].key)
+    if number is not None:
+        return number
+    # Something foreign lies in front (an editor's dot file in a directory store).
+    return max((keys.parse_number(info.key) or 0 for info in store.list(ref.prefix)), default=0)
+
+
+def _check_ours(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: CowfsError) -> None:
+    """Reads record n back after its put failed with `cause`. ConflictError: somebody else's. UnavailableError: not to be seen."""
+    try:
+        found = read(store, ref, n)
+    except (NotFoundError, UnavailableError) as error:
+        raise _unknown(ref, n, record, error) from cause
+    if found.write_id != record.write_id:
+        raise ConflictError(
+            f"{ref.title} has a number {n} already, written by somebody else",
+            hint="Read the newest record and start from there.",
+            details={"number": n, "write_id": found.write_id.hex()},
+        ) from cause
+
+
+def _is_visible(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: CowfsError) -> bool:
+    try:
+        _check_ours(store, ref, n, record, cause)
+    except UnavailableError:
+        return False
+    return True
+
+
+def _unknown(ref: Ref[R], n: int, record: R, problem: CowfsError) -> UnavailableError:
+    return UnavailableError(
+        f"whether {ref.title} became number {n} is unknown: {problem.message}",
+        hint="Repeat the same call with the same record: it cannot be stored twice, and nothing is lost.",
+        details={"number": n, "write_id": record.write_id.hex()},
+    )

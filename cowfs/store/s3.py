@@ -1,0 +1,225 @@
+"""S3 and everything that speaks its protocol, through s3fs' connection handling and S3's own requests.
+
+s3fs' file calls are not used: they list and look up what we did not ask for, retry by themselves, and turn 43 error codes into
+EINVAL. Here each call of the contract is one request (a list: one for each 1,000 keys; a delete likewise).
+
+    call            request                       notes
+    put_if_absent   PUT with If-None-Match: *     412 is ConflictError; 409 (another one in flight) is UnavailableError
+    get_range       GET with Range                a server may send less than asked: checked
+    list            ListObjectsV2, StartAfter     pages in the server's order; sorted when the whole answer is at hand
+
+No retries: s3fs', botocore's and aiohttp's (which repeats a PUT when a kept connection breaks) are off, so a conditional put is
+sent once; `retrying` repeats what may be repeated.
+Time: 5 s to connect, 30 s without a byte, and _TOTAL_S for a whole request; then UnavailableError.
+Credentials: only where AWS tools look (environment, ~/.aws, instance role). Endpoint and region: the store's URL, else the same.
+Threads: requests run on fsspec's event loop thread; callers wait. After a fork the child connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+import aiohttp
+import s3fs
+from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
+from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.handlers import add_expect_header
+from botocore.parsers import ResponseParserError
+
+from cowfs.errors import CorruptError, CowfsError, NotFoundError
+from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
+from cowfs.store.readonly import ReadOnlyStore
+from cowfs.store.s3_errors import from_s3_error
+
+T = TypeVar("T")
+
+_CONNECT_S = 5
+_READ_S = 30
+_TOTAL_S = 300
+_LIST_PAGE = 1000
+_DELETE_BATCH = 1000
+_REQUEST_ERRORS = (
+    OSError,  # s3fs' translations, and time-outs
+    ClientError,
+    BotoCoreError,
+    HTTPClientError,
+    ResponseParserError,
+    aiohttp.ClientError,
+    ValueError,  # a malformed endpoint
+)
+
+
+class S3Store:
+    """The objects below `prefix` (empty, or ending in '/') of a bucket."""
+
+    def __init__(self, *, bucket: str, prefix: str, url: str, endpoint: str | None, region: str | None) -> None:
+        self._bucket = bucket
+        self._prefix = prefix
+        self._url = url
+        self._endpoint = endpoint
+        self._region = region
+        self._lock = threading.Lock()  # guards the two below; never held during a request
+        self._file_system: s3fs.S3FileSystem | None = None
+        self._pid = 0
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def get(self, key: str) -> bytes:
+        return self._run(self._get(key, {}), key)
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        if length == 0:
+            check_key(key)
+            return b""
+        data = self._run(self._get(key, {"Range": f"bytes={offset}-{offset + length - 1}"}), key)
+        if len(data) != length:
+            raise CorruptError(
+                f"{self._url}: {key} gave {len(data)} bytes at {offset}, {length} were expected", details={"key": key}
+            )
+        return data
+
+    def size(self, key: str) -> int | None:
+        try:
+            answer = self._run(self._call("head_object", key=key), key)
+        except NotFoundError:
+            return None
+        return int(answer["ContentLength"])
+
+    def put(self, key: str, data: Data) -> None:
+        self._run(self._call("put_object", key=key, Body=bytes(data)), key)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._run(self._call("put_object", key=key, Body=bytes(data), IfNoneMatch="*"), key)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        if limit is not None:
+            return builtins.list(islice(self._pages(prefix, start_after, limit), limit))
+        return sorted(self._pages(prefix, start_after, _LIST_PAGE), key=lambda info: info.key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        doomed = builtins.list(keys)
+        for key in doomed:
+            check_key(key)
+        for start in range(0, len(doomed), _DELETE_BATCH):
+            some = doomed[start : start + _DELETE_BATCH]
+            objects = [{"Key": self._prefix + key} for key in some]
+            answer = self._run(self._call("delete_objects", Delete={"Objects": objects, "Quiet": True}), some[0])
+            for failed in answer.get("Errors", []):
+                if failed.get("Code") != "NoSuchKey":
+                    error = ClientError({"Error": failed}, "DeleteObjects")
+                    raise from_s3_error(error, url=self._url, key=failed.get("Key", ""))
+
+    def read_only(self) -> ObjectStore:
+        return ReadOnlyStore(self)
+
+    def close(self) -> None:
+        with self._lock:
+            file_system, self._file_system = self._file_system, None
+        if file_system is not None and file_system._s3 is not None and self._pid == os.getpid():
+            asyncio.run_coroutine_threadsafe(_disconnect(file_system), file_system.loop).result(_CONNECT_S)
+
+    # -- requests
+
+    def _connection(self) -> s3fs.S3FileSystem:
+        with self._lock:
+            if self._file_system is None or self._pid != os.getpid():
+                self._file_system = _connect(self._endpoint, self._region)
+                self._pid = os.getpid()
+            return self._file_system
+
+    def _run(self, request: Coroutine[Any, Any, T], key: str) -> T:
+        """Waits for a request that runs on the loop's thread; its error, if any, becomes one of ours."""
+        try:
+            loop = self._connection().loop
+        except BaseException:
+            request.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request, _TOTAL_S), loop)
+        try:
+            return future.result()
+        except CowfsError:  # a key that is none; it is a ValueError too
+            raise
+        except _REQUEST_ERRORS as error:
+            raise from_s3_error(error, url=self._url, key=key) from error
+        finally:
+            future.cancel()
+
+    async def _call(self, method: str, *, key: str | None = None, **arguments: Any) -> dict[str, Any]:
+        if key is not None:
+            check_key(key)
+            arguments["Key"] = self._prefix + key
+        answer: dict[str, Any] = await self._connection()._call_s3(method, Bucket=self._bucket, **arguments)
+        return answer
+
+    async def _get(self, key: str, arguments: dict[str, Any]) -> bytes:
+        answer = await self._call("get_object", key=key, **arguments)
+        async with answer["Body"] as body:
+            data: bytes = await body.read()
+        return data
+
+    def _pages(self, prefix: str, start_after: str, page: int) -> Iterator[ObjectInfo]:
+        arguments: dict[str, Any] = {"Prefix": self._prefix + prefix, "MaxKeys": min(page, _LIST_PAGE)}
+        if start_after:
+            arguments["StartAfter"] = self._prefix + start_after
+        while True:
+            answer = self._run(self._call("list_objects_v2", **arguments), prefix)
+            for entry in answer.get("Contents", []):
+                yield ObjectInfo(
+                    entry["Key"][len(self._prefix) :], int(entry["Size"]), _nanoseconds(entry["LastModified"])
+                )
+            if not answer.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+
+class _SingleAttemptSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
+    """Connections whose requests are sent once: aiohttp would repeat a PUT, conditional or not, when a kept connection breaks."""
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = await super()._get_session(proxy_url)
+        session._retry_connection = False
+        return session
+
+
+def _connect(endpoint: str | None, region: str | None) -> s3fs.S3FileSystem:
+    session = AioSession()
+    # Asking before each upload costs a round trip, and aiohttp waits for the answer without a time limit.
+    session.unregister("before-call.s3", add_expect_header)
+    file_system = s3fs.S3FileSystem(
+        session=session,
+        endpoint_url=endpoint,
+        client_kwargs={"region_name": region} if region else None,
+        skip_instance_cache=True,
+        use_listings_cache=False,
+        config_kwargs={
+            "connect_timeout": _CONNECT_S,
+            "read_timeout": _READ_S,
+            "retries": {"total_max_attempts": 1, "mode": "standard"},
+            "http_session_cls": _SingleAttemptSession,
+            "max_pool_connections": 64,
+            # Many compatible servers refuse the newer checksum headers; over plain HTTP the signature covers the body.
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        },
+    )
+    file_system.retries = 1
+    return file_system
+
+
+async def _disconnect(file_system: s3fs.S3FileSystem) -> None:
+    client, file_system._s3 = file_system._s3, None
+    await client.close()
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000

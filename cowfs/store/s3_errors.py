@@ -1,0 +1,124 @@
+"""What an S3 request's failure means to the caller: error code first, HTTP status next, kind of exception last."""
+
+from __future__ import annotations
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NoSpaceError,
+    NotFoundError,
+    UnavailableError,
+)
+
+_CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
+_NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+_REGION = "Put the right region or endpoint into the store's URL: s3://bucket;region=REGION;endpoint=URL/prefix."
+_LATER = "Check the endpoint and the network, then try again; nothing is lost."
+
+_BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
+    **dict.fromkeys(
+        (
+            "AccessDenied",
+            "AccountProblem",
+            "AllAccessDisabled",
+            "ExpiredToken",
+            "Forbidden",
+            "InvalidAccessKeyId",
+            "InvalidSecurity",
+            "InvalidToken",
+            "NotSignedUp",
+            "RequestTimeTooSkewed",
+            "SignatureDoesNotMatch",
+            "TokenRefreshRequired",
+        ),
+        (AccessDeniedError, _CREDENTIALS),
+    ),
+    **dict.fromkeys(
+        ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "Redirect"),
+        (InvalidInputError, _REGION),
+    ),
+    **dict.fromkeys(
+        ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"),
+        (NoSpaceError, "Free space in the bucket; nothing acknowledged is lost."),
+    ),
+    "InvalidBucketName": (InvalidInputError, "Correct the bucket's name in the store's URL."),
+    "KeyTooLongError": (InvalidInputError, "Use a shorter prefix in the store's URL."),
+    "EntityTooLarge": (InvalidInputError, "The server does not take objects of this size."),
+    "InvalidRange": (CorruptError, "The object is shorter than what names it says."),
+    "PreconditionFailed": (ConflictError, ""),
+    # Another conditional request for this key is in flight: which one wins is not known yet.
+    "ConditionalRequestConflict": (UnavailableError, "Try again; nothing is lost."),
+    "NotImplemented": (InvalidInputError, "The server does not know this request; choose another store."),
+}
+
+_BY_STATUS: dict[int, tuple[type[CowfsError], str]] = {
+    301: (InvalidInputError, _REGION),
+    307: (UnavailableError, _LATER),
+    401: (AccessDeniedError, _CREDENTIALS),
+    403: (AccessDeniedError, _CREDENTIALS),
+    412: (ConflictError, ""),
+    416: _BY_CODE["InvalidRange"],
+    501: _BY_CODE["NotImplemented"],
+    507: _BY_CODE["InsufficientStorage"],
+}
+
+_NO_IDENTITY = (
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+
+
+def from_s3_error(error: BaseException, *, url: str, key: str) -> CowfsError:
+    """The error of our tree for a failed request for `key` of the store at `url`."""
+    answer = error if isinstance(error, ClientError) else error.__cause__
+    if isinstance(answer, ClientError):
+        return _from_answer(answer, url, key)
+    reason = str(error) or type(error).__name__
+    if isinstance(error, _NO_IDENTITY):
+        return AccessDeniedError(f"{url}: {reason}", hint=_NO_CREDENTIALS)
+    if isinstance(error, (ParamValidationError, ValueError)):
+        return InvalidInputError(f"{url}: {reason}", hint="Correct the store's URL.")
+    if isinstance(error, TimeoutError):
+        reason = "no complete answer in time"
+    elif isinstance(error, BotoCoreError):
+        reason = reason.removesuffix(".")
+    return UnavailableError(f"{url} does not answer: {reason}", hint=_LATER, details={"key": key})
+
+
+def _from_answer(answer: ClientError, url: str, key: str) -> CowfsError:
+    problem = answer.response.get("Error", {})
+    code = str(problem.get("Code", ""))
+    status = int(answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    details = {"key": key, "code": code, "status": status}
+    if code == "NoSuchBucket":
+        return NotFoundError(
+            f"{url}: the bucket does not exist",
+            hint="Create the bucket first, or correct its name or the endpoint in the store's URL.",
+            details=details,
+        )
+    if code == "NoSuchKey" or status == 404:
+        return NotFoundError(f"{url}: {key} does not exist", details=details)
+    cls, hint = _BY_CODE.get(code) or _BY_STATUS.get(status) or (UnavailableError, _LATER)
+    if cls is ConflictError:
+        return ConflictError(f"{url}: {key} exists already", details=details)
+    reason = str(problem.get("Message") or code or f"HTTP status {status}").removesuffix(".")
+    return cls(f"{url}: {key}: {reason}" if key else f"{url}: {reason}", hint=hint, details=details)

@@ -1,0 +1,76 @@
+"""Stores to test on: a directory, this process' memory, a bucket of the SeaweedFS server; and a clock that does not wait."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs import clock
+from cowfs.store import ObjectStore, open_store
+from tests.seaweedfs import SeaweedFS
+
+KINDS = ["directory", "memory", pytest.param("s3", marks=pytest.mark.s3)]
+PERSISTENT_KINDS = ["directory", pytest.param("s3", marks=pytest.mark.s3)]
+
+
+def _url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if kind == "directory":
+        return (tmp_path / "store").as_uri()
+    if kind == "memory":
+        return f"memory://{os.urandom(6).hex()}/store"
+    server: SeaweedFS = request.getfixturevalue("seaweedfs")
+    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for name, value in server.credentials.items():
+        patch.setenv(name, value)
+    return f"{server.store_url}/{os.urandom(6).hex()}"
+
+
+@pytest.fixture(params=KINDS)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty place, on every backend in turn."""
+    return _url(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=PERSISTENT_KINDS)
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty place that other processes see too."""
+    return _url(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[ObjectStore]:
+    opened = open_store(store_url, create=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ObjectStore:
+    """A plain directory store, where the kind of store does not matter."""
+    return open_store((tmp_path / "store").as_uri(), create=True)
+
+
+class PatientClock(clock.SystemClock):
+    """Waiting moves time on instead of taking any."""
+
+    def __init__(self) -> None:
+        self.waited_s: list[float] = []
+
+    def sleep_s(self, seconds: float) -> None:
+        self.waited_s.append(seconds)
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + sum(self.waited_s)
+
+    def now_ns(self) -> int:
+        return super().now_ns() + int(sum(self.waited_s) * 1e9)
+
+
+@pytest.fixture
+def patient_clock(monkeypatch: pytest.MonkeyPatch) -> PatientClock:
+    patient = PatientClock()
+    monkeypatch.setattr(clock, "current", patient)
+    return patient

@@ -1,0 +1,296 @@
+"""The directory store: whole or not at all, durable before acknowledged, errors of the disk as errors of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InvalidInputError,
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+    UnavailableError,
+)
+from cowfs.store import ObjectStore, open_store
+from cowfs.store.directory import INCOMING, DirectoryStore
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "store").mkdir()
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> DirectoryStore:
+    return DirectoryStore(root, url=root.as_uri())
+
+
+def left_over(root: Path) -> list[str]:
+    return os.listdir(root / INCOMING) if (root / INCOMING).exists() else []
+
+
+def test_nothing_temporary_stays(store: DirectoryStore, root: Path) -> None:
+    store.put("a/b", b"x")
+    store.put_if_absent("a/c", b"x")
+    with pytest.raises(ConflictError):
+        store.put_if_absent("a/c", b"x")
+    with pytest.raises(InvalidInputError):
+        store.put("a/b/c", b"x")
+    assert left_over(root) == []
+    assert sorted(path.name for path in root.iterdir()) == [INCOMING, "a"]
+
+
+def test_a_write_cut_short_leaves_the_old_object(
+    store: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("key", b"old")
+    real = os.write
+    written = 0
+
+    def fail_half_way(fd: int, data: memoryview) -> int:
+        nonlocal written
+        if written:
+            raise OSError(errno.EIO, "half way")
+        written = real(fd, data[: len(data) // 2])
+        return written
+
+    monkeypatch.setattr(os, "write", fail_half_way)
+    with pytest.raises(UnavailableError, match="Input/output"):
+        store.put("key", b"the new value")
+    monkeypatch.undo()
+    assert store.get("key") == b"old"
+    assert left_over(root) == []
+
+
+def test_leftovers_of_a_crash_are_ignored_and_swept(store: DirectoryStore, root: Path) -> None:
+    store.put("key", b"x")
+    fresh, stale = root / INCOMING / "fresh", root / INCOMING / "stale"
+    fresh.write_bytes(b"another process writes this now")
+    stale.write_bytes(b"its writer died")
+    os.utime(stale, (1, 1))
+    assert [info.key for info in store.list("")] == ["key"]
+    assert store.list(".inc") == []
+    DirectoryStore(root, url=root.as_uri())
+    assert left_over(root) == ["fresh"]
+
+
+def test_a_killed_writer_leaves_whole_objects_only(root: Path) -> None:
+    program = (
+        "import sys; from cowfs.store import open_store\n"
+        "store = open_store(sys.argv[1])\n"
+        "print('go', flush=True)\n"
+        "n = 0\n"
+        "while True:\n"
+        "    store.put(f'objects/{n}', b'%06d' % n * 50_000); store.put('last', b'%06d' % n * 50_000); n += 1\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    store = open_store(str(root))
+    while len(store.list("objects/")) < 20:
+        pass
+    child.kill()
+    child.communicate()
+    names = [info.key for info in store.list("objects/")]
+    assert len(names) >= 20
+    for name in [*names, "last"]:
+        body = store.get(name)
+        assert len(body) == 300_000
+        assert body == body[:6] * 50_000
+
+
+def test_everything_is_synced_before_it_is_acknowledged(
+    store: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object before it has its name, then the directory that holds the name, and each new directory in its parent."""
+    events: list[str] = []
+    real_sync, real_link, real_rename = os.fsync, os.link, os.rename
+
+    def name_of(fd: int) -> str:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        return "object" if path.parent.name == INCOMING else f"{path.relative_to(root.parent)}"
+
+    def fsync(fd: int) -> None:
+        events.append(name_of(fd))
+        real_sync(fd)
+
+    def link(source: str, target: str, *, follow_symlinks: bool) -> None:
+        events.append("link")
+        real_link(source, target, follow_symlinks=follow_symlinks)
+
+    def rename(source: str, target: str) -> None:
+        events.append("rename")
+        real_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "rename", rename)
+    store.put_if_absent("a/b/one", b"x")
+    assert events == ["object", "store", "store/a", "link", "store/a/b"]
+    events.clear()
+    store.put("a/b/two", b"x")
+    assert events == ["object", "rename", "store/a/b"]
+    events.clear()
+    with pytest.raises(ConflictError):
+        store.put_if_absent("a/b/one", b"y")
+    assert events == ["store/a/b"]  # whoever made it may have died before it synced the name
+
+
+def test_a_lost_reply_of_link_is_recognised(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS: the request did its work, its repetition failed."""
+    real = os.link
+
+    def link(source: str, target: str, *, follow_symlinks: bool) -> None:
+        real(source, target, follow_symlinks=follow_symlinks)
+        raise FileExistsError(errno.EEXIST, "exists", target)
+
+    monkeypatch.setattr(os, "link", link)
+    store.put_if_absent("key", b"x")
+    assert store.get("key") == b"x"
+
+
+def test_a_file_system_without_links_is_refused(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: str, target: str, *, follow_symlinks: bool) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(InvalidInputError, match="hard links"):
+        store.put_if_absent("key", b"x")
+    assert store.size("key") is None
+
+
+def test_a_directory_removed_behind_our_back_comes_back(store: DirectoryStore, root: Path) -> None:
+    store.put("a/b/one", b"x")
+    (root / "a/b/one").unlink()
+    (root / "a/b").rmdir()
+    (root / INCOMING).rmdir()
+    store.put_if_absent("a/b/two", b"x")
+    assert [info.key for info in store.list("")] == ["a/b/two"]
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOSPC, NoSpaceError),
+        (errno.EDQUOT, NoSpaceError),
+        (errno.EACCES, AccessDeniedError),
+        (errno.EROFS, ReadOnlyError),
+        (errno.EIO, UnavailableError),
+        (errno.ESTALE, UnavailableError),
+    ],
+)
+@pytest.mark.parametrize("method", ["put", "put_if_absent"])
+def test_errors_of_the_disk(
+    store: DirectoryStore,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    number: int,
+    expected: type[Exception],
+) -> None:
+    def fsync(fd: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(expected, match="key") as caught:
+        getattr(store, method)("key", b"x")
+    assert caught.value.hint  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    assert store.size("key") is None
+    assert left_over(root) == []
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A real one: a file system of 1 MiB, in a mount namespace of its own."""
+    program = (
+        "import sys; from cowfs.store import open_store; from cowfs.errors import NoSpaceError\n"
+        "store = open_store(sys.argv[1]); store.put('small', b'x')\n"
+        "for call in (store.put, store.put_if_absent):\n"
+        "    try: call('large', bytes(2 << 20))\n"
+        "    except NoSpaceError as error: print(error.kind)\n"
+        "assert store.size('large') is None and store.get('small') == b'x'\n"
+        "store.put('after', bytes(1 << 18)); print([info.key for info in store.list('')])\n"
+    )
+    script = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, program],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "no_space\nno_space\n['after', 'small']\n", done.stderr
+
+
+def test_a_read_only_file_system(tmp_path: Path) -> None:
+    program = (
+        "import sys; from cowfs.store import open_store; from cowfs.errors import ReadOnlyError\n"
+        "store = open_store(sys.argv[1])\n"
+        "for call in (store.put, store.put_if_absent):\n"
+        "    try: call('key', b'y')\n"
+        "    except ReadOnlyError as error: print(error.kind)\n"
+        "print(store.get('object'))\n"
+    )
+    (tmp_path / "object").write_bytes(b"x")
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, program],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "read_only\nread_only\nb'x'\n", done.stderr
+
+
+def test_new_objects_obey_the_umask(store: DirectoryStore, root: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        store.put("key", b"x")
+    finally:
+        os.umask(before)
+    assert (root / "key").stat().st_mode & 0o777 == 0o640
+
+
+def test_listing_one_key_stats_one_file(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        store.put(f"ref/{number:02}", b"")
+    stats: list[str] = []
+    real = os.stat
+
+    def stat(path: str) -> os.stat_result:
+        stats.append(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert [info.key for info in store.list("ref/", limit=1)] == ["ref/00"]
+    assert len(stats) == 1
+
+
+def test_opening(tmp_path: Path) -> None:
+    missing = tmp_path / "deep" / "store"
+    with pytest.raises(NotFoundError, match=str(missing)) as caught:
+        open_store(str(missing))
+    assert caught.value.hint
+    created = open_store(str(missing), create=True)
+    assert missing.is_dir()
+    assert open_store(missing.as_uri()).url == created.url == missing.as_uri()
+    (tmp_path / "file").write_bytes(b"")
+    for create in (False, True):
+        with pytest.raises((InvalidInputError, NotFoundError)):
+            open_store(str(tmp_path / "file"), create=create)
+
+
+def test_names_with_spaces_and_other_letters(tmp_path: Path) -> None:
+    place = tmp_path / "räume & more;x=1 #%"
+    store: ObjectStore = open_store(str(place), create=True)
+    store.put("key", b"x")
+    assert open_store(store.url).get("key") == b"x"
+    assert [path.name for path in place.iterdir() if path.name != INCOMING] == ["key"]

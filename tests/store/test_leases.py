@@ -1,0 +1,176 @@
+"""Leases: one holder; refusals say who and how to go on; the silent, the dead and the overruled make room."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from cowfs import clock
+from cowfs.errors import LeaseHeldError, LeaseLostError, UnavailableError
+from cowfs.format import keys
+from cowfs.format.records import Holder
+from cowfs.store import ObjectStore, leases
+from cowfs.store.holder import current_holder, is_dead
+from tests.faulty_store import Fault, FaultyStore
+from tests.store.conftest import PatientClock
+
+ELSEWHERE = Holder("ada", "far-away", "/mnt/data", 4711, 99, "another machine", "another boot")
+
+
+@pytest.fixture
+def holder() -> Holder:
+    return current_holder("/mnt/here")
+
+
+def test_life_of_a_lease(store: ObjectStore, holder: Holder) -> None:
+    assert leases.read(store, "data") is None
+    lease = leases.acquire(store, "data", holder)
+    assert (lease.epoch, lease.predecessor, lease.needs_fence) == (1, None, False)
+    found = leases.read(store, "data")
+    assert found is not None
+    assert (found.epoch, found.holder, found.state) == (1, holder, "held")
+    assert found.heartbeat_age_s < 60
+    lease.renew()
+    lease.renew()
+    found = leases.read(store, "data")
+    assert found is not None
+    assert found.state == "held"
+    lease.release()
+    lease.release()
+    lease.renew()  # a late heartbeat must not undo the release
+    found = leases.read(store, "data")
+    assert found is not None
+    assert (found.state, found.heartbeat_age_s) == ("released", 0.0)
+    second = leases.acquire(store, "data", holder)
+    assert (second.epoch, second.needs_fence) == (2, False)
+    second.release()
+
+
+def test_a_second_writer_is_told_who_where_and_what_to_do(store: ObjectStore, holder: Holder) -> None:
+    first = leases.acquire(store, "data", ELSEWHERE)
+    first.renew()
+    with pytest.raises(LeaseHeldError) as caught:
+        leases.acquire(store, "data", holder)
+    for part in ("ada", "far-away", "/mnt/data", "4711", "data", "since 20", "ago"):
+        assert part in str(caught.value)
+    assert "take over" in caught.value.hint
+    details = caught.value.details
+    assert {name: details[name] for name in ("user", "host", "mount_path", "pid", "epoch")} == {
+        "user": "ada",
+        "host": "far-away",
+        "mount_path": "/mnt/data",
+        "pid": 4711,
+        "epoch": 1,
+    }
+    assert details["heartbeat_age_s"] < 60
+    first.renew()
+    leases.acquire(store, "other", holder).release()
+    first.release()
+
+
+def test_take_over_ends_the_first_lease(store: ObjectStore, holder: Holder) -> None:
+    first = leases.acquire(store, "data", ELSEWHERE)
+    second = leases.acquire(store, "data", holder, take_over=True)
+    assert (second.epoch, second.needs_fence) == (2, True)
+    assert second.predecessor is not None
+    assert second.predecessor.holder == ELSEWHERE
+    with pytest.raises(LeaseLostError, match="/mnt/here"):
+        first.renew()
+    second.renew()
+    first_heartbeats = store.list(keys.heartbeat("data", 1))
+    assert first_heartbeats == []
+    second.release()
+
+
+@pytest.mark.quick
+def test_a_silent_holder_expires_by_the_stores_clock(directory: ObjectStore, holder: Holder) -> None:
+    leases.acquire(directory, "data", ELSEWHERE).renew()
+    root = directory.url.removeprefix("file://")
+    heartbeat = f"{root}/{keys.heartbeat('data', 1)}"
+    now_ns = os.stat(heartbeat).st_mtime_ns
+
+    os.utime(heartbeat, ns=(now_ns, now_ns - int((leases.EXPIRY_S - 30) * 1e9)))
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder)
+
+    os.utime(heartbeat, ns=(now_ns, now_ns - int((leases.EXPIRY_S + 30) * 1e9)))
+    found = leases.read(directory, "data")
+    assert found is not None
+    assert found.state == "expired"
+    assert found.heartbeat_age_s > leases.EXPIRY_S
+    lease = leases.acquire(directory, "data", holder)
+    assert (lease.epoch, lease.needs_fence) == (2, True)
+
+
+@pytest.mark.quick
+def test_a_wrong_local_clock_expires_nobody(
+    directory: ObjectStore, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead(clock.SystemClock):
+        def now_ns(self) -> int:
+            return super().now_ns() + 48 * 3600 * 10**9
+
+    leases.acquire(directory, "data", ELSEWHERE).renew()
+    monkeypatch.setattr(clock, "current", Ahead())
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder)
+
+
+@pytest.mark.quick
+def test_a_dead_process_of_this_machine_makes_room(directory: ObjectStore, holder: Holder) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    gone = current_holder("/mnt/gone", pid=child.pid)
+    leases.acquire(directory, "data", gone).renew()
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder)
+    child.kill()
+    child.communicate()
+    found = leases.read(directory, "data")
+    assert found is not None
+    assert found.state == "dead"
+    lease = leases.acquire(directory, "data", holder)
+    assert (lease.epoch, lease.needs_fence) == (2, False)
+    assert lease.predecessor is not None
+
+
+@pytest.mark.quick
+def test_only_processes_of_this_machine_are_judged(holder: Holder) -> None:
+    assert not is_dead(holder)
+    assert is_dead(replace(holder, start_time=holder.start_time + 1))  # the pid was used again
+    assert is_dead(replace(holder, pid=2**22 + 1))
+    for elsewhere in (replace(holder, machine_id="x", pid=1), replace(holder, boot_id="x", pid=1)):
+        assert not is_dead(elsewhere)
+
+
+@pytest.mark.quick
+def test_a_lost_reply_does_not_lock_out_its_own_holder(
+    directory: ObjectStore, holder: Holder, patient_clock: PatientClock
+) -> None:
+    faulty = FaultyStore(directory)
+    faulty.inject(Fault.LOSE_REPLY, "put_if_absent")
+    lease = leases.acquire(faulty, "data", holder)
+    assert lease.epoch == 1
+    lease.release()
+
+
+@pytest.mark.quick
+def test_a_failed_heartbeat_can_be_tried_again(directory: ObjectStore, holder: Holder) -> None:
+    faulty = FaultyStore(directory)
+    lease = leases.acquire(faulty, "data", holder)
+    for method in ("size", "put"):
+        faulty.inject(Fault.FAIL, method)
+        with pytest.raises(UnavailableError):
+            lease.renew()
+        lease.renew()
+    lease.release()
+
+
+@pytest.mark.quick
+def test_scratch_objects_are_deleted(directory: ObjectStore, holder: Holder) -> None:
+    leases.acquire(directory, "data", ELSEWHERE)
+    leases.read(directory, "data")
+    assert directory.list("probe/") == []

@@ -1,0 +1,139 @@
+"""The creation probe tells stores apart, and cowfs.json is made once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, UnsupportedFormatError
+from cowfs.format import fields, keys
+from cowfs.store import ObjectStore, initialize, load_record, open_store, require_writable
+from cowfs.store.contract import Data
+from cowfs.store.probe import WRITERS, probe
+from tests.faulty_store import Fault, FaultyStore
+
+
+def test_every_backend_passes(store: ObjectStore) -> None:
+    record = initialize(store)
+    assert record.probe.is_safe
+    assert (record.probe.race_writers, record.probe.race_max_winners) == (WRITERS, 1)
+    require_writable(record)
+    assert initialize(store) == load_record(store) == record
+    assert [info.key for info in store.list("")] == [keys.STORE]
+
+
+def test_two_initialisers_agree(store: ObjectStore) -> None:
+    other = open_store(store.url)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(initialize, [store, other])
+    other.close()
+    assert first == second == load_record(store)
+
+
+class IgnoresCondition(FaultyStore):
+    """As servers that do not know If-None-Match do (pitfalls 2)."""
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self.put(key, data)
+
+
+class ChecksThenPuts(FaultyStore):
+    """Polite in sequence, several winners in a race (pitfalls 2)."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._together = threading.Barrier(WRITERS)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        if self.size(key) is not None:
+            super().put_if_absent(key, data)
+        if threading.current_thread() is not threading.main_thread():
+            self._together.wait()
+        self.put(key, data)
+
+
+class RefusesCondition(FaultyStore):
+    def put_if_absent(self, key: str, data: Data) -> None:
+        raise InvalidInputError("not implemented")
+
+
+class StaleReads(FaultyStore):
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._first: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes:
+        return self._first.setdefault(key, super().get(key))
+
+
+class LateLists(FaultyStore):
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None):  # type: ignore[no-untyped-def]
+        return []
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (IgnoresCondition, "twice"),
+        (RefusesCondition, "twice"),
+        (ChecksThenPuts, "racing writers"),
+        (StaleReads, "read did not return"),
+        (LateLists, "list did not show"),
+    ],
+)
+def test_broken_stores_need_an_opt_in_that_says_what_is_lost(
+    directory: ObjectStore, broken: type[FaultyStore], said: str
+) -> None:
+    store = broken(directory)
+    record = initialize(store, writers=[store] * WRITERS)
+    assert not record.probe.is_safe
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        require_writable(record)
+    assert "lost" in caught.value.hint
+    require_writable(record, accept_unsafe=True)
+    assert directory.list("probe/") == []
+
+
+@pytest.mark.quick
+def test_a_lying_winner_is_seen(directory: ObjectStore) -> None:
+    class LastWins(FaultyStore):
+        """Tells the right one that it won, and keeps another's bytes."""
+
+        def put_if_absent(self, key: str, data: Data) -> None:
+            super().put_if_absent(key, data)
+            if bytes(data).startswith(b"writer"):
+                self.put(key, b"somebody else's")
+
+    assert probe(LastWins(directory)).race_max_winners == 2
+
+
+@pytest.mark.quick
+def test_errors_of_access_are_not_a_verdict(directory: ObjectStore) -> None:
+    faulty = FaultyStore(directory)
+    faulty.inject(Fault.FAIL, "put_if_absent", error=AccessDeniedError("no"))
+    with pytest.raises(AccessDeniedError):
+        initialize(faulty, writers=[faulty] * WRITERS)
+    assert directory.list(keys.STORE) == []
+
+
+@pytest.mark.quick
+def test_not_a_store(directory: ObjectStore) -> None:
+    with pytest.raises(NotFoundError, match="no cowfs store") as caught:
+        load_record(directory)
+    assert "cowfs create" in caught.value.hint
+
+
+@pytest.mark.quick
+def test_a_newer_format_is_refused_by_its_number(directory: ObjectStore) -> None:
+    initialize(directory, writers=[directory] * WRITERS)
+    body = {name: value for name, value in json.loads(directory.get(keys.STORE)).items() if name not in fields.ENVELOPE}
+    newer = fields.seal("store", 77, body)
+    directory.put(keys.STORE, newer)
+    for call in (load_record, initialize):
+        with pytest.raises(UnsupportedFormatError, match="77"):
+            call(directory)
+    assert directory.get(keys.STORE) == newer

@@ -1,0 +1,202 @@
+"""Refs: the newest is found, a number is given once, and every doubt about an append is settled by its write id."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from cowfs import clock
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, UnavailableError
+from cowfs.format import keys
+from cowfs.format.records import HeadRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.store import ObjectStore, refs
+from tests.faulty_store import Fault, FaultyStore
+from tests.store.conftest import PatientClock
+
+HEAD = refs.head("data")
+
+
+def head_record(epoch: int = 1) -> HeadRecord:
+    return HeadRecord(
+        kind="commit",
+        version=VersionId(clock.random_bytes(32)),
+        epoch=epoch,
+        created_ns=clock.now_ns(),
+        write_id=WriteId(clock.random_bytes(16)),
+    )
+
+
+@pytest.fixture
+def faulty(directory: ObjectStore, patient_clock: PatientClock) -> FaultyStore:
+    return FaultyStore(directory)
+
+
+def test_newest_and_history(store: ObjectStore) -> None:
+    assert refs.newest(store, HEAD) is None
+    assert refs.history(store, HEAD) == []
+    records = [head_record() for _ in range(20)]
+    for number, record in enumerate(records, 1):
+        refs.append(store, HEAD, number, record)
+        assert refs.newest(store, HEAD) == (number, record)
+    assert refs.history(store, HEAD) == list(zip(range(20, 0, -1), reversed(records), strict=True))
+    assert refs.newest(store, refs.head("dat")) is None
+    assert refs.newest(store, refs.tag("data", "v1")) is None
+
+
+def test_a_number_is_given_once(store: ObjectStore) -> None:
+    first, second = head_record(), head_record()
+    refs.append(store, HEAD, 1, first)
+    with pytest.raises(ConflictError) as caught:
+        refs.append(store, HEAD, 1, second)
+    assert caught.value.details == {"number": 1, "write_id": first.write_id.hex()}
+    assert refs.newest(store, HEAD) == (1, first)
+
+
+def test_repeating_an_append_is_safe(store: ObjectStore) -> None:
+    record = head_record()
+    refs.append(store, HEAD, 1, record)
+    refs.append(store, HEAD, 1, record)
+    assert refs.history(store, HEAD) == [(1, record)]
+
+
+def test_racing_appends_have_one_winner(store: ObjectStore) -> None:
+    records = [head_record(epoch) for epoch in range(1, 9)]
+
+    def append(record: HeadRecord) -> bool:
+        try:
+            refs.append(store, HEAD, 1, record)
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(append, records))
+    assert won.count(True) == 1
+    assert refs.newest(store, HEAD) == (1, records[won.index(True)])
+
+
+@pytest.mark.quick
+def test_newest_needs_no_complete_list(directory: ObjectStore) -> None:
+    records = [head_record() for _ in range(5)]
+    for number, record in enumerate(records, 1):
+        refs.append(directory, HEAD, number, record)
+
+    class LateList(FaultyStore):
+        """Lists show nothing that was written after number 2."""
+
+        def list(self, prefix: str, *, start_after: str = "", limit: int | None = None):  # type: ignore[no-untyped-def]
+            return [info for info in super().list(prefix) if (keys.parse_number(info.key) or 0) <= 2][:limit]
+
+    late = LateList(directory)
+    assert refs.newest(late, HEAD) == (5, records[-1])
+    assert late.count("list") == 1
+
+
+@pytest.mark.quick
+def test_requests_do_not_grow_with_the_history(faulty: FaultyStore) -> None:
+    for number in range(1, 31):
+        refs.append(faulty, HEAD, number, head_record())
+    faulty.calls.clear()
+    refs.newest(faulty, HEAD)
+    assert [method for method, _ in faulty.calls] == ["list", "get", "get"]
+
+
+@pytest.mark.quick
+def test_foreign_objects_do_not_hide_the_newest(directory: ObjectStore) -> None:
+    record = head_record()
+    refs.append(directory, HEAD, 1, record)
+    directory.put(f"{keys.head_prefix('data')}#backup#", b"an editor was here")
+    assert refs.newest(directory, HEAD) == (1, record)
+    assert refs.history(directory, HEAD) == [(1, record)]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY])
+def test_lost_requests_and_replies_are_settled(faulty: FaultyStore, fault: Fault, times: int) -> None:
+    """The put landed, the reply was lost, the repeat is refused by our own write: that is success (pitfalls 3)."""
+    record = head_record()
+    faulty.inject(fault, "put_if_absent", times=times)
+    refs.append(faulty, HEAD, 1, record)
+    assert refs.newest(faulty, HEAD) == (1, record)
+
+
+@pytest.mark.quick
+def test_a_lost_reply_to_another_is_a_conflict(faulty: FaultyStore) -> None:
+    first = head_record()
+    refs.append(faulty, HEAD, 1, first)
+    faulty.inject(Fault.FAIL, "put_if_absent")
+    with pytest.raises(ConflictError) as caught:
+        refs.append(faulty, HEAD, 1, head_record())
+    assert caught.value.details["write_id"] == first.write_id.hex()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY])
+def test_an_outage_leaves_the_outcome_unknown_and_repeatable(faulty: FaultyStore, fault: Fault) -> None:
+    record = head_record()
+    faulty.inject(fault, "put_if_absent", times=math.inf)
+    faulty.inject(Fault.FAIL, "get", times=math.inf)
+    with pytest.raises(UnavailableError) as caught:
+        refs.append(faulty, HEAD, 1, record)
+    assert "epeat" in caught.value.hint
+    assert caught.value.details == {"number": 1, "write_id": record.write_id.hex()}
+    faulty.heal()
+    refs.append(faulty, HEAD, 1, record)
+    assert refs.history(faulty, HEAD) == [(1, record)]
+
+
+@pytest.mark.quick
+def test_a_visible_record_nobody_vouches_for_is_not_acknowledged(faulty: FaultyStore) -> None:
+    record = head_record()
+    faulty.inject(Fault.LOSE_REPLY, "put_if_absent")
+    faulty.inject(Fault.FAIL, "put_if_absent", times=math.inf, probability=1.0)
+    refs_seen = faulty.count("put_if_absent")
+    with pytest.raises(UnavailableError):
+        refs.append(faulty, HEAD, 1, record)
+    assert refs_seen == 0
+    faulty.heal()
+    refs.append(faulty, HEAD, 1, record)
+
+
+@pytest.mark.quick
+def test_other_errors_are_read_back_too(faulty: FaultyStore) -> None:
+    record = head_record()
+    faulty.inject(Fault.FAIL, "put_if_absent", error=AccessDeniedError("no"))
+    with pytest.raises(AccessDeniedError):
+        refs.append(faulty, HEAD, 1, record)
+    faulty.inject(Fault.LOSE_REPLY, "put_if_absent", error=AccessDeniedError("no"))
+    refs.append(faulty, HEAD, 1, record)
+    assert refs.newest(faulty, HEAD) == (1, record)
+
+
+@pytest.mark.quick
+def test_a_paused_writer_cannot_publish_over_a_newer_head(faulty: FaultyStore) -> None:
+    """A writer that sleeps between reading head n and creating n+1 finds n+1 taken when it wakes (pitfalls 4)."""
+    refs.append(faulty, HEAD, 1, head_record())
+    paused = head_record(epoch=1)
+    fence = replace(head_record(epoch=2), kind="fence")
+    refs.append(faulty, HEAD, 2, fence)
+    with pytest.raises(ConflictError):
+        refs.append(faulty, HEAD, 2, paused)
+    assert refs.newest(faulty, HEAD) == (2, fence)
+
+
+@pytest.mark.quick
+def test_damaged_records_are_named(faulty: FaultyStore) -> None:
+    refs.append(faulty, HEAD, 1, head_record())
+    for fault in (Fault.FLIP_BIT, Fault.TRUNCATE):
+        faulty.inject(fault, "get", times=2)
+        with pytest.raises(CorruptError, match="head of volume data"):
+            refs.newest(faulty, HEAD)
+        faulty.heal()
+
+
+@pytest.mark.quick
+def test_numbers_start_at_one(directory: ObjectStore) -> None:
+    with pytest.raises(InvalidInputError):
+        refs.append(directory, HEAD, 0, head_record())

@@ -1,0 +1,244 @@
+"""S3: what its answers mean, that a conditional put is sent once, that waiting has an end, and that no secret is told."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from botocore.exceptions import ClientError, NoCredentialsError
+
+from cowfs import clock
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidInputError,
+    NoSpaceError,
+    NotFoundError,
+    UnavailableError,
+)
+from cowfs.store import ObjectStore, initialize, open_store, s3
+from cowfs.store.s3 import S3Store
+from cowfs.store.s3_errors import from_s3_error
+from tests.seaweedfs import SeaweedFS
+from tests.store.conftest import PatientClock
+from tests.store.scripted_server import Answer, Request, ScriptedServer, response
+
+SECRET = "not-a-secret-at-all"
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "cowfs-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def s3_url(endpoint: str, bucket: str = "cowfs") -> str:
+    return f"s3://{bucket};endpoint={quote(endpoint, safe='')};region=us-east-1/stores"
+
+
+def assert_all_raise(store: ObjectStore, expected: type[CowfsError], match: str) -> None:
+    for call in (
+        lambda: store.get("key"),
+        lambda: store.get_range("key", 0, 1),
+        lambda: store.list("", limit=1),
+        lambda: store.put("key", b"x"),
+        lambda: store.put_if_absent("key", b"x"),
+        lambda: store.delete(["key"]),
+    ):
+        with pytest.raises(expected, match=match) as caught:
+            call()
+        assert caught.value.hint
+        assert SECRET not in str(caught.value)
+        assert "\n" not in str(caught.value)
+    store.close()
+
+
+@pytest.mark.s3
+def test_missing_bucket(seaweedfs: SeaweedFS) -> None:
+    store = open_store(s3_url(seaweedfs.endpoint, "no-such-bucket"))
+    assert_all_raise(store, NotFoundError, "bucket does not exist")
+    with pytest.raises(NotFoundError, match="bucket does not exist"):
+        initialize(store)
+    store.close()
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("variable", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_wrong_keys(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "wrong")
+    assert_all_raise(open_store(s3_url(seaweedfs.endpoint)), AccessDeniedError, "s3://cowfs")
+
+
+@pytest.mark.s3
+def test_no_keys(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    assert_all_raise(open_store(s3_url(seaweedfs.endpoint)), AccessDeniedError, "credentials")
+
+
+def test_nobody_listens(patient_clock: PatientClock) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    store = open_store(s3_url(endpoint))
+    with pytest.raises(UnavailableError, match="does not answer") as caught:
+        store.get("key")
+    assert "endpoint" in caught.value.hint
+    assert sum(patient_clock.waited_s) < 30
+    with pytest.raises(UnavailableError):
+        store.put_if_absent("key", b"x")
+    store.close()
+
+
+def test_unknown_host(patient_clock: PatientClock) -> None:
+    store = open_store(s3_url("http://no-such-host.invalid:8333"))
+    with pytest.raises(UnavailableError, match="does not answer"):
+        store.list("")
+    store.close()
+
+
+def raw_store(server: ScriptedServer) -> S3Store:
+    return S3Store(bucket="cowfs", prefix="", url="s3://cowfs", endpoint=server.endpoint, region="us-east-1")
+
+
+@pytest.mark.parametrize("total", [True, False])
+def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, total: bool) -> None:
+    """It accepts the connection and never answers: the time without a byte, and the time in all, have an end."""
+    monkeypatch.setattr(s3, "_TOTAL_S" if total else "_READ_S", 0.3)
+    done = threading.Event()
+
+    def answer(request: Request) -> Answer:
+        done.wait()
+        return b"", False
+
+    with ScriptedServer(answer) as server:
+        store = raw_store(server)
+        for call in (lambda: store.get("key"), lambda: store.put_if_absent("key", b"x")):
+            with pytest.raises(UnavailableError):
+                call()
+        done.set()
+        store.close()
+
+
+def test_a_conditional_put_is_sent_once() -> None:
+    """A kept connection breaks after the request: repeating it could be refused by what the first one wrote (pitfalls 3)."""
+
+    def answer(request: Request) -> Answer:
+        return (b"", False) if request.method == "PUT" else (response("200 OK"), True)
+
+    with ScriptedServer(answer) as server:
+        store = raw_store(server)
+        assert store.get("warm") == b""
+        with pytest.raises(UnavailableError):
+            store.put_if_absent("key", b"the record")
+        assert [request.body for request in server.requests if request.method == "PUT"] == [b"the record"]
+        store.close()
+
+
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Slow Down", "429 Too Many Requests"])
+def test_a_busy_server_is_asked_once_by_each_call(status: str) -> None:
+    body = b"<Error><Code>SlowDown</Code><Message>reduce your request rate</Message></Error>"
+    with ScriptedServer(lambda request: (response(status, body), True)) as server:
+        store = raw_store(server)
+        with pytest.raises(UnavailableError, match="reduce your request rate"):
+            store.put_if_absent("key", b"x")
+        assert len(server.requests) == 1
+        store.close()
+
+
+def test_bodies_cut_short_and_garbage() -> None:
+    answers = {
+        "/cowfs/cut": (response("200 OK", b"half", claimed_length=8), False),
+        "/cowfs/less": (response("206 Partial Content", b"half"), True),
+        "/cowfs/more": (response("200 OK", b"the whole object"), True),
+        "/cowfs/noise": (b"what is HTTP?\r\n\r\n", False),
+        "/cowfs/html": (response("502 Bad Gateway", b"<html><body>proxy</html>"), True),
+    }
+    with ScriptedServer(lambda request: answers[request.target]) as server:
+        store = raw_store(server)
+        for key in ("cut", "noise", "html"):
+            with pytest.raises(UnavailableError):
+                store.get(key)
+        for key in ("less", "more"):
+            with pytest.raises(CorruptError, match=f"{key} gave"):
+                store.get_range(key, 0, 8)
+        store.close()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("PreconditionFailed", 412, ConflictError),
+        ("412", 412, ConflictError),
+        ("ConditionalRequestConflict", 409, UnavailableError),
+        ("AccessDenied", 403, AccessDeniedError),
+        ("ExpiredToken", 400, AccessDeniedError),
+        ("403", 403, AccessDeniedError),
+        ("NoSuchBucket", 404, NotFoundError),
+        ("NoSuchKey", 404, NotFoundError),
+        ("404", 404, NotFoundError),
+        ("InvalidRange", 416, CorruptError),
+        ("AuthorizationHeaderMalformed", 400, InvalidInputError),
+        ("PermanentRedirect", 301, InvalidInputError),
+        ("NotImplemented", 501, InvalidInputError),
+        ("XMinioStorageFull", 507, NoSpaceError),
+        ("InsufficientStorage", 507, NoSpaceError),
+        ("InternalError", 500, UnavailableError),
+        ("SlowDown", 503, UnavailableError),
+        ("SomethingNew", 418, UnavailableError),
+    ],
+)
+def test_meaning_of_answers(code: str, status: int, expected: type[CowfsError]) -> None:
+    answer = {"Error": {"Code": code, "Message": "said so."}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = from_s3_error(ClientError(answer, "PutObject"), url="s3://bucket", key="a/key")
+    assert type(error) is expected
+    assert "s3://bucket" in error.message
+    assert error.details == {"key": "a/key", "code": code, "status": status}
+    translated = OSError(22, "said so")
+    translated.__cause__ = ClientError(answer, "PutObject")
+    assert type(from_s3_error(translated, url="s3://bucket", key="a/key")) is expected
+
+
+@pytest.mark.quick
+def test_missing_credentials_are_a_matter_of_access() -> None:
+    assert type(from_s3_error(NoCredentialsError(), url="s3://b", key="k")) is AccessDeniedError
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_a_restarted_server_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class RestartingClock(clock.SystemClock):
+        """The first wait of a repeated call lasts until the server is back, however long a busy machine takes for it."""
+
+        waits = 0
+
+        def sleep_s(self, seconds: float) -> None:
+            self.waits += 1
+            if self.waits == 1:
+                server.start()
+            else:  # it answers, but may not have all its parts together yet
+                super().sleep_s(max(seconds, 3.0))
+
+        def monotonic_s(self) -> float:
+            return 0.0
+
+    with SeaweedFS(tmp_path / "server") as server:
+        store = open_store(server.store_url)
+        store.put("before", b"kept")
+        server.kill()
+        waiting = RestartingClock()
+        monkeypatch.setattr(clock, "current", waiting)
+        try:
+            assert store.get("before") == b"kept"
+            store.put("after", b"x")
+            assert [info.key for info in store.list("")] == ["after", "before"]
+            assert waiting.waits >= 1
+        finally:
+            store.close()
