@@ -1,0 +1,68 @@
+"""Asks a mount daemon something over its control socket.
+
+One connection a call, so a client may be shared between threads. Errors come back as the class they were raised as.
+A daemon that is gone, or goes before it has answered, is an UnavailableError; what it did until then stands.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cowfs.control.protocol import LineSocket
+from cowfs.errors import UnavailableError, from_record
+
+
+class Client:
+    """`timeout_s` bounds each wait for the next line (None: no bound, right for commits, which report progress)."""
+
+    def __init__(self, path: str | Path, *, timeout_s: float | None = None) -> None:
+        self._path = os.fspath(path)
+        self._timeout_s = timeout_s
+
+    def call(self, op: str, /, *, on_progress: Callable[[dict[str, Any]], None] | None = None, **arguments: Any) -> Any:
+        """Sends one request and returns its result; progress lines go to on_progress as they arrive."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(self._timeout_s)
+            try:
+                connection.connect(self._path)
+                lines = LineSocket(connection)
+                lines.send({**arguments, "op": op})
+                while (reply := lines.receive()) is not None:
+                    if "progress" in reply:
+                        if on_progress is not None:
+                            on_progress(reply["progress"])
+                    elif "error" in reply:
+                        raise from_record(reply["error"])
+                    else:
+                        return reply.get("result")
+            except OSError as error:
+                raise self._gone(f"does not answer: {error.strerror or error}") from error
+        raise self._gone("ended before it answered")
+
+    def _gone(self, what: str) -> UnavailableError:
+        return UnavailableError(
+            f"the mount daemon at {self._path} {what}",
+            hint="`cowfs status` shows what is mounted; mounting the volume again resumes its work.",
+        )
+
+
+def wait_gone(pid: int, timeout_s: float) -> bool:
+    """Waits until process `pid` has ended (reaped or not); False when it still runs after timeout_s.
+
+    Call it only for a pid just learnt from the daemon itself: a number may be used again.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        waiter = select.poll()
+        waiter.register(descriptor, select.POLLIN)
+        return bool(waiter.poll(timeout_s * 1000))
+    finally:
+        os.close(descriptor)

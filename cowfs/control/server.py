@@ -1,0 +1,203 @@
+"""Answers control requests on a Unix socket: the daemon's side of `protocol`.
+
+Each connection has a thread of its own, none of them the FUSE loop's, so a long commit blocks nobody. The socket is
+mode 0600 in a directory of mode 0700, and SO_PEERCRED must name this user or root.
+A client that goes away does not stop what it asked for: the handler runs to its end, its answer is dropped.
+Handlers raise CowfsError for everything they expect; anything else is logged with its traceback and answered as `internal`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cowfs import clock, log
+from cowfs.control.protocol import LineSocket
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, UnavailableError, to_record
+
+Progress = Callable[[dict[str, Any]], None]
+Handler = Callable[[dict[str, Any], Progress], Any]
+"""(arguments without "op", progress) → result, as JSON values. Called on the connection's thread."""
+
+CONNECTION_LIMIT = 64
+SEND_TIMEOUT_S = 10
+"""A client that does not read its progress for so long counts as gone: it must not hold up a commit."""
+
+_logger = log.get("control")
+
+
+class Server:
+    """Listens from construction until `close`."""
+
+    def __init__(self, path: str | Path, handlers: Mapping[str, Handler]) -> None:
+        """Binds the socket: AccessDeniedError if its directory is not private, a stale socket in its place is replaced."""
+        self._path = Path(path)
+        self._handlers = dict(handlers)
+        self._lock = threading.Lock()
+        self._connections: dict[threading.Thread, socket.socket] = {}
+        self._busy = 0
+        self._idle = threading.Condition(self._lock)
+        self._closing = False
+        self._listener = _listen(self._path)
+        self._acceptor = threading.Thread(target=self._accept, name="control-accept", daemon=True)
+        self._acceptor.start()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Accepts nothing more, waits until running requests are answered (at most timeout_s), removes the socket."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            self._idle.wait_for(lambda: self._busy == 0, timeout_s)
+            connections = list(self._connections.values())
+        self._path.unlink(missing_ok=True)
+        _shut(self._listener)
+        for connection in connections:
+            _shut(connection)
+        self._acceptor.join(timeout_s)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                if self._is_closing():
+                    return
+                clock.sleep_s(0.1)  # out of descriptors: the next try may find one
+                continue
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
+            thread = threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True)
+            with self._lock:
+                self._connections[thread] = connection
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        lines = LineSocket(connection)
+        try:
+            self._admit(connection)
+            while (request := lines.receive()) is not None:
+                if not self._begin():
+                    return
+                try:
+                    lines.send(self._answer(request, _Listener(lines)))
+                finally:
+                    self._end()
+        except CowfsError as error:
+            _Listener(lines).tell({"error": to_record(error)})
+        except OSError as error:
+            _logger.info("a control connection broke: %s", error)
+        finally:
+            with self._lock:
+                self._connections.pop(threading.current_thread(), None)
+            connection.close()
+
+    def _admit(self, connection: socket.socket) -> None:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+        if uid not in (os.geteuid(), 0):
+            raise AccessDeniedError(f"user {uid} may not control a mount of user {os.geteuid()}")
+        if len(self._connections) > CONNECTION_LIMIT:
+            raise UnavailableError("the mount daemon has too many control connections", hint="Try again in a moment.")
+
+    def _is_closing(self) -> bool:
+        with self._lock:
+            return self._closing
+
+    def _begin(self) -> bool:
+        with self._lock:
+            if self._closing:
+                return False
+            self._busy += 1
+            return True
+
+    def _end(self) -> None:
+        with self._lock:
+            self._busy -= 1
+            self._idle.notify_all()
+
+    def _answer(self, request: dict[str, Any], client: _Listener) -> dict[str, Any]:
+        op = request.pop("op", None)
+        handler = self._handlers.get(op) if isinstance(op, str) else None
+        if handler is None:
+            unknown = InvalidInputError(
+                f"the mount daemon knows no request {op!r}", hint=f"Known: {', '.join(sorted(self._handlers))}."
+            )
+            return {"error": to_record(unknown)}
+        try:
+            return {"result": handler(request, lambda event: client.tell({"progress": event}))}
+        except CowfsError as error:
+            return {"error": to_record(error)}
+        except Exception as error:
+            _logger.exception("control request %s failed", op)
+            return {
+                "error": to_record(
+                    CowfsError(f"{op} failed: {error!r}", hint="Please report this; daemon.log has the traceback.")
+                )
+            }
+
+
+def _listen(path: Path) -> socket.socket:
+    """Listens before the socket has its name, so that one that refuses connections is always a dead daemon's."""
+    directory = path.parent.lstat()
+    is_private = stat.S_ISDIR(directory.st_mode) and not stat.S_IMODE(directory.st_mode) & 0o077
+    if directory.st_uid != os.geteuid() or not is_private:
+        raise AccessDeniedError(
+            f"{path.parent} is not private to user {os.geteuid()}", hint=f"Run: chmod 700 {path.parent}"
+        )
+    _sweep(path.parent)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    unnamed = path.with_name(path.name + "~")
+    try:
+        unnamed.unlink(missing_ok=True)
+        listener.bind(os.fspath(unnamed))
+        unnamed.chmod(0o600)
+        listener.listen(16)
+        unnamed.replace(path)
+    except OSError as error:
+        listener.close()
+        raise InvalidInputError(
+            f"no control socket at {path}: {error.strerror or error}", hint="Socket paths have at most 107 bytes."
+        ) from error
+    return listener
+
+
+def _sweep(directory: Path) -> None:
+    """Removes the sockets of daemons that died."""
+    for path in directory.glob("*.sock"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(os.fspath(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue  # alive and busy, or not ours to judge
+
+
+class _Listener:
+    """A client that may stop listening at any time; whoever works for it must not notice."""
+
+    def __init__(self, lines: LineSocket) -> None:
+        self._lines = lines
+        self._gone = False
+
+    def tell(self, message: dict[str, Any]) -> None:
+        if self._gone:
+            return
+        try:
+            self._lines.send(message)
+        except OSError:
+            self._gone = True
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # its own thread may have closed it
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,33 @@
+"""The index of a version: directory entries, inodes, extents, xattrs and packs in one lazily read SQLite database.
+
+    open_index    a published version, read block by block as queries need it
+    empty_index   a volume that has no version yet
+    Index.apply   a change set becomes an IndexDelta: changed pages, published nowhere
+    trim_blocks   bounds what the caches of index blocks keep on disk
+    publish       the delta's blocks go to the store; returns the section a manifest names
+
+apsw is imported only in this layer, and only apsw opens these databases. `schema.sql` is the authority on what is in them,
+`docs/format/index.md` on how they lie in a store. Not here: what a commit is, or where chunks go (`cowfs.version`).
+"""
+
+from __future__ import annotations
+
+from cowfs.index.cache import trim_blocks
+from cowfs.index.changes import ChangeSet, Entry, ExtentRow, InodeRow, Totals
+from cowfs.index.index import Index, IndexDelta, empty_index, open_index
+from cowfs.index.publish import Published, publish
+
+__all__ = [
+    "ChangeSet",
+    "Entry",
+    "ExtentRow",
+    "Index",
+    "IndexDelta",
+    "InodeRow",
+    "Published",
+    "Totals",
+    "empty_index",
+    "open_index",
+    "publish",
+    "trim_blocks",
+]

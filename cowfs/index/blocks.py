@@ -1,0 +1,206 @@
+"""The pages of a published index, fetched from its packs as they are needed.
+
+    section.segments[n // 256] ──▶ list segment (256 BlockRefs) ──▶ BlockRef ──▶ cache, or a ranged read of an index pack
+
+Every byte is verified by its hash before use (`PackReader`, `BlockCache`). A miss fetches, in one request, the blocks that
+follow in the index and lie next to each other in the pack: at least 256 KiB, doubling up to 4 MiB while misses follow on one
+another. Two threads that miss the same block wait for one request. `prefetch` fetches many blocks with parallel requests.
+
+A neighbour that turns out to be damaged harms nobody who does not need it: the wanted block is then fetched alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from cowfs.errors import CorruptError, NotFoundError, UnsupportedFormatError
+from cowfs.format.blocklist import BlockRef, decode_segment
+from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection
+from cowfs.ids import ChunkHash, PackId
+from cowfs.index.cache import BlockCache
+from cowfs.index.overlay import PAGE_BYTES, ZERO_PAGE
+from cowfs.store.packs import ChunkRequest, PackReader
+
+FETCH_FLOOR_BYTES = 256 << 10
+FETCH_CEILING_BYTES = 4 << 20
+PREFETCH_BATCH_BYTES = 1 << 20
+PREFETCH_THREADS = 16
+"""Round trips of a scattered change are the blocks it needs divided by this, for each level of the tree. Guessed."""
+
+T = TypeVar("T")
+
+
+class StoreBlocks:
+    """Blocks of one section. Any thread. Nothing to close: the cache and the reader belong to the caller."""
+
+    def __init__(self, reader: PackReader, section: IndexSection, cache: BlockCache, *, url: str = "") -> None:
+        """url: of the store, for errors."""
+        first = section.segments[0].hash.hex()[:16] if section.segments else "without pages"
+        self.section = section
+        self.url = url
+        self.title = f"index {first} in {url}" if url else f"index {first}"
+        if section.page_size != PAGE_BYTES:
+            raise UnsupportedFormatError(
+                f"{self.title} has pages of {section.page_size} bytes; this cowfs reads {PAGE_BYTES}",
+                hint="Use a newer cowfs.",
+            )
+        if section.pages < 1 or len(section.segments) != -(-section.pages // SEGMENT_ENTRIES):
+            raise CorruptError(f"{self.title} names {len(section.segments)} list segments for {section.pages} pages")
+        self.reader = reader
+        self.cache = cache
+        self._segments: dict[int, Sequence[BlockRef | None]] = {}
+        self._flights: dict[ChunkHash, Future[bytes]] = {}
+        self._lock = threading.Lock()
+        self._next_miss = -1
+        self._window_bytes = FETCH_FLOOR_BYTES
+
+    @property
+    def count(self) -> int:
+        return self.section.pages
+
+    def read(self, number: int) -> bytes:
+        """CorruptError, UnavailableError as the packs have it."""
+        ref = self.ref(number)
+        if ref is None:
+            return ZERO_PAGE
+        raw = self.cache.get(ref.hash)
+        if raw is None:
+            raw = self._fetch_near(number, ref)
+        if len(raw) != PAGE_BYTES:
+            raise CorruptError(f"{self.title} is damaged: what it names as page {number + 1} is not a page")
+        return raw
+
+    def prefetch(self, numbers: Iterable[int]) -> None:
+        wanted = sorted(set(numbers))
+        _in_parallel(self.segment, sorted({n // SEGMENT_ENTRIES for n in wanted} - self._segments.keys()))
+        refs = {ref.hash: ref for n in wanted if (ref := self.ref(n)) is not None and not self.cache.holds(ref.hash)}
+        _in_parallel(self._fetch, _batches(list(refs.values())))
+
+    def ref(self, number: int) -> BlockRef | None:
+        """Where block `number` lies; None: it was never written."""
+        return self.segment(number // SEGMENT_ENTRIES)[number % SEGMENT_ENTRIES]
+
+    def segment(self, position: int) -> Sequence[BlockRef | None]:
+        """The refs of blocks 256·position and following; stays in memory once loaded."""
+        segment = self._segments.get(position)
+        if segment is None:
+            segment = self._segments[position] = self._load_segment(position)
+        return segment
+
+    def _load_segment(self, position: int) -> Sequence[BlockRef | None]:
+        ref = self.section.segments[position]
+        raw = self.cache.get(ref.hash)
+        if raw is None:
+            request = ChunkRequest(ref.offset, ref.stored_length, ref.raw_length, ref.codec, ref.hash)
+            raw = self._fly(ref.pack, [request])[0].result()
+        what = f"list segment {position} of {self.title}"
+        segment = decode_segment(raw, what=what)
+        if len(segment) != min(SEGMENT_ENTRIES, self.count - position * SEGMENT_ENTRIES):
+            raise CorruptError(f"{what} is damaged: it lists {len(segment)} blocks")
+        return segment
+
+    def _fetch_near(self, number: int, ref: BlockRef) -> bytes:
+        with self._lock:
+            follows = number == self._next_miss
+            self._window_bytes = min(self._window_bytes * 2, FETCH_CEILING_BYTES) if follows else FETCH_FLOOR_BYTES
+            window = self._window_bytes
+        run = self._run(number, ref, window)
+        with self._lock:
+            self._next_miss = number + len(run)
+        try:
+            return self._fly(ref.pack, _requests(run))[0].result()
+        except (CorruptError, NotFoundError):  # its own fault or a neighbour's: shows when it is fetched alone
+            return self._fly(ref.pack, _requests([ref]))[0].result()
+
+    def _run(self, number: int, ref: BlockRef, window_bytes: int) -> list[BlockRef]:
+        """The block and those after it in the index and in the pack that are not here yet."""
+        run, size = [ref], ref.stored_length
+        for other in self.segment(number // SEGMENT_ENTRIES)[number % SEGMENT_ENTRIES + 1 :]:
+            last = run[-1]
+            if other is None or other.pack != last.pack or other.offset != last.offset + last.stored_length:
+                break
+            size += other.stored_length
+            if size > window_bytes or self.cache.holds(other.hash):
+                break
+            run.append(other)
+        return run
+
+    def _fetch(self, refs: Sequence[BlockRef]) -> None:
+        """Blocks of one pack into the cache. Damage shows when a damaged block is read."""
+        for flight in self._fly(refs[0].pack, _requests(refs)):
+            with suppress(CorruptError, NotFoundError):
+                flight.result()
+
+    def _fly(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[Future[bytes]]:
+        """Fetches what no other thread is fetching; the flights of all, in order. A failed request fails all its blocks."""
+        flights: list[Future[bytes]] = []
+        mine: list[tuple[ChunkRequest, Future[bytes]]] = []
+        with self._lock:
+            for request in requests:
+                flight = self._flights.get(request.hash)
+                if flight is None:
+                    flight = Future()
+                    raw = self.cache.recent(request.hash)
+                    if raw is not None:  # another thread's flight has just landed
+                        flight.set_result(raw)
+                    else:
+                        self._flights[request.hash] = flight
+                        mine.append((request, flight))
+                flights.append(flight)
+        if mine:
+            self._land(pack, mine)
+        return flights
+
+    def _land(self, pack: PackId, flights: Sequence[tuple[ChunkRequest, Future[bytes]]]) -> None:
+        found: list[bytes] = []
+        failure: BaseException | None = None
+        try:
+            found = self.reader.read_many(pack, [request for request, _ in flights])
+            for (request, _), raw in zip(flights, found, strict=True):
+                self.cache.put(request.hash, raw)
+        except BaseException as error:  # noqa: BLE001  # handed to every thread that waits
+            failure = error
+        with (
+            self._lock
+        ):  # first nobody can join a flight any more, then it is over: whoever tries again starts a new one
+            for request, _ in flights:
+                del self._flights[request.hash]
+        for position, (_, flight) in enumerate(flights):
+            if failure is None:
+                flight.set_result(found[position])
+            else:
+                flight.set_exception(failure)
+
+
+def _requests(refs: Sequence[BlockRef]) -> list[ChunkRequest]:
+    return [ChunkRequest(ref.offset, ref.stored_length, PAGE_BYTES, ref.codec, ref.hash) for ref in refs]
+
+
+def _in_parallel(work: Callable[[T], object], items: Sequence[T]) -> None:
+    """Runs work on each item; the first error is raised when all have ended."""
+    if len(items) == 1:
+        work(items[0])
+    elif items:
+        with ThreadPoolExecutor(min(len(items), PREFETCH_THREADS), thread_name_prefix="index") as threads:
+            for outcome in [threads.submit(work, item) for item in items]:
+                outcome.result()
+
+
+def _batches(refs: list[BlockRef]) -> list[list[BlockRef]]:
+    """Runs of one pack without gaps, of at most PREFETCH_BATCH_BYTES each: one request a batch."""
+    batches: list[list[BlockRef]] = []
+    size = 0
+    for ref in sorted(refs, key=lambda ref: (ref.pack, ref.offset)):
+        last = batches[-1][-1] if batches else None
+        joins = last is not None and last.pack == ref.pack and last.offset + last.stored_length == ref.offset
+        if joins and size + ref.stored_length <= PREFETCH_BATCH_BYTES:
+            batches[-1].append(ref)
+            size += ref.stored_length
+        else:
+            batches.append([ref])
+            size = ref.stored_length
+    return batches

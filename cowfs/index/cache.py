@@ -1,0 +1,162 @@
+"""Blocks this machine already has: recent ones in memory, all of them as files.
+
+    <cache_dir>/blocks/<2 hex>/<64 hex>     raw bytes of a block (or of a list segment), named by their BLAKE3
+
+Shared by every mount of a user and by every version: equal blocks have equal names. Files appear whole (temporary name, then
+rename), are verified on each read, and may be deleted at any time; one that fails its hash is removed and fetched again.
+A directory that cannot be written or a full disk costs speed, nothing else. A file's modification time is when it was last
+read; `trim_blocks` deletes by it. Whoever uses a cache directory for long calls that now and then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from blake3 import blake3
+
+from cowfs import clock
+from cowfs.ids import ChunkHash
+
+MEMORY_BYTES = 32 << 20
+"""2,000 blocks: all of an index of some 200,000 files. Guessed."""
+
+
+ABANDONED_S = 3600.0
+"""A temporary file older than this has no writer any more."""
+
+
+def trim_blocks(cache_dir: Path, max_bytes: int) -> int:
+    """Deletes least recently read block files until they hold at most max_bytes; returns the bytes freed.
+
+    What a killed process left half-written goes too. Any process may call it at any time; it costs a stat for each file.
+    """
+    found: list[tuple[int, int, str]] = []
+    freed_bytes = kept_bytes = 0
+    abandoned_ns = clock.now_ns() - int(ABANDONED_S * 1e9)
+    for path, status in _files(cache_dir / "blocks"):
+        if len(os.path.basename(path)) == 2 * ChunkHash.length:
+            found.append((status.st_mtime_ns, status.st_size, path))
+            kept_bytes += status.st_size
+        elif status.st_mtime_ns < abandoned_ns and _removed(path):
+            freed_bytes += status.st_size
+    found.sort()
+    for _, size, path in found:
+        if kept_bytes <= max_bytes:
+            break
+        if _removed(path):
+            freed_bytes += size
+        kept_bytes -= size
+    return freed_bytes
+
+
+def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Path and status of each file in the directory's directories, as far as they stay there while one looks."""
+    try:
+        with os.scandir(directory) as folders:
+            names = [folder.path for folder in folders if folder.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for name in names:
+        with suppress(OSError), os.scandir(name) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    yield entry.path, entry.stat(follow_symlinks=False)
+
+
+def _removed(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def hash_block(raw: bytes) -> ChunkHash:
+    return ChunkHash(blake3(raw).digest())
+
+
+class BlockCache:
+    """Any thread."""
+
+    def __init__(self, cache_dir: Path, *, memory_bytes: int = MEMORY_BYTES) -> None:
+        self.directory = cache_dir / "blocks"
+        self._memory: OrderedDict[bytes, bytes] = OrderedDict()
+        self._memory_bytes = 0
+        self._limit_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._writable = True
+
+    def get(self, digest: ChunkHash) -> bytes | None:
+        raw = self.recent(digest)
+        if raw is None:
+            raw = self._load(digest)
+            if raw is not None:
+                self._remember(digest, raw)
+        return raw
+
+    def recent(self, digest: ChunkHash) -> bytes | None:
+        """What is in memory; touches no disk."""
+        with self._lock:
+            raw = self._memory.get(digest)
+            if raw is not None:
+                self._memory.move_to_end(digest)
+            return raw
+
+    def holds(self, digest: ChunkHash) -> bool:
+        """Whether `get` would probably find it; the file is not read."""
+        with self._lock:
+            if digest in self._memory:
+                return True
+        return self._path(digest).exists()
+
+    def put(self, digest: ChunkHash, raw: bytes) -> None:
+        """raw must hash to digest."""
+        self._remember(digest, raw)
+        if self._writable:
+            self._store(digest, raw)
+
+    def _remember(self, digest: ChunkHash, raw: bytes) -> None:
+        with self._lock:
+            old = self._memory.pop(digest, None)
+            self._memory_bytes += len(raw) - (len(old) if old is not None else 0)
+            self._memory[digest] = raw
+            while self._memory_bytes > self._limit_bytes:
+                self._memory_bytes -= len(self._memory.popitem(last=False)[1])
+
+    def _path(self, digest: ChunkHash) -> Path:
+        name = digest.hex()
+        return self.directory / name[:2] / name
+
+    def _load(self, digest: ChunkHash) -> bytes | None:
+        path = self._path(digest)
+        try:
+            raw = path.read_bytes()
+        except OSError:
+            return None
+        if hash_block(raw) == digest:
+            with suppress(OSError):
+                os.utime(path)
+            return raw
+        with suppress(OSError):
+            path.unlink()
+        return None
+
+    def _store(self, digest: ChunkHash, raw: bytes) -> None:
+        path = self._path(digest)
+        temporary = path.with_name(f".{path.name}.{clock.random_bytes(8).hex()}")
+        try:
+            try:
+                temporary.write_bytes(raw)
+            except FileNotFoundError:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # blocks hold file names
+                temporary.write_bytes(raw)
+            os.replace(temporary, path)
+        except OSError:
+            self._writable = False
+            with suppress(OSError):
+                temporary.unlink()

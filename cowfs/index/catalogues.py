@@ -1,0 +1,102 @@
+"""Keeps the catalogues of a version few: the base's, the new one, and now and then several small ones merged into one.
+
+Catalogues fall into tiers by the number of their chunks (up to 4,096, up to 65,536, larger). When a tier has more than
+16, its smallest are merged into one catalogue, one merge a commit. A commit therefore reads at most 17 catalogues and writes
+at most MAX_ENTRIES entries more than its own, and a version names about 16 a tier. Those over half of MAX_ENTRIES stay as they are.
+
+Merging is a saving: a catalogue that cannot be read stays as it is, and the commit goes on without it. The list keeps the
+order of age: a merged catalogue stands where its youngest part stood.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import TypeAlias
+
+from cowfs.errors import CowfsError
+from cowfs.format.catalogue import MAX_ENTRIES, Catalogue, CatalogueEntry, CataloguePack, encode_catalogue
+from cowfs.format.manifest import CatalogueRef
+from cowfs.format.pack import BlobKind
+from cowfs.index.cache import hash_block
+from cowfs.store.packs import PackReader, PackUploader
+
+TIER_BOUNDS = (1 << 12, 1 << 16)
+MAX_PER_TIER = 16
+LARGEST_MERGED = MAX_ENTRIES // 2
+
+_Part: TypeAlias = tuple[Sequence[CataloguePack], Sequence[CatalogueEntry]]
+
+
+def add_catalogue(
+    old: Sequence[CatalogueRef],
+    packs: Sequence[CataloguePack],
+    entries: Sequence[CatalogueEntry],
+    *,
+    uploader: PackUploader,
+    reader: PackReader,
+) -> tuple[CatalogueRef, ...]:
+    """The catalogues of the new version. What is uploaded is durable after the uploader's next flush."""
+    refs = list(old)
+    parts = _load(plan_merge(refs), reader) if entries else {}
+    if len(parts) > 1:
+        merged = _upload(*_joined(list(parts.values())), uploader)
+        refs[max(refs.index(ref) for ref in parts)] = merged
+        refs = [ref for ref in refs if ref not in parts]
+    for start in range(0, len(entries), MAX_ENTRIES):
+        refs.append(_upload(*_joined([(packs, entries[start : start + MAX_ENTRIES])]), uploader))
+    return tuple(refs)
+
+
+def plan_merge(refs: Sequence[CatalogueRef]) -> list[CatalogueRef]:
+    """The catalogues to be merged into one: the smallest of the first tier that has too many; none: empty."""
+    tiers: list[list[CatalogueRef]] = [[] for _ in range(len(TIER_BOUNDS) + 1)]
+    for ref in refs:
+        if ref.chunks <= LARGEST_MERGED:
+            tiers[bisect_left(TIER_BOUNDS, ref.chunks)].append(ref)
+    for tier in tiers:
+        if len(tier) > MAX_PER_TIER:
+            smallest = sorted(tier, key=lambda ref: ref.chunks)[: MAX_PER_TIER + 1]
+            room = accumulate(ref.chunks for ref in smallest)
+            return [ref for ref, total in zip(smallest, room, strict=True) if total <= MAX_ENTRIES]
+    return []
+
+
+def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef, _Part]:
+    """Those that can be read."""
+
+    def load(ref: CatalogueRef) -> _Part | None:
+        try:
+            raw = reader.read(ref.pack, ref.offset, ref.stored_length, ref.raw_length, ref.codec, ref.hash)
+            catalogue = Catalogue.decode(raw, what=f"catalogue in pack {ref.pack}")
+        except CowfsError:
+            return None
+        return catalogue.packs, list(catalogue.entries())
+
+    with ThreadPoolExecutor(MAX_PER_TIER + 1, thread_name_prefix="catalogues") as threads:
+        found = zip(refs, threads.map(load, refs), strict=True)
+        return {ref: part for ref, part in found if part is not None}
+
+
+def _joined(
+    parts: Sequence[_Part],
+) -> tuple[list[CataloguePack], list[CatalogueEntry]]:
+    """One pack table (each pack once, only packs that entries name) and the entries counted in it."""
+    packs: dict[CataloguePack, int] = {}
+    entries = [
+        CatalogueEntry(entry.prefix, packs.setdefault(table[entry.pack], len(packs)), entry.offset)
+        for table, listed in parts
+        for entry in listed
+    ]
+    return list(packs), entries
+
+
+def _upload(packs: Sequence[CataloguePack], entries: Sequence[CatalogueEntry], uploader: PackUploader) -> CatalogueRef:
+    raw = encode_catalogue(packs, entries)
+    digest = hash_block(raw)
+    where = uploader.add(digest, raw, blob_kind=BlobKind.CATALOGUE)
+    return CatalogueRef(
+        where.pack, where.offset, where.stored_length, where.raw_length, where.codec, digest, chunks=len(entries)
+    )

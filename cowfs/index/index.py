@@ -1,0 +1,205 @@
+"""An open index: queries, and the way to a changed one.
+
+    Index ── SessionPool ── SQLite ── BlockFile ── StoreBlocks ── BlockCache, PackReader        a published version
+                                               └── MemoryBlocks                                a volume without versions
+
+An index is immutable. Each query is one look-up or one range of one table (a directory joins the inodes), on a session of its
+own, so threads run beside each other; a query that needs a block from the store waits without a lock that others need.
+
+    query        blocks it reads when nothing is cached (1 M files: trees of 3 levels)
+    inode        3
+    directory    3 + its entries / 400, and as many of the inodes table when they were created together
+    content      3 + extents / 150, and 3 of xattrs
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cowfs.errors import CorruptError, InvalidStateError
+from cowfs.ids import PackId
+from cowfs.index import statements
+from cowfs.index.blocks import StoreBlocks
+from cowfs.index.cache import BlockCache
+from cowfs.index.changes import ChangeSet, ExtentRow, InodeRow, Totals
+from cowfs.index.overlay import Blocks, MemoryBlocks, Overlay
+from cowfs.index.rows import (
+    ROOT_INO,
+    checked_entries,
+    checked_extents,
+    checked_inode,
+    checked_xattrs,
+)
+from cowfs.index.session import Session, SessionPool
+from cowfs.index.writer import apply_changes, read_meta
+
+if TYPE_CHECKING:
+    from cowfs.format.manifest import IndexSection
+    from cowfs.store import ObjectStore
+    from cowfs.store.packs import PackReader
+
+
+def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, cache_dir: Path) -> Index:
+    """The index a manifest names. Fetches the first blocks (two requests); the rest comes as queries need it.
+
+    Blocks are kept in `<cache_dir>/blocks`; a cache that cannot be written is done without.
+    CorruptError, UnsupportedFormatError, UnavailableError here and from every query.
+    """
+    cache = BlockCache(cache_dir)
+    return Index(StoreBlocks(packs, section, cache, url=store.url), cache)
+
+
+def empty_index(cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_ns: int) -> Index:
+    """The index of a volume without versions: a root directory of this owner and mode. Nothing is stored or requested.
+
+    cache_dir is for the blocks of versions made from it (`IndexDelta.as_index`).
+    """
+    nothing = MemoryBlocks("the index of an empty volume", [])
+    overlay = Overlay(nothing, cache_dir)
+    root = (ROOT_INO, stat.S_IFDIR | mode, 2, uid, gid, 0, 0, now_ns, now_ns, now_ns, 0, b"")
+    session = Session(overlay, writable=True)
+    try:
+        session.execute("BEGIN IMMEDIATE")
+        session.create()
+        facts = [("next_ino", ROOT_INO + 1), ("files", 0), ("directories", 0), ("bytes", 0)]
+        session.execute_many(statements.INSERT_META, facts)
+        session.execute(statements.WRITE_INODE, root)
+        session.execute("COMMIT")
+    finally:
+        session.close()
+    pages = [page for _, page in overlay.written()]
+    overlay.close()
+    return Index(MemoryBlocks(nothing.title, pages), BlockCache(cache_dir))
+
+
+class Index:
+    """One version's index. Immutable; any number of threads may query it at once; `close` waits for queries under way."""
+
+    def __init__(self, blocks: Blocks, cache: BlockCache) -> None:
+        self._blocks = blocks
+        self._cache = cache
+        self._sessions = SessionPool(blocks)
+        with self._sessions.session() as session:
+            meta = read_meta(session)
+        self._next_ino = meta["next_ino"]
+        self._totals = Totals(meta["files"], meta["directories"], meta["bytes"])
+
+    @property
+    def section(self) -> IndexSection | None:
+        """What the manifest says about this index; None for an index that was never published."""
+        return self._blocks.section if isinstance(self._blocks, StoreBlocks) else None
+
+    @property
+    def next_ino(self) -> int:
+        """The smallest inode number never used in this line of versions."""
+        return self._next_ino
+
+    def totals(self) -> Totals:
+        return self._totals
+
+    def inode(self, ino: int) -> InodeRow | None:
+        with self._sessions.session() as session:
+            rows = session.execute(statements.READ_INODE, (ino,))
+            return checked_inode(session.title, rows[0]) if rows else None
+
+    def directory(self, ino: int) -> list[tuple[bytes, InodeRow]]:
+        """Every entry with its inode, ordered by name; empty when `ino` has none or is not a directory."""
+        with self._sessions.session() as session:
+            return list(checked_entries(session.title, session.rows(statements.READ_DIRECTORY, (ino,))))
+
+    def content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
+        """Extents by offset and extended attributes by name; both empty for an inode that has none or does not exist."""
+        with self._sessions.session() as session:
+            extents = list(checked_extents(session.title, session.rows(statements.READ_EXTENTS, (ino,))))
+            return extents, list(checked_xattrs(session.title, session.rows(statements.READ_XATTRS, (ino,))))
+
+    def pack_ids(self) -> dict[int, PackId]:
+        """Number → id of every pack extents may name. Reads the whole table: 800 packs a block."""
+        with self._sessions.session() as session:
+            found: dict[int, PackId] = {}
+            last = 0
+            for number, pack in session.rows(statements.READ_PACKS):
+                if type(number) is not int or type(pack) is not bytes or len(pack) != PackId.length or number <= last:
+                    raise CorruptError(f"{session.title} is damaged: pack {number!r} has an impossible number or id")
+                found[number] = PackId(pack)
+                last = number
+            return found
+
+    @property
+    def pack_numbers(self) -> dict[PackId, int]:
+        """The way back; a new pack's number is one more than the largest."""
+        return {pack: number for number, pack in self.pack_ids().items()}
+
+    def apply(self, changes: ChangeSet) -> IndexDelta:
+        """The index with `changes` made, in one transaction on a copy-on-write overlay; this index stays as it is.
+
+        Nothing is published. InvalidInputError: the change set contradicts itself or the base. May be repeated.
+        """
+        overlay, totals = apply_changes(self._blocks, changes, spill_dir=self._cache.directory)
+        return IndexDelta(overlay, totals, self._cache)
+
+    def close(self) -> None:
+        """Waits for queries under way; further ones raise InvalidStateError. Deltas made from this index stay usable."""
+        self._sessions.close()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class IndexDelta:
+    """A changed index that is published nowhere: the pages by which it differs from its base.
+
+    For one thread. `close` it when it was published or given up: until then its pages take memory or disk.
+    """
+
+    def __init__(self, overlay: Overlay, totals: Totals, cache: BlockCache) -> None:
+        self.totals = totals
+        self.cache = cache
+        self.reader: PackReader | None = None  # set by `publish`
+        self._overlay = overlay
+
+    @property
+    def page_count(self) -> int:
+        """Pages of the changed index, changed or not."""
+        return self._overlay.count
+
+    @property
+    def base(self) -> StoreBlocks | None:
+        """Where the unchanged pages are; None when nothing was published before."""
+        return self._overlay.base if isinstance(self._overlay.base, StoreBlocks) else None
+
+    def pages(self) -> Iterator[tuple[int, bytes]]:
+        """(page number from 1, its 16 KiB) of each page that was written, ascending: without a base, of every page."""
+        if self.base is None:
+            for number in range(self._overlay.count):
+                yield number + 1, self._overlay.read(number)
+        else:
+            for number, page in self._overlay.written():
+                yield number + 1, page
+
+    def as_index(self, section: IndexSection) -> Index:
+        """The new version's index; `section` is what `publish` returned for this delta. Its changed blocks are in the cache."""
+        if self.reader is None:
+            raise InvalidStateError("this index was not published yet")
+        url = self.base.url if self.base is not None else ""
+        return Index(StoreBlocks(self.reader, section, self.cache, url=url), self.cache)
+
+    def close(self) -> None:
+        self._overlay.close()
+
+    def __enter__(self) -> IndexDelta:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,202 @@
+"""Puts a delta into the store: changed blocks, the list segments that name them, the catalogue of new chunks.
+
+    pages of the delta ─▶ blocks ─┐
+    segments with a changed entry ┼─▶ one PackUploader of kind index ─▶ flush ─▶ IndexSection (for the manifest)
+    new chunks ─▶ catalogue ──────┘
+
+- A page whose hash is that of the base's page is not uploaded; equal pages are uploaded once.
+- `section.packs` counts, for each index pack, the pages of this version that lie in it. Segments and catalogues are named by
+  their refs, not counted: what a version needs is the union of the three.
+- When blocks lie in more than MAX_PACKS packs, up to REWRITTEN_BLOCKS blocks of the packs with the fewest are uploaded again:
+  reading a version stays cheap, and old packs become free. Finding them loads all list segments (once for a mount).
+- Catalogues: the base's and the new one; see `catalogues` for how their number stays small.
+
+Nothing is named before it is durable: the section is returned after `flush`, and the blocks enter the local cache after it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cowfs.errors import CorruptError, InvalidInputError
+from cowfs.format.blocklist import BlockRef, encode_segment
+from cowfs.format.catalogue import CatalogueEntry, CataloguePack
+from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
+from cowfs.format.pack import BlobKind
+from cowfs.ids import ChunkHash, PackId
+from cowfs.index.cache import hash_block
+from cowfs.index.catalogues import add_catalogue
+from cowfs.index.overlay import ZERO_PAGE
+from cowfs.store.packs import PackReader, PackReceipt, PackUploader
+
+if TYPE_CHECKING:
+    from cowfs.index.blocks import StoreBlocks
+    from cowfs.index.index import IndexDelta
+
+MAX_PACKS = 64
+REWRITTEN_BLOCKS = 64
+
+
+@dataclass(frozen=True)
+class Published:
+    """section is what the manifest names; receipts prove that the index packs it added are durable."""
+
+    section: IndexSection
+    receipts: Sequence[PackReceipt]
+
+
+def publish(
+    delta: IndexDelta,
+    *,
+    uploader: PackUploader,
+    reader: PackReader,
+    base_section: IndexSection | None,
+    catalogue_packs: Sequence[CataloguePack] = (),
+    catalogue: Sequence[CatalogueEntry] = (),
+) -> Published:
+    """Everything the returned section names is durable when this returns.
+
+    uploader: one of kind index that nobody else uses; flushed here. base_section: what the delta's base was opened from (None:
+    `empty_index`). catalogue: the chunks this version adds, their packs counted in catalogue_packs. Requests: a put for each
+    16 MiB. May be repeated after an error with a new uploader: what the first attempt left is garbage, never damage.
+    """
+    if base_section != (delta.base.section if delta.base is not None else None):
+        raise InvalidInputError("the delta was made from another version's index than base_section")
+    blocks = _BlockList(delta, uploader)
+    for page, raw in delta.pages():
+        blocks.put(page - 1, raw)
+    blocks.gather_sparse()
+    segments = blocks.upload_segments()
+    catalogues = add_catalogue(
+        base_section.catalogues if base_section is not None else (),
+        catalogue_packs,
+        catalogue,
+        uploader=uploader,
+        reader=reader,
+    )
+    section = IndexSection(
+        pages=delta.page_count,
+        segments=segments,
+        packs=tuple(PackUse(pack, live) for pack, live in sorted(blocks.live.items())),
+        catalogues=catalogues,
+    )
+    receipts = uploader.flush()
+    for digest, raw in blocks.uploaded():
+        delta.cache.put(digest, raw)
+    delta.reader = reader
+    return Published(section, receipts)
+
+
+class _BlockList:
+    """The block list of the new version while it is made: the base's, with the entries that change."""
+
+    def __init__(self, delta: IndexDelta, uploader: PackUploader) -> None:
+        self.live: Counter[PackId] = Counter()
+        self._delta = delta
+        self._base: StoreBlocks | None = delta.base
+        self._uploader = uploader
+        self._changed: dict[int, BlockRef | None] = {}
+        self._refs: dict[ChunkHash, BlockRef] = {}
+        self._segments: list[tuple[ChunkHash, bytes]] = []
+        if self._base is not None:
+            self.live.update({use.pack: use.live_blocks for use in self._base.section.packs})
+            for number in range(delta.page_count, self._base.count):
+                self._release(self._base.ref(number))
+
+    def put(self, number: int, raw: bytes) -> None:
+        """Block `number` is these bytes. Uploads them unless they are what the base has there, or were uploaded just now."""
+        old = self._base.ref(number) if self._base is not None and number < self._base.count else None
+        if raw == ZERO_PAGE:
+            ref = None
+        else:
+            digest = hash_block(raw)
+            if old is not None and old.hash == digest:
+                return
+            ref = self._refs.get(digest) or self._upload(digest, raw)
+        self._replace(number, old, ref)
+
+    def _upload(self, digest: ChunkHash, raw: bytes) -> BlockRef:
+        where = self._uploader.add(digest, raw, blob_kind=BlobKind.BLOCK)
+        ref = self._refs[digest] = BlockRef(where.pack, where.offset, where.stored_length, digest, where.codec)
+        return ref
+
+    def _replace(self, number: int, old: BlockRef | None, ref: BlockRef | None) -> None:
+        self._release(old)
+        self._changed[number] = ref
+        if ref is not None:
+            self.live[ref.pack] += 1
+
+    def _release(self, ref: BlockRef | None) -> None:
+        if ref is None:
+            return
+        self.live[ref.pack] -= 1
+        if self.live[ref.pack] == 0:
+            del self.live[ref.pack]
+        elif self.live[ref.pack] < 0:
+            assert self._base is not None
+            raise CorruptError(
+                f"{self._base.title} counts fewer blocks in pack {ref.pack} than lie there",
+                hint="The base version's record is damaged. Fork an older version.",
+            )
+
+    def gather_sparse(self) -> None:
+        """Uploads again some blocks of the packs with the fewest, when there are too many packs."""
+        excess = len(self.live) - MAX_PACKS
+        if self._base is None or excess <= 0:
+            return
+        fresh = {ref.pack for ref in self._refs.values()}
+        sparsest = sorted((live, pack) for pack, live in self.live.items() if pack not in fresh)[:excess]
+        order = {pack: position for position, (_, pack) in enumerate(sparsest)}
+        lying: list[tuple[int, int]] = []
+        for number in range(min(self._base.count, self._delta.page_count)):
+            ref = self._base.ref(number) if number not in self._changed else None
+            if ref is not None and ref.pack in order:
+                lying.append((order[ref.pack], number))
+        moved = [number for _, number in sorted(lying)[:REWRITTEN_BLOCKS]]
+        self._base.prefetch(moved)
+        for number in moved:
+            old = self._base.ref(number)
+            assert old is not None
+            ref = self._refs.get(old.hash) or self._upload(old.hash, self._base.read(number))
+            self._replace(number, old, ref)
+
+    def upload_segments(self) -> tuple[SegmentRef, ...]:
+        """The segments of the new list: unchanged ones as they are, the others uploaded."""
+        count = self._delta.page_count
+        changed = {number // SEGMENT_ENTRIES for number in self._changed}
+        old = self._base.section.segments if self._base is not None else ()
+        if self._base is not None and self._base.count != count:  # the last one got longer or shorter
+            changed.add(min(self._base.count, count) // SEGMENT_ENTRIES)
+        segments = []
+        for position in range(-(-count // SEGMENT_ENTRIES)):
+            if position not in changed and position < len(old):
+                segments.append(old[position])
+            else:
+                segments.append(self._upload_segment(position))
+        return tuple(segments)
+
+    def _upload_segment(self, position: int) -> SegmentRef:
+        first = position * SEGMENT_ENTRIES
+        raw = encode_segment(
+            [self._entry(n) for n in range(first, min(first + SEGMENT_ENTRIES, self._delta.page_count))]
+        )
+        digest = hash_block(raw)
+        where = self._uploader.add(digest, raw, blob_kind=BlobKind.SEGMENT)
+        self._segments.append((digest, raw))
+        return SegmentRef(where.pack, where.offset, where.stored_length, where.raw_length, where.codec, digest)
+
+    def _entry(self, number: int) -> BlockRef | None:
+        if number in self._changed:
+            return self._changed[number]
+        return self._base.ref(number) if self._base is not None and number < self._base.count else None
+
+    def uploaded(self) -> Iterable[tuple[ChunkHash, bytes]]:
+        """Hash and bytes of what the new version reads from here on, for the cache."""
+        yield from self._segments
+        for _, raw in self._delta.pages():
+            digest = hash_block(raw)
+            if digest in self._refs:
+                yield digest, raw

@@ -1,0 +1,229 @@
+"""Connections to index databases: locked down, checked, with errors of our tree; and a pool of them for readers.
+
+An index comes from a store, so its bytes are untrusted even when every hash is right: somebody may have made a hostile
+version on purpose. What keeps it harmless:
+
+    schema        what the database says it holds must be, statement for statement, what schema.sql says: no view, trigger,
+                  generated column or virtual table can be there
+    SQLite        trusted_schema off, defensive, no extensions, no mmap, no attached files, cell_size_check on, values limited
+    work          a query that takes more steps than its database can have rows for is stopped
+    rows          checked for type and range by `rows`
+
+Whatever SQLite then reports is a CorruptError that names the index; an error below SQLite (the store does not answer, a block
+fails its hash) is raised as it is. A session that saw an error is thrown away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any
+
+import apsw
+
+from cowfs.errors import CorruptError, CowfsError, InvalidInputError, InvalidStateError, UnsupportedFormatError
+from cowfs.index.overlay import PAGE_BYTES, Blocks
+from cowfs.index.vfs import BlockFile, open_connection, raise_failure
+
+INDEX_FORMAT = 1
+SCHEMA = resources.files("cowfs.index").joinpath("schema.sql").read_text(encoding="utf-8")
+
+LARGEST_VALUE_BYTES = 1 << 20
+STEPS_BETWEEN_CHECKS = 100_000
+STEPS_PER_PAGE = 50_000
+"""A page has at most 2,700 cells (6 bytes each) and a query spends fewer than 20 steps on a row."""
+READER_SESSIONS = 8
+READER_CACHE_KIB = 2048
+WRITER_CACHE_KIB = 65536
+
+_READER_PRAGMAS = ("temp_store = memory", f"cache_size = -{READER_CACHE_KIB}")
+_WRITER_PRAGMAS = (
+    f"page_size = {PAGE_BYTES}",
+    "auto_vacuum = none",
+    "locking_mode = exclusive",
+    "journal_mode = memory",  # for statements that fail; the rollback of a whole change set is to drop the overlay
+    "synchronous = off",
+    "secure_delete = on",
+    "temp_store = memory",
+    f"cache_size = -{WRITER_CACHE_KIB}",
+)
+
+
+class Session:
+    """One connection, for one thread at a time."""
+
+    def __init__(self, blocks: Blocks, *, writable: bool = False) -> None:
+        """writable: blocks is an Overlay, and belongs to this session until it is closed."""
+        self.title = blocks.title
+        self._blocks = blocks
+        self._file = BlockFile(blocks, writable=writable)
+        self._steps = 0
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writable else apsw.SQLITE_OPEN_READONLY
+        with self._errors():
+            self._connection = open_connection(self._file, flags)
+        try:
+            self._lock_down()
+            for pragma in _WRITER_PRAGMAS if writable else _READER_PRAGMAS:
+                self.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock_down(self) -> None:
+        connection = self._connection
+        for name, value in (
+            (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+            (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+            (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+            (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
+            (apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0),
+        ):
+            connection.config(name, value)
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, LARGEST_VALUE_BYTES)
+        connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+        connection.set_progress_handler(self._count_steps, STEPS_BETWEEN_CHECKS)
+        for pragma in ("trusted_schema = off", "cell_size_check = on", "mmap_size = 0"):
+            self.execute(f"PRAGMA {pragma}")
+
+    def _count_steps(self) -> bool:
+        self._steps += STEPS_BETWEEN_CHECKS
+        return self._steps > STEPS_PER_PAGE * (self._blocks.count + 64)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except CowfsError:
+            self._file.failure = None
+            raise
+        except apsw.ConstraintError as error:
+            raise InvalidInputError(f"a change does not fit into {self.title}: {error}") from error
+        except (apsw.Error, UnicodeDecodeError) as error:  # text that is not UTF-8 comes from no writer of ours
+            raise_failure(self._file)
+            raise CorruptError(
+                f"{self.title} is damaged: {error}",
+                hint="Its blocks are what was stored, but they do not form an index. Use another version.",
+            ) from error
+        raise_failure(self._file)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """All rows of one statement."""
+        self._steps = 0
+        with self._errors():
+            return list(self._connection.execute(sql, values))
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Rows one by one: for results that must be judged before they are all in memory."""
+        self._steps = 0
+        with self._errors():
+            yield from self._connection.execute(sql, values)
+
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._errors():
+            self._connection.executemany(sql, self._each(rows))
+
+    def _each(self, rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        for row in rows:
+            self._steps = 0
+            yield row
+
+    def create(self) -> None:
+        """Makes an empty database of this format."""
+        self.execute(SCHEMA)
+        self.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
+
+    def check_schema(self) -> None:
+        """CorruptError or UnsupportedFormatError unless the database has exactly the tables of schema.sql."""
+        expected = expected_schema()
+        found = set(self.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (len(expected) + 1,)))
+        meta = next(row for row in expected if row[1] == "meta")
+        if meta in found:
+            number = self.execute("SELECT value FROM meta WHERE key = 'format'")
+            if number and number != [(INDEX_FORMAT,)]:
+                raise UnsupportedFormatError(
+                    f"{self.title} has format {number[0][0]}; this cowfs reads format {INDEX_FORMAT}",
+                    hint="Use a newer cowfs.",
+                )
+        if found != expected:
+            raise CorruptError(f"{self.title} is damaged: its tables are not those of an index")
+
+    def close(self) -> None:
+        connection: apsw.Connection | None = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.close(True)
+
+
+_expected: frozenset[Any] | None = None
+
+
+def expected_schema() -> frozenset[Any]:
+    """(type, name, sql) of every object a fresh index holds."""
+    global _expected
+    if _expected is None:
+        connection = apsw.Connection(":memory:")
+        connection.execute(SCHEMA)
+        _expected = frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
+        connection.close()
+    return _expected
+
+
+class SessionPool:
+    """Up to READER_SESSIONS sessions on one immutable file; threads beyond that wait."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._idle: list[Session] = []
+        self._open = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        session = self._take()
+        try:
+            yield session
+        except BaseException:
+            self._give_back(session, usable=False)
+            raise
+        self._give_back(session, usable=True)
+
+    def _take(self) -> Session:
+        with self._changed:
+            while not self._closed and not self._idle and self._open >= READER_SESSIONS:
+                self._changed.wait()
+            if self._closed:
+                raise InvalidStateError(f"{self._blocks.title} was closed")
+            if self._idle:
+                return self._idle.pop()
+            self._open += 1
+        try:
+            session = Session(self._blocks)
+            session.check_schema()
+            return session
+        except BaseException:
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
+            raise
+
+    def _give_back(self, session: Session, *, usable: bool) -> None:
+        with self._changed:
+            if usable and not self._closed:
+                self._idle.append(session)
+            else:
+                self._open -= 1
+                session.close()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Waits for queries under way; further ones raise InvalidStateError."""
+        with self._changed:
+            self._closed = True
+            self._open -= len(self._idle)
+            for session in self._idle:
+                session.close()
+            self._idle.clear()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._open == 0)

@@ -1,0 +1,42 @@
+"""Every SQL statement that reads or writes rows of an index. The columns are those of schema.sql, in the engine's order."""
+
+from __future__ import annotations
+
+READ_META = "SELECT key, value FROM meta"
+READ_PACKS = "SELECT number, id FROM packs ORDER BY number"
+READ_PACK = "SELECT id FROM packs WHERE number = ?"
+READ_INODE = "SELECT ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target FROM inodes WHERE ino = ?"
+READ_ENTRY = "SELECT ino FROM dirents WHERE parent = ? AND name = ?"
+READ_ANY_ENTRY = "SELECT 1 FROM dirents WHERE parent = ? LIMIT 1"
+READ_DIRECTORY = (
+    "SELECT d.name, i.ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target "
+    "FROM dirents AS d LEFT JOIN inodes AS i ON i.ino = d.ino WHERE d.parent = ? ORDER BY d.name"
+)
+READ_EXTENTS = (
+    "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec "
+    "FROM extents WHERE ino = ? ORDER BY offset"
+)
+READ_XATTRS = "SELECT name, value FROM xattrs WHERE ino = ? ORDER BY name"
+
+INSERT_META = "INSERT INTO meta (key, value) VALUES (?, ?)"
+UPDATE_META = "UPDATE meta SET value = ? WHERE key = ?"
+INSERT_PACK = "INSERT INTO packs (number, id) VALUES (?, ?)"
+WRITE_INODE = (
+    "REPLACE INTO inodes (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+WRITE_ENTRY = "REPLACE INTO dirents (parent, name, ino) VALUES (?, ?, ?)"
+WRITE_EXTENT = (
+    "REPLACE INTO extents (ino, offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+WRITE_XATTR = "REPLACE INTO xattrs (ino, name, value) VALUES (?, ?, ?)"
+
+DELETE_ENTRY = "DELETE FROM dirents WHERE parent = ? AND name = ?"
+DELETE_EXTENT = "DELETE FROM extents WHERE ino = ? AND offset = ?"
+DELETE_XATTR = "DELETE FROM xattrs WHERE ino = ? AND name = ?"
+DELETE_OF_INODE = (
+    "DELETE FROM inodes WHERE ino = ?",
+    "DELETE FROM extents WHERE ino = ?",
+    "DELETE FROM xattrs WHERE ino = ?",
+)

@@ -1,0 +1,262 @@
+"""The control socket: calls, progress, errors by kind, garbage, clients that leave, and who may connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs.control import Client, Progress, Server, wait_gone
+from cowfs.control.protocol import LINE_LIMIT_BYTES
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, LeaseHeldError, UnavailableError
+
+pytestmark = pytest.mark.quick
+
+WAIT_S = 30
+
+
+class Handlers:
+    def __init__(self) -> None:
+        self.proceed = threading.Event()
+        self.started = threading.Event()
+        self.finished = threading.Event()
+
+    def echo(self, arguments: dict[str, Any], progress: Progress) -> Any:
+        return arguments
+
+    def steps(self, arguments: dict[str, Any], progress: Progress) -> int:
+        for step in range(arguments["count"]):
+            progress({"step": step})
+        return int(arguments["count"])
+
+    def refuse(self, arguments: dict[str, Any], progress: Progress) -> None:
+        raise LeaseHeldError("somebody writes", hint="wait", details={"host": "elsewhere"})
+
+    def crash(self, arguments: dict[str, Any], progress: Progress) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    def slow(self, arguments: dict[str, Any], progress: Progress) -> str:
+        self.started.set()
+        assert self.proceed.wait(WAIT_S)
+        for _ in range(1000):
+            progress({"still": "here"})
+        self.finished.set()
+        return "done"
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cowfs-test-") as directory:
+        yield Path(directory) / "s.sock"
+
+
+@pytest.fixture
+def server(path: Path, handlers: Handlers) -> Iterator[Server]:
+    names = ("echo", "steps", "refuse", "crash", "slow")
+    server = Server(path, {name: getattr(handlers, name) for name in names})
+    yield server
+    handlers.proceed.set()
+    server.close()
+
+
+def raw(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(WAIT_S)
+    connection.connect(os.fspath(path))
+    return connection
+
+
+def replies(connection: socket.socket) -> list[dict[str, Any]]:
+    """Every reply until the server closes."""
+    data = b""
+    while piece := connection.recv(65536):
+        data += piece
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_arguments_and_results_pass_through(server: Server, path: Path) -> None:
+    arguments: dict[str, Any] = {"text": "ü\n\0", "number": 2**60, "table": {"a": [1, None, True]}, "on": "off"}
+    assert Client(path).call("echo", **arguments) == arguments
+
+
+def test_progress_comes_in_order_before_the_result(server: Server, path: Path) -> None:
+    seen: list[Any] = []
+    assert Client(path).call("steps", on_progress=seen.append, count=100) == 100
+    assert seen == [{"step": step} for step in range(100)]
+
+
+def test_errors_keep_their_class_hint_and_details(server: Server, path: Path) -> None:
+    with pytest.raises(LeaseHeldError, match="somebody writes") as caught:
+        Client(path).call("refuse")
+    assert (caught.value.hint, caught.value.details) == ("wait", {"host": "elsewhere"})
+
+
+def test_a_mistake_in_a_handler_is_an_internal_error_and_nothing_more(server: Server, path: Path) -> None:
+    with pytest.raises(CowfsError) as caught:
+        Client(path).call("crash")
+    assert caught.value.kind == "internal"
+    assert Client(path).call("echo") == {}
+
+
+@pytest.mark.parametrize("op", ["", "unknown", "close", "__init__"])
+def test_unknown_requests_are_refused(server: Server, path: Path, op: str) -> None:
+    with pytest.raises(InvalidInputError, match="knows no request"):
+        Client(path).call(op)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"garbage\n",
+        b"\xff\xfe\n",
+        b"[]\n",
+        b"null\n",
+        b'{"op": "echo"',
+        b"[" * 100_000 + b"\n",
+        b"x" * (LINE_LIMIT_BYTES + 1),
+    ],
+    ids=["text", "not-utf8", "array", "null", "cut", "deep", "endless"],
+)
+def test_garbage_is_answered_with_an_error_and_the_connection_ends(server: Server, path: Path, data: bytes) -> None:
+    with raw(path) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        (reply,) = replies(connection)
+    assert reply["error"]["kind"] == "invalid_input"
+    assert Client(path).call("echo", still="served") == {"still": "served"}
+
+
+def test_an_op_that_is_no_text_is_refused(server: Server, path: Path) -> None:
+    with raw(path) as connection:
+        connection.sendall(b'{"op": ["echo"]}\n{"no": "op"}\n')
+        connection.shutdown(socket.SHUT_WR)
+        assert [reply["error"]["kind"] for reply in replies(connection)] == ["invalid_input"] * 2
+
+
+def test_one_connection_carries_several_requests(server: Server, path: Path) -> None:
+    with raw(path) as connection:
+        connection.sendall(b'{"op": "echo", "n": 1}\n{"op": "echo", "n": 2}\n')
+        connection.shutdown(socket.SHUT_WR)
+        assert replies(connection) == [{"result": {"n": 1}}, {"result": {"n": 2}}]
+
+
+def test_a_client_that_leaves_does_not_stop_its_request(server: Server, path: Path, handlers: Handlers) -> None:
+    with raw(path) as connection:
+        connection.sendall(b'{"op": "slow"}\n')
+        assert handlers.started.wait(WAIT_S)
+    handlers.proceed.set()
+    assert handlers.finished.wait(WAIT_S)
+
+
+def test_a_slow_request_blocks_nobody_else(server: Server, path: Path, handlers: Handlers) -> None:
+    with raw(path) as connection:
+        connection.sendall(b'{"op": "slow"}\n')
+        assert handlers.started.wait(WAIT_S)
+        assert Client(path, timeout_s=WAIT_S).call("echo", n=1) == {"n": 1}
+        handlers.proceed.set()
+
+
+def test_closing_answers_what_is_under_way_and_removes_the_socket(
+    server: Server, path: Path, handlers: Handlers
+) -> None:
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(Client(path).call("slow")))
+    asking.start()
+    assert handlers.started.wait(WAIT_S)
+    handlers.proceed.set()
+    server.close()
+    asking.join(WAIT_S)
+    assert answers == ["done"]
+    assert not path.exists()
+    with pytest.raises(UnavailableError):
+        Client(path).call("echo")
+
+
+def test_closing_does_not_wait_for_idle_connections(server: Server, path: Path) -> None:
+    with raw(path) as connection:
+        connection.sendall(b'{"op": "echo"}\n')
+        connection.recv(100)
+        server.close()
+        assert connection.recv(100) == b""
+
+
+def test_the_socket_is_the_owners_alone(server: Server, path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_directory_others_can_enter_is_refused(path: Path) -> None:
+    path.parent.chmod(0o755)
+    with pytest.raises(AccessDeniedError):
+        Server(path, {})
+
+
+def test_a_stale_socket_is_replaced(path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    left.bind(os.fspath(path))
+    left.close()
+    server = Server(path, {"ping": lambda arguments, progress: "pong"})
+    assert Client(path).call("ping") == "pong"
+    server.close()
+
+
+def test_a_path_too_long_for_a_socket_is_a_clear_error(path: Path) -> None:
+    long = path.parent / ("d" * 100)
+    long.mkdir(mode=0o700)
+    with pytest.raises(InvalidInputError, match="socket"):
+        Server(long / "s.sock", {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_another_user_is_refused(server: Server, path: Path) -> None:
+    path.parent.chmod(0o755)
+    path.chmod(0o666)  # as if the permissions had failed: the peer check still holds
+    script = f"""
+import os, socket
+os.setuid(65534)
+s = socket.socket(socket.AF_UNIX); s.connect({os.fspath(path)!r})
+s.sendall(b'{{"op": "echo"}}\\n'); print(s.recv(1000).decode())
+"""
+    said = subprocess.run(["python3", "-c", script], capture_output=True, text=True, timeout=WAIT_S).stdout
+    assert json.loads(said)["error"]["kind"] == "access_denied"
+
+
+def test_a_client_of_a_daemon_that_dies_gets_unavailable(path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(os.fspath(path))
+    listener.listen()
+
+    def die() -> None:
+        connection, _ = listener.accept()
+        connection.recv(100)
+        connection.close()
+
+    dying = threading.Thread(target=die)
+    dying.start()
+    with pytest.raises(UnavailableError, match="ended before"):
+        Client(path).call("echo")
+    dying.join(WAIT_S)
+    listener.close()
+
+
+def test_wait_gone_sees_the_end_even_of_a_child_nobody_reaped() -> None:
+    child = subprocess.Popen(["sleep", "1000"])
+    assert not wait_gone(child.pid, 0.01)
+    child.send_signal(signal.SIGKILL)
+    assert wait_gone(child.pid, WAIT_S)
+    child.wait()
+    assert wait_gone(child.pid, 0)

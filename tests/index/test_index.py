@@ -1,0 +1,153 @@
+"""Queries give back what was committed; an index never changes; threads do not disturb one another."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cowfs.errors import InvalidStateError
+from cowfs.ids import ChunkHash
+from cowfs.index import ChangeSet, Totals
+from tests.index.bench import (
+    NOW_NS,
+    Bench,
+    directory_row,
+    extent,
+    file_row,
+    many_files,
+    pack_id,
+    symlink_row,
+)
+
+pytestmark = pytest.mark.quick
+
+
+def test_an_empty_volume_has_a_root_and_nothing_else(bench: Bench) -> None:
+    with bench.empty() as index:
+        assert index.inode(1) == (1, 0o40755, 2, 1000, 1000, 0, 0, NOW_NS, NOW_NS, NOW_NS, 0, b"")
+        assert index.inode(2) is None
+        assert index.directory(1) == []
+        assert index.content(1) == ([], [])
+        assert index.pack_ids() == {}
+        assert index.next_ino == 2
+        assert index.totals() == Totals(0, 0, 0)
+        assert index.section is None
+    assert bench.store.reads == []
+
+
+def test_everything_comes_back_from_the_store(bench: Bench) -> None:
+    names = [b"a", b"\xff\xfe not utf-8", b"n" * 255, b"Z", "ä".encode(), b" "]
+    first = extent(0, 10, chunk=1)
+    extents = [
+        (*first[:2], ChunkHash(first[2]), *first[3:]),
+        extent(4096, 1 << 20, chunk=2, skip=7),
+        extent(1 << 41, 1, chunk=3, pack=2),
+    ]
+    changes = ChangeSet(
+        next_ino=30,
+        inodes=[
+            *(file_row(ino) for ino in range(10, 15)),
+            file_row(15, (1 << 41) + 1, flags=1),
+            symlink_row(16, b"\xff/somewhere"),
+            directory_row(17),
+        ],
+        entries=[(1, name, 10 + n) for n, name in enumerate(names)]
+        + [(1, b"link", 16), (1, b"sub", 17), (17, b"a", 10)],
+        contents={15: extents},
+        xattrs={15: [(b"user.b", b"\0" * 65536), (b"user.a", b"")]},
+        packs={1: pack_id(1), 2: pack_id(2)},
+    )
+    index, published = bench.commit(bench.empty(), changes)
+    index.close()
+    with bench.open(published.section) as index:
+        assert [name for name, _ in index.directory(1)] == sorted([*names, b"link", b"sub"])
+        assert dict(index.directory(1))[b"link"] == symlink_row(16, b"\xff/somewhere")
+        assert index.directory(17) == [(b"a", file_row(10))]
+        assert index.content(15) == (extents, [(b"user.a", b""), (b"user.b", b"\0" * 65536)])
+        assert index.inode(15) == file_row(15, (1 << 41) + 1, flags=1)
+        assert index.pack_ids() == {1: pack_id(1), 2: pack_id(2)}
+        assert index.pack_numbers == {pack_id(1): 1, pack_id(2): 2}
+        assert index.next_ino == 30
+        assert index.totals() == Totals(files=7, directories=1, bytes=(1 << 41) + 1)
+
+
+def test_an_empty_first_version_can_be_published(bench: Bench) -> None:
+    index, published = bench.commit(bench.empty(), ChangeSet(next_ino=2))
+    index.close()
+    with bench.open(published.section) as index:
+        assert index.directory(1) == []
+        assert index.inode(1) is not None
+
+
+def test_the_new_index_reads_nothing_from_the_store(bench: Bench) -> None:
+    index, _ = bench.commit(bench.empty(), many_files(3000))
+    bench.store.reads.clear()
+    bench.store.is_down = True
+    assert len(index.directory(2)) == 1000
+    assert index.content(10)[0] == [extent(0, 1000, chunk=5)]
+    index.close()
+    assert bench.store.reads == []
+
+
+def test_removed_inodes_take_their_rows_along(bench: Bench) -> None:
+    index, _ = bench.commit(bench.empty(), many_files(10))
+    changes = ChangeSet(
+        next_ino=13,
+        removed=[2, *range(3, 13), 99],
+        entries=[(1, b"d0002", 0), *((2, b"file-%07d" % n, 0) for n in range(10))],
+    )
+    index, _ = bench.commit(index, changes)
+    assert index.totals() == Totals(0, 0, 0)
+    assert index.content(5) == ([], [])
+    assert index.directory(1) == []
+    index.close()
+
+
+def test_only_rows_that_differ_are_written(bench: Bench) -> None:
+    index, _ = bench.commit(bench.empty(), many_files(2000))
+    again = many_files(2000)
+    with index.apply(ChangeSet(again.next_ino, inodes=again.inodes, contents=again.contents)) as delta:
+        assert [number for number, _ in delta.pages()] in ([], [1])  # at most the change counter
+    index.close()
+
+
+def test_a_change_set_can_be_applied_again(bench: Bench) -> None:
+    index = bench.empty()
+    changes = many_files(50)
+    with index.apply(changes) as first, index.apply(changes) as second:
+        assert list(first.pages()) == list(second.pages())
+        assert first.totals == second.totals == Totals(50, 1, 50_000)
+    assert index.directory(1) == []
+    index.close()
+
+
+def test_many_threads_read_at_once(bench: Bench) -> None:
+    index, published = bench.commit(bench.empty(), many_files(5000, per_directory=500))
+    index.close()
+    expected = many_files(5000, per_directory=500)
+    with bench.open(published.section) as index, ThreadPoolExecutor(24) as threads:
+        found = list(threads.map(index.inode, [row[0] for row in expected.inodes]))
+        assert found == list(expected.inodes)
+        sizes = threads.map(lambda ino: len(index.directory(ino)), [*range(2, 12)] * 5)
+        assert set(sizes) == {500}
+
+
+def test_close_waits_for_queries_and_ends_the_index(bench: Bench) -> None:
+    index, _ = bench.commit(bench.empty(), many_files(1000))
+    started = threading.Barrier(5)
+
+    def read() -> int:
+        started.wait()
+        return len(index.directory(2))
+
+    with ThreadPoolExecutor(4) as threads:
+        reading = [threads.submit(read) for _ in range(4)]
+        started.wait()
+        index.close()
+        for outcome in reading:
+            error = outcome.exception()
+            assert error is None or isinstance(error, InvalidStateError)
+    with pytest.raises(InvalidStateError):
+        index.inode(1)
