@@ -1,0 +1,1 @@
+"""Versions: opening one, publishing the next, finding their history."""

@@ -1,0 +1,62 @@
+"""Where a working copy stands in its volume's line when a writer comes (back): settles what a crash left open.
+
+A writer that died between writing down its intent (number n, write id) and learning the outcome left one of three states:
+
+    head n is ours            the commit happened: the base moves to it
+    head n is another's       it did not; somebody else went on
+    head n is absent          it did not, but the put may still be on its way
+
+The third is closed by a fence: head n (same version, our new epoch), which the late put then cannot replace. A fence is
+also what keeps a writer that lost its lease from publishing over us, so every lease that was not given back gets one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cowfs import clock
+from cowfs.errors import ConflictError, NotFoundError
+from cowfs.format.records import HeadRecord
+from cowfs.ids import WriteId
+from cowfs.store import ObjectStore, refs
+from cowfs.version.commit import Intent
+from cowfs.version.volumes import Head, read_head
+
+
+@dataclass(frozen=True)
+class Settled:
+    """head: the newest now. is_published: the intent's head is in the line, so its layer is committed."""
+
+    head: Head
+    is_published: bool
+
+
+def settle_head(store: ObjectStore, volume: str, *, epoch: int, intent: Intent | None, needs_fence: bool) -> Settled:
+    """To be called by the holder of lease `epoch`, before it reads anything else of the volume.
+
+    needs_fence: the lease before was taken over, not given back. Afterwards no writer of an earlier epoch can publish.
+    """
+    head = read_head(store, volume)
+    while (needs_fence or intent is not None) and head.epoch < epoch:
+        record = HeadRecord(
+            kind="fence",
+            version=head.version,
+            epoch=epoch,
+            created_ns=clock.now_ns(),
+            write_id=WriteId(clock.random_bytes(WriteId.length)),
+        )
+        try:
+            refs.append(store, refs.head(volume), head.number + 1, record)
+        except ConflictError:  # a late put came first: look again
+            head = read_head(store, volume)
+        else:
+            head = Head(volume, head.number + 1, head.version, epoch, record.created_ns)
+    return Settled(head, intent is not None and _is_in_line(store, volume, intent))
+
+
+def _is_in_line(store: ObjectStore, volume: str, intent: Intent) -> bool:
+    """Asked once a fence stands behind or on the intent's number, so that the answer is final."""
+    try:
+        return refs.read(store, refs.head(volume), intent.number).write_id == intent.write_id
+    except NotFoundError:
+        return False

@@ -1,0 +1,115 @@
+"""Opening versions and finding them: by id, by name, by tag, by locator; and the line of their parents.
+
+Manifests are read once, verified against their id, and never change. Parents are names that nothing protects: one that
+is gone shows as pruned in `history`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.locator import Locator, is_locator
+from cowfs.format.manifest import Manifest
+from cowfs.ids import VersionId
+from cowfs.store import ObjectStore, refs
+from cowfs.version.volumes import read_head
+
+SHORTEST_PREFIX = 8
+
+
+@dataclass(frozen=True)
+class Past:
+    """One step of a history. manifest None: pruned, only its name is known."""
+
+    version: VersionId
+    manifest: Manifest | None
+
+
+def open_version(store: ObjectStore, version: VersionId) -> Manifest:
+    """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError."""
+    key = keys.version(version)
+    try:
+        data = store.get(key)
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{store.url} has no version {version}",
+            hint="It may have been deleted, or the locator names another store. `cowfs log NAME` lists versions.",
+        ) from error
+    return Manifest.decode(data, version, what=f"{store.url}/{key}")
+
+
+def history(store: ObjectStore, version: VersionId) -> Iterator[Past]:
+    """The version and its ancestors, children before parents, each once, first parents first."""
+    seen: set[VersionId] = set()
+    waiting = [version]
+    while waiting:
+        current = waiting.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        try:
+            manifest = open_version(store, current)
+        except NotFoundError:
+            if current == version:
+                raise
+            yield Past(current, None)
+            continue
+        yield Past(current, manifest)
+        waiting.extend(reversed(manifest.parents))
+
+
+def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId | None:
+    """The version that NAME (at None: its head, which may have none yet) or NAME@TAG, NAME@VERSION means."""
+    head = read_head(store, volume)
+    if at is None:
+        return head.version
+    if _is_hex(at) and len(at) == 2 * VersionId.length:
+        return VersionId.from_hex(at)
+    if (tagged := _tagged(store, volume, at)) is not None:
+        return tagged
+    if _is_hex(at) and len(at) >= SHORTEST_PREFIX and head.version is not None:
+        return _by_prefix(store, volume, head.version, at)
+    raise NotFoundError(
+        f"volume {volume!r} has no tag or version {at!r}",
+        hint=f"`cowfs log {volume}` lists versions; a version can be shortened to {SHORTEST_PREFIX} hex digits.",
+    )
+
+
+def parse_source(text: str) -> Locator | tuple[str, str | None]:
+    """A locator, or (volume name, tag or version or None)."""
+    if is_locator(text):
+        return Locator.parse(text)
+    name, at, tail = text.partition("@")
+    if at and not tail:
+        raise InvalidInputError(f"{text!r} ends in '@'", hint="Write NAME, NAME@TAG or NAME@VERSION.")
+    return keys.check_volume_name(name), tail or None
+
+
+def _tagged(store: ObjectStore, volume: str, tag: str) -> VersionId | None:
+    try:
+        keys.check_tag_name(tag)
+    except InvalidInputError:
+        return None
+    found = refs.newest(store, refs.tag(volume, tag))
+    return found[1].version if found else None
+
+
+def _by_prefix(store: ObjectStore, volume: str, head: VersionId, prefix: str) -> VersionId:
+    found = {past.version for past in history(store, head) if past.version.hex().startswith(prefix)}
+    for _, record in refs.history(store, refs.head(volume)):
+        if record.version is not None and record.version.hex().startswith(prefix):
+            found.add(record.version)
+    if len(found) == 1:
+        return found.pop()
+    if not found:
+        raise NotFoundError(
+            f"volume {volume!r} has no version {prefix}…", hint=f"`cowfs log {volume}` lists its versions."
+        )
+    raise InvalidInputError(f"{prefix!r} is the beginning of {len(found)} versions", hint="Give more digits.")
+
+
+def _is_hex(text: str) -> bool:
+    return bool(text) and not set(text) - set("0123456789abcdef")

@@ -1,0 +1,416 @@
+"""Publishes layers of one working copy as versions: freeze, cut, upload, index, manifest, head.
+
+One `Publisher` per writable mount. `commit` and `upload_quiet` may be called from any thread; they are serialised.
+Order (docs/architecture.md, "A commit"): nothing is named before it is durable; the head comes last. Crash points between
+the steps are named `commit-*` (`cowfs.failpoints`).
+
+After an error before the head the layer rejoins the working copy: nothing is lost, the next commit has it. After an
+error of which the outcome is unknown the same head record is put again before anything else happens.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cowfs import clock
+from cowfs.errors import ConflictError, LeaseLostError
+from cowfs.failpoints import hit
+from cowfs.format import keys
+from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
+from cowfs.format.manifest import Manifest, Stats, version_id
+from cowfs.format.pack import PackKind
+from cowfs.format.records import HeadRecord
+from cowfs.ids import ChunkHash, PackId, VersionId, WriteId
+from cowfs.index import ChangeSet, publish
+from cowfs.store import condemned, refs
+from cowfs.store.packs import PackReader, PackReceipt, PackUploader
+from cowfs.version.commit import Base, CommitRequest, Intent
+from cowfs.version.contents import ContentStorer, PackNumbers
+from cowfs.version.known_chunks import KnownChunks
+from cowfs.version.volumes import read_head
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow, Index
+    from cowfs.native import Engine, LayerExtent
+    from cowfs.store import ObjectStore
+    from cowfs.store.packs import PackLocation
+    from cowfs.store.pins import Pin
+    from cowfs.version.residency import Residency
+
+CONDEMNED_TRIES = 5
+QUIET_FILES = 4096  # looked at in one round of background upload
+PROGRESS_S = 0.1
+
+Progress: TypeAlias = Callable[[dict[str, Any]], None]
+Content: TypeAlias = "tuple[int, int, Sequence[ExtentRow]]"  # ino, data version, all rows of the file
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Everything of a commit that is durable in the store, short of the head."""
+
+    layer: int | None
+    contents: Sequence[Content]
+    chunks: Sequence[ChunkHash]
+    index: Index  # opened already: behind the head nothing may fail that needs the store
+    pack_ids: Mapping[int, PackId]
+    manifest: Manifest
+    version: VersionId
+
+
+class Publisher:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        volume: str,
+        epoch: int,
+        engine: Engine,
+        index: Index,
+        residency: Residency,
+        base: Base,
+        pin: Pin,
+        record_intent: Callable[[Intent], None],
+        record_published: Callable[[Intent], None],
+        max_uploads: int = 50,
+    ) -> None:
+        self._store = store
+        self._volume = volume
+        self._epoch = epoch
+        self._engine = engine
+        self._index = index
+        self._residency = residency
+        self._base = base
+        self._pin = pin
+        self._record_intent = record_intent
+        self._record_published = record_published
+        self._max_uploads = max_uploads
+        self._mutex = threading.Lock()
+        self._reader = PackReader(store)
+        self._uploader = self._new_uploader(PackKind.DATA)
+        self._receipts: dict[PackId, PackReceipt] = {}
+        self._uploaded_bytes = 0  # of data packs no version counts yet
+        self._pack_ids: Mapping[int, PackId] = index.pack_ids()
+        self._numbers = PackNumbers(self._pack_ids)
+        self._known = KnownChunks(store, self._reader, volume=volume, section=index.section)
+        self._storer = ContentStorer(engine, self._known, self._numbers)
+        self._quiet: dict[int, tuple[int, list[ExtentRow]]] = {}
+        self._commit_waits = threading.Event()
+        self._generation = 0  # of the newest collection whose condemned packs are excluded
+        self._unsettled: tuple[_Prepared, Intent, HeadRecord] | None = None
+
+    @property
+    def base(self) -> Base:
+        """The last published state."""
+        return self._base
+
+    def commit(self, request: CommitRequest, progress: Progress = lambda _: None) -> Base:
+        """Publishes everything written before the call; returns the new base, or the same one if nothing changed.
+
+        The first commit of a volume publishes even an empty tree. progress receives {"stage": "files", "done", "total",
+        "done_bytes"}, at most every PROGRESS_S and at the end, then {"stage": "index"}.
+        LeaseLostError when another writer has head n+1: the layer rejoins the working copy, nothing is lost.
+        """
+        self._commit_waits.set()
+        with self._mutex:
+            self._commit_waits.clear()
+            self._resume()
+            before = self._base
+            layer = self._engine.freeze()
+            if layer is None and before.version_id is not None:
+                return before
+            try:
+                self._publish(self._prepare(layer, request, progress))
+            except BaseException:
+                if layer is not None and self._base is before and self._unsettled is None:
+                    self._engine.layer_failed(layer)
+                raise
+            return self._base
+
+    def upload_quiet(self, idle_s: float = 5.0) -> int:
+        """Uploads chunks of files nobody has written for idle_s; a later commit finds them. Returns the staged bytes done.
+
+        Does nothing while a commit runs, and stops after the file at hand when one wants to. The last, partly filled pack
+        waits for the commit.
+        """
+        if not self._mutex.acquire(blocking=False):
+            return 0
+        try:
+            done_bytes = 0
+            for ino, found in self._engine.quiet_files(idle_s, QUIET_FILES):
+                if self._commit_waits.is_set():
+                    break
+                if self._quiet.get(ino, (None,))[0] == found:
+                    continue
+                try:
+                    version, extents = self._engine.live_extents(ino)
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+                try:
+                    self._quiet[ino] = version, self._rows(ino, extents)
+                except BaseException:
+                    self._replace_uploader()
+                    raise
+                done_bytes += sum(extent.length for extent in extents if extent.chunk is None)
+            return done_bytes
+        finally:
+            self._mutex.release()
+
+    def close(self) -> None:
+        """Waits for a commit under way; lets go of threads. What was uploaded and not committed is garbage in the store."""
+        with self._mutex:
+            self._known.close()
+            self._storer.close()
+            self._uploader.close()
+
+    # -- up to the manifest
+
+    def _prepare(self, layer: int | None, request: CommitRequest, progress: Progress) -> _Prepared:
+        """Repeats until no chunk lies in a pack that a collection condemned meanwhile.
+
+        The first time all condemned lists are read, not only those newer than the pin: what a catalogue names may have been
+        condemned before this writer came, and its pin then says that it knows.
+        """
+        self._known.wait_loaded()
+        for _ in range(CONDEMNED_TRIES):
+            generation, doomed = condemned(self._store, self._generation)
+            self._exclude(doomed)
+            self._generation = generation
+            contents = self._store_contents(layer, progress)
+            prepared = self._index_and_manifest(layer, contents, request, progress)
+            try:
+                newest, doomed = condemned(self._store, generation)
+                if not doomed & self._packs_of(contents):
+                    if newest > self._pin.generation:
+                        self._pin.renew(generation=newest)
+                    self._exclude(doomed)
+                    self._generation = newest
+                    return prepared
+            except BaseException:
+                prepared.index.close()
+                raise
+            prepared.index.close()
+        raise ConflictError(
+            "garbage collections kept condemning packs this commit needs", hint="Commit again; nothing is lost."
+        )
+
+    def _store_contents(self, layer: int | None, progress: Progress) -> list[Content]:
+        """Uploads the layer's file contents; durable when it returns."""
+        if layer is None:
+            return []
+        contents: list[Content] = []
+        files = self._engine.layer_contents(layer)
+        done_bytes, told_s = 0, -PROGRESS_S
+        try:
+            for ino, version in files:
+                prepared_version, rows = self._quiet.get(ino, (None, []))
+                if prepared_version != version:
+                    extents = self._engine.layer_extents(layer, ino)
+                    rows = self._rows(ino, extents)
+                    done_bytes += sum(extent.length for extent in extents)
+                contents.append((ino, version, rows))
+                if clock.monotonic_s() - told_s >= PROGRESS_S or len(contents) == len(files):
+                    progress({"stage": "files", "done": len(contents), "total": len(files), "done_bytes": done_bytes})
+                    told_s = clock.monotonic_s()
+            hit("commit-before-packs")
+            self._claim(self._uploader.flush())
+        except BaseException:
+            self._replace_uploader()
+            raise
+        hit("commit-after-packs")
+        return contents
+
+    def _rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
+        if ino < self._index.next_ino:
+            self._storer.note(self._index.content(ino)[0])
+        return self._storer.rows(extents, self._uploader)
+
+    def _index_and_manifest(
+        self,
+        layer: int | None,
+        contents: list[Content],
+        request: CommitRequest,
+        progress: Progress,
+    ) -> _Prepared:
+        progress({"stage": "index"})
+        changes = self._changes(layer, contents)
+        with self._index.apply(changes) as delta:
+            fresh = self._known.fresh_among({ChunkHash(row[2]) for _, _, rows in contents for row in rows})
+            packs, entries = self._catalogue(fresh)
+            uploader = self._new_uploader(PackKind.INDEX)
+            try:
+                published = publish(
+                    delta,
+                    uploader=uploader,
+                    reader=self._reader,
+                    base_section=self._index.section,
+                    catalogue_packs=packs,
+                    catalogue=entries,
+                )
+            finally:
+                uploader.close()
+            hit("commit-after-index")
+            stored = self._uploaded_bytes + sum(receipt.size_bytes for receipt in published.receipts)
+            manifest = Manifest(
+                volume=self._volume,
+                parents=(self._base.version_id,) if self._base.version_id else (),
+                index=published.section,
+                stats=Stats(
+                    files=delta.totals.files,
+                    directories=delta.totals.directories,
+                    bytes=delta.totals.bytes,
+                    added_bytes=sum(location.raw_length for location in fresh.values()),
+                    stored_bytes_added=stored,
+                ),
+                created_ns=clock.now_ns(),
+                message=request.message,
+                author=request.author,
+                labels=dict(request.labels),
+                produced_by=dict(request.produced_by),
+            )
+            data = manifest.encode()
+            version = version_id(data)
+            index = delta.as_index(published.section)
+        try:
+            self._store.put(keys.version(version), data)
+        except BaseException:
+            index.close()
+            raise
+        hit("commit-after-manifest")
+        pack_ids = {**self._pack_ids, **changes.packs}
+        return _Prepared(layer, contents, list(fresh), index, pack_ids, manifest, version)
+
+    def _changes(self, layer: int | None, contents: Iterable[Content]) -> ChangeSet:
+        if layer is None:
+            return ChangeSet(next_ino=self._index.next_ino)
+        used = {row[3] for _, _, rows in contents for row in rows}
+        return ChangeSet(
+            next_ino=self._engine.layer_next_ino(layer),
+            inodes=self._engine.layer_inodes(layer),
+            removed=self._engine.layer_removed(layer),
+            entries=self._engine.layer_entries(layer),
+            contents={ino: rows for ino, _, rows in contents},
+            xattrs=dict(self._engine.layer_xattrs(layer)),
+            packs={number: self._numbers.id(number) for number in used if number not in self._pack_ids},
+        )
+
+    def _catalogue(self, fresh: Mapping[ChunkHash, PackLocation]) -> tuple[list[CataloguePack], list[CatalogueEntry]]:
+        order: dict[PackId, int] = {}
+        entries = []
+        for hash, location in fresh.items():
+            position = order.setdefault(location.pack, len(order))
+            entries.append(CatalogueEntry(bytes(hash[:PREFIX_BYTES]), position, location.offset))
+        packs = []
+        for pack in order:
+            receipt = self._receipts[pack]
+            packs.append(CataloguePack(pack, receipt.directory_offset, receipt.directory_length))
+        return packs, entries
+
+    # -- the head
+
+    def _publish(self, prepared: _Prepared) -> None:
+        number = self._base.head_number + 1
+        while True:
+            intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.layer or 0)
+            record = HeadRecord(
+                kind="commit",
+                version=prepared.version,
+                epoch=self._epoch,
+                created_ns=prepared.manifest.created_ns,
+                write_id=intent.write_id,
+            )
+            try:
+                self._record_intent(intent)
+                hit("commit-before-head")
+                self._put_head(prepared, intent, record)
+                return
+            except ConflictError as error:
+                number = self._next_number(prepared, error)
+            except BaseException:
+                self._abandon(prepared)
+                raise
+
+    def _resume(self) -> None:
+        """Puts the head of which the outcome is not known, again with the same bytes, before anything else is done."""
+        if self._unsettled is None:
+            return
+        prepared, intent, record = self._unsettled
+        try:
+            self._put_head(prepared, intent, record)
+        except ConflictError as error:
+            prepared.index.close()
+            if prepared.layer is not None:
+                self._engine.layer_failed(prepared.layer)
+            self._next_number(prepared, error)
+
+    def _put_head(self, prepared: _Prepared, intent: Intent, record: HeadRecord) -> None:
+        """Creates the head and moves the working copy to it. UnavailableError: unknown, `_resume` tries again."""
+        self._unsettled = prepared, intent, record
+        try:
+            refs.append(self._store, refs.head(self._volume), intent.number, record)
+        except ConflictError:
+            self._unsettled = None
+            raise
+        hit("commit-after-head")
+        self._record_published(intent)
+        self._unsettled = None
+        hit("commit-after-published")
+        before, self._index, self._pack_ids = self._index, prepared.index, prepared.pack_ids
+        self._base = Base(intent.number, prepared.version, prepared.manifest)
+        self._residency.rebase(self._index, self._pack_ids)
+        if prepared.layer is not None:
+            self._engine.layer_committed(prepared.layer, prepared.contents)
+        self._quiet.clear()
+        self._uploaded_bytes = 0
+        self._known.published(prepared.chunks, prepared.manifest.index)
+        before.close()
+
+    def _abandon(self, prepared: _Prepared) -> None:
+        """After an error: closes what no version will be, unless its head is, or may be, in the line."""
+        if self._unsettled is None and prepared.index is not self._index:
+            prepared.index.close()
+
+    def _next_number(self, prepared: _Prepared, error: ConflictError) -> int:
+        """The number to try when ours was taken: only a collection's fence leaves the line to us."""
+        try:
+            head = read_head(self._store, self._volume)
+        except BaseException:
+            prepared.index.close()
+            raise
+        if head.version == self._base.version_id and head.epoch == self._epoch:
+            return head.number + 1
+        prepared.index.close()
+        raise LeaseLostError(
+            f"another writer went on with volume {self._volume!r}; this commit was not published",
+            hint="Nothing is lost: the work is kept in the working copy. Fork it under another name.",
+            details={"volume": self._volume, "epoch": head.epoch, "version": str(head.version or "")},
+        ) from error
+
+    # -- packs
+
+    def _new_uploader(self, kind: PackKind) -> PackUploader:
+        return PackUploader(self._store, kind, max_uploads=self._max_uploads)
+
+    def _claim(self, receipts: Iterable[PackReceipt]) -> None:
+        for receipt in receipts:
+            self._receipts[receipt.pack] = receipt
+            self._uploaded_bytes += receipt.size_bytes
+
+    def _replace_uploader(self) -> None:
+        """After a failed upload: what no receipt proves is forgotten and will be stored again."""
+        self._uploader.close()
+        self._claim(self._uploader.take_durable())
+        self._uploader = self._new_uploader(PackKind.DATA)
+        self._quiet.clear()
+        self._known.forget_unproven(self._receipts.keys())
+
+    def _exclude(self, packs: set[PackId]) -> None:
+        if packs:
+            self._quiet.clear()
+            self._known.exclude(packs)
+
+    def _packs_of(self, contents: Iterable[Content]) -> set[PackId]:
+        return {self._numbers.id(row[3]) for _, _, rows in contents for row in rows}

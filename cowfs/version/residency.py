@@ -1,0 +1,264 @@
+"""Loads into the engine what it says is not resident: directory rows, file contents, chunks.
+
+The engine answers from memory and local disk only; when it raises `NotResident`, `Residency.load` fetches what the
+exception names from the index or the packs and hands it in. Blocking and thread-safe: threads that miss the same thing
+wait for one load. Nothing is cached here: rows live in the engine, chunks in its chunk cache, index blocks in theirs.
+
+Chunks are fetched in parallel, neighbours of a pack in one request of at most REQUEST_BYTES. What the engine expects a
+sequential reader to want next is fetched too, but nobody waits for it, and it never holds more than AHEAD_BYTES of
+requests; an error there is dropped, since the reader that really needs the chunk will meet it again.
+
+Small chunks come in company: files that were committed together lie together in a pack and are mostly read together. From
+the second small miss in a pack on, one request brings the NEIGHBOURHOOD_BYTES that follow the chunk, as the pack's directory
+lists them; a tree of small files then costs a request a megabyte, not one a file.
+
+Not here: what is needed (the engine says), verification (`PackReader`), eviction (the engine's cache).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from cowfs import log
+from cowfs.errors import CorruptError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.ids import ChunkHash, PackId
+from cowfs.store.packs import ChunkRequest, PackReader
+
+if TYPE_CHECKING:
+    from cowfs.format.pack import PackEntry
+    from cowfs.index import Index
+    from cowfs.native import ChunkRef, Engine, NotResident, Recovery
+
+FETCH_THREADS = 16
+REQUEST_BYTES = 4 << 20  # one ranged read: long enough that 2 ms of latency cost little at 1 GB/s
+AHEAD_BYTES = 64 << 20
+SMALL_BYTES = 64 << 10
+NEIGHBOURHOOD_BYTES = 1 << 20
+DIRECTORIES = 64  # pack directories kept in memory
+
+T = TypeVar("T")
+
+_log = log.get("residency")
+
+
+class Residency:
+    """Fills one engine from one version. `rebase` names the next version's index after a commit."""
+
+    def __init__(self, engine: Engine, index: Index, packs: PackReader) -> None:
+        self._engine = engine
+        self._packs = packs
+        self._index = index
+        self._pack_ids: Mapping[int, PackId] = index.pack_ids()
+        self._lock = threading.Lock()
+        self._loading: dict[Hashable, Future[None]] = {}
+        self._ahead_bytes = 0
+        self._small_misses: Counter[int] = Counter()  # by pack number
+        self._directories: OrderedDict[int, list[PackEntry]] = OrderedDict()
+        self._pool = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="cowfs-fetch")
+
+    def load(self, missing: NotResident) -> None:
+        """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
+        if missing.what == "directory":
+            self._once(("directory", missing.ino), lambda: self._load_directory(missing.ino))
+        elif missing.what == "content":
+            self._once(("content", missing.ino), lambda: self._load_content(missing.ino))
+        else:
+            needed = self._fetch(missing.chunks)
+            self._fetch_ahead(missing.ahead)
+            for future in needed:
+                future.result()
+
+    def load_for_replay(self, recovery: Recovery) -> None:
+        """Loads every directory and inode the journal touches, as far as the base version has them."""
+        index = self._index
+        for ino in recovery.inodes:
+            if (row := index.inode(ino)) is not None:
+                self._engine.load_inode(row)
+                self._load_content(ino)
+        for ino in recovery.directories:
+            if (row := index.inode(ino)) is not None:
+                self._engine.load_inode(row)
+                self._load_directory(ino)
+
+    def rebase(self, index: Index, pack_ids: Mapping[int, PackId]) -> None:
+        """Reads from `index` from now on; the caller may close the one used so far. pack_ids: at least those of both."""
+        with self._lock:
+            self._index, self._pack_ids = index, pack_ids
+
+    def close(self) -> None:
+        """Waits for fetches under way; further loads fail."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # -- rows
+
+    def _load_directory(self, ino: int) -> None:
+        self._engine.load_directory(ino, self._query(lambda index: index.directory(ino)))
+
+    def _load_content(self, ino: int) -> None:
+        self._engine.load_content(ino, *self._query(lambda index: index.content(ino)))
+
+    def _query(self, ask: Callable[[Index], T]) -> T:
+        """Asks the index of the moment; again if a commit replaced and closed it before it was asked.
+
+        What is not in memory was not changed, so either index gives the same answer.
+        """
+        while True:
+            index = self._index
+            try:
+                return ask(index)
+            except InvalidStateError:
+                if index is self._index:
+                    raise
+
+    def _once(self, key: Hashable, load: Callable[[], None]) -> None:
+        """Runs `load` unless another thread is at it; then waits for that one and takes its result."""
+        with self._lock:
+            future = self._loading.get(key)
+            mine = future is None
+            if future is None:
+                future = self._loading[key] = Future()
+        if mine:
+            self._finish([key], future, load)
+        future.result()
+
+    def _finish(self, keys: Iterable[Hashable], future: Future[None], load: Callable[[], None]) -> None:
+        try:
+            load()
+        except BaseException as error:  # noqa: BLE001 — it goes to whoever waits, all of them
+            self._forget(keys)
+            future.set_exception(error)
+        else:
+            self._forget(keys)
+            future.set_result(None)
+
+    def _forget(self, keys: Iterable[Hashable]) -> None:
+        with self._lock:
+            for key in keys:
+                self._loading.pop(key, None)
+
+    # -- chunks
+
+    def _fetch(self, chunks: Iterable[ChunkRef]) -> list[Future[None]]:
+        """Starts fetching those chunks that nobody fetches yet; the futures of all of them."""
+        futures: list[Future[None]] = []
+        claimed: dict[bytes, ChunkRef] = {}
+        with self._lock:
+            for chunk in chunks:
+                if chunk.hash in claimed:
+                    continue
+                if (future := self._loading.get(chunk.hash)) is not None:
+                    futures.append(future)
+                else:
+                    claimed[chunk.hash] = chunk
+            runs = [(run, Future[None]()) for run in _runs(claimed.values())]
+            for run, future in runs:
+                self._loading.update((chunk.hash, future) for chunk in run)
+                futures.append(future)
+        for run, future in runs:
+            self._pool.submit(self._fetch_run, run, future)
+        return futures
+
+    def _fetch_run(self, run: list[ChunkRef], future: Future[None]) -> None:
+        requests = [
+            ChunkRequest(chunk.offset, chunk.stored_length, chunk.raw_length, chunk.codec, ChunkHash(chunk.hash))
+            for chunk in run
+        ]
+        claimed: list[Hashable] = [chunk.hash for chunk in run]
+
+        def read() -> None:
+            pack = self._pack_id(run[0].pack)
+            if max(request.stored_length for request in requests) < SMALL_BYTES:
+                try:
+                    self._read(pack, [*requests, *self._neighbours(run[-1], pack, future, claimed)])
+                    return
+                except (CorruptError, NotFoundError) as error:  # NotFoundError: the pack has moved
+                    _log.debug("neighbours of a chunk in pack %s: %s", pack, error)  # not what was asked for
+            self._read(pack, requests)
+
+        self._finish(claimed, future, read)
+
+    def _read(self, pack: PackId, requests: list[ChunkRequest]) -> None:
+        for request, data in zip(requests, self._packs.read_many(pack, requests), strict=True):
+            self._engine.cache_chunk(request.hash, data)
+
+    def _neighbours(
+        self, chunk: ChunkRef, pack: PackId, future: Future[None], claimed: list[Hashable]
+    ) -> list[ChunkRequest]:
+        """What follows a small chunk in its pack and nobody is fetching, claimed for `future`; nothing at a pack's first miss."""
+        with self._lock:
+            self._small_misses[chunk.pack] += 1
+            if self._small_misses[chunk.pack] < 2:
+                return []
+            directory = self._directories.get(chunk.pack)
+        if directory is None:
+            directory = self._packs.directory(pack)
+        with self._lock:
+            self._directories[chunk.pack] = directory
+            self._directories.move_to_end(chunk.pack)
+            while len(self._directories) > DIRECTORIES:
+                self._directories.popitem(last=False)
+            first = bisect_right(directory, chunk.offset, key=lambda entry: entry.offset)
+            last = bisect_right(directory, chunk.offset + NEIGHBOURHOOD_BYTES, key=lambda entry: entry.offset)
+            entries = [entry for entry in directory[first:last] if entry.hash not in self._loading]
+            self._loading.update((entry.hash, future) for entry in entries)
+            claimed.extend(entry.hash for entry in entries)
+        return [
+            ChunkRequest(entry.offset, entry.stored_length, entry.raw_length, entry.codec, entry.hash)
+            for entry in entries
+        ]
+
+    def _fetch_ahead(self, chunks: list[ChunkRef]) -> None:
+        with self._lock:
+            room = AHEAD_BYTES - self._ahead_bytes
+        wanted: list[ChunkRef] = []
+        for chunk in chunks:
+            if (room := room - chunk.raw_length) < 0:
+                break
+            wanted.append(chunk)
+        size = sum(chunk.raw_length for chunk in wanted)
+        futures = self._fetch(wanted)
+        if not futures:
+            return
+        with self._lock:
+            self._ahead_bytes += size
+        left = [len(futures)]
+
+        def done(future: Future[None]) -> None:
+            error = future.exception()
+            if isinstance(error, CowfsError):
+                _log.debug("read-ahead failed: %s", error)
+            with self._lock:
+                left[0] -= 1
+                if left[0] == 0:
+                    self._ahead_bytes -= size
+
+        for future in futures:
+            future.add_done_callback(done)
+
+    def _pack_id(self, number: int) -> PackId:
+        with self._lock:
+            pack = self._pack_ids.get(number)
+        if pack is None:
+            raise CorruptError(
+                f"the index names pack number {number} but has no pack of that number",
+                hint="The version is damaged; read another version of the volume.",
+            )
+        return pack
+
+
+def _runs(chunks: Iterable[ChunkRef]) -> list[list[ChunkRef]]:
+    """Chunks by pack and offset, in runs that one request of about REQUEST_BYTES can fetch."""
+    runs: list[list[ChunkRef]] = []
+    pack, size = -1, 0
+    for chunk in sorted(chunks, key=lambda chunk: (chunk.pack, chunk.offset)):
+        if chunk.pack != pack or size + chunk.stored_length > REQUEST_BYTES:
+            runs.append([])
+            pack, size = chunk.pack, 0
+        runs[-1].append(chunk)
+        size += chunk.stored_length
+    return runs

@@ -1,0 +1,108 @@
+"""The names of volumes in a store: claiming one, looking one up, listing them.
+
+A volume exists as soon as its head number 1 does: `create` (no version yet) or `fork` (points to an existing version).
+That one create-only object claims the name, so that of several claimants one wins, and a crash leaves either no volume or
+a whole one. The meta record is written after it; a volume without one is read as having no settings.
+
+Cost: creating is two objects, a fork likewise; listing is two requests a volume.
+Not here: leases (`store.leases`), moving heads on (`heads`, `publisher`), deleting volumes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cowfs import clock
+from cowfs.errors import ConflictError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.locator import Locator
+from cowfs.format.records import HeadRecord, MetaRecord
+from cowfs.format.store_url import StoreUrl
+from cowfs.ids import VersionId, WriteId
+from cowfs.store import ObjectStore, refs
+
+
+@dataclass(frozen=True)
+class Head:
+    """A volume's newest head: version None until the first commit."""
+
+    volume: str
+    number: int
+    version: VersionId | None
+    epoch: int
+    created_ns: int
+
+
+def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
+    """Claims `name` for a volume without versions. ConflictError when the name is taken."""
+    return _claim(store, name, None, None, owner)
+
+
+def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = "") -> Head:
+    """Claims `name` for a volume whose first version is `source`'s, sharing every byte. ConflictError when the name is taken."""
+    return _claim(store, name, source.version, str(source), owner)
+
+
+def find_head(store: ObjectStore, name: str) -> Head | None:
+    """The newest head of a volume; None when there is no such volume."""
+    found = refs.newest(store, refs.head(name))
+    if found is None:
+        return None
+    number, record = found
+    return Head(name, number, record.version, record.epoch, record.created_ns)
+
+
+def read_head(store: ObjectStore, name: str) -> Head:
+    """As `find_head`; NotFoundError when there is no such volume."""
+    head = find_head(store, name)
+    if head is None:
+        raise NotFoundError(
+            f"{store.url} has no volume {name!r}",
+            hint=f"`cowfs ls` lists the volumes; `cowfs create {name}` makes this one.",
+        )
+    return head
+
+
+def volume_names(store: ObjectStore, *, limit: int | None = None) -> list[str]:
+    """Names of the store's volumes in byte order, one small list request each."""
+    names: list[str] = []
+    after = ""
+    while limit is None or len(names) < limit:
+        found = store.list(keys.VOLUMES, start_after=after, limit=1)
+        if not found:
+            break
+        name = keys.parse_volume(found[0].key)
+        if name is None:  # something that is not ours
+            after = found[0].key
+            continue
+        names.append(name)
+        after = keys.volume(name)[:-1] + "0"  # "0" is the character after "/"
+    return names
+
+
+def locator(store: ObjectStore, volume: str, version: VersionId) -> Locator:
+    return Locator(StoreUrl.parse(store.url), volume, version)
+
+
+def _claim(store: ObjectStore, name: str, version: VersionId | None, source: str | None, owner: str) -> Head:
+    keys.check_volume_name(name)
+    now = clock.now_ns()
+    record = HeadRecord(
+        kind="create" if version is None else "fork",
+        version=version,
+        epoch=0,
+        created_ns=now,
+        write_id=WriteId(clock.random_bytes(WriteId.length)),
+        source=source,
+    )
+    try:
+        refs.append(store, refs.head(name), 1, record)
+    except ConflictError as error:
+        raise ConflictError(
+            f"{store.url} has a volume {name!r} already",
+            hint="Choose another name, or open the existing volume.",
+            details={"name": name},
+        ) from error
+    meta = MetaRecord(owner=owner, created_ns=now, write_id=WriteId(clock.random_bytes(WriteId.length)))
+    refs.append(store, refs.meta(name), 1, meta)
+    return Head(name, 1, version, 0, now)

@@ -1,0 +1,158 @@
+"""What a working copy finds when it comes back: its intent in the line, absent, or overtaken; and who is shut out afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs import clock
+from cowfs.errors import ConflictError, UnavailableError
+from cowfs.format.records import HeadRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.store import ObjectStore, initialize, open_store, refs
+from cowfs.version.commit import Intent
+from cowfs.version.heads import settle_head
+from cowfs.version.volumes import create_volume
+from tests.faulty_store import Fault, FaultyStore
+
+pytestmark = pytest.mark.quick
+
+FIRST, SECOND = VersionId(b"1" * 32), VersionId(b"2" * 32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    store = open_store((tmp_path / "store").as_uri(), create=True)
+    initialize(store)
+    create_volume(store, "v")
+    commit(store, 2, FIRST, epoch=1)
+    yield store
+    store.close()
+
+
+def commit(store: ObjectStore, number: int, version: VersionId, *, epoch: int, write_id: WriteId | None = None) -> None:
+    """What a writer of `epoch` puts."""
+    write_id = write_id or WriteId(clock.random_bytes(WriteId.length))
+    refs.append(store, refs.head("v"), number, HeadRecord("commit", version, epoch, 1, write_id))
+
+
+def intent(number: int) -> Intent:
+    return Intent(number, WriteId(clock.random_bytes(WriteId.length)), SECOND, layer=1)
+
+
+def line(store: ObjectStore) -> list[tuple[str, VersionId | None, int]]:
+    return [(record.kind, record.version, record.epoch) for _, record in refs.history(store, refs.head("v"))[::-1]]
+
+
+BEFORE: list[tuple[str, VersionId | None, int]] = [("create", None, 0), ("commit", FIRST, 1)]
+
+
+def test_a_lease_that_was_given_back_leaves_nothing_open(store: ObjectStore) -> None:
+    settled = settle_head(store, "v", epoch=2, intent=None, needs_fence=False)
+    assert (settled.head.number, settled.head.version, settled.is_published) == (2, FIRST, False)
+    assert line(store) == BEFORE
+
+
+def test_a_taken_over_writer_is_shut_out(store: ObjectStore) -> None:
+    settled = settle_head(store, "v", epoch=2, intent=None, needs_fence=True)
+    assert (settled.head.number, settled.head.version, settled.head.epoch) == (3, FIRST, 2)
+    with pytest.raises(ConflictError):
+        commit(store, 3, SECOND, epoch=1)
+    assert line(store) == [*BEFORE, ("fence", FIRST, 2)]
+
+
+@pytest.mark.parametrize("needs_fence", [False, True])
+def test_an_intent_that_became_the_head_is_ours(store: ObjectStore, needs_fence: bool) -> None:
+    ours = intent(3)
+    commit(store, 3, SECOND, epoch=1, write_id=ours.write_id)
+    settled = settle_head(store, "v", epoch=2, intent=ours, needs_fence=needs_fence)
+    assert (settled.is_published, settled.head.version) == (True, SECOND)
+    assert settled.head.number == len(line(store))
+
+
+@pytest.mark.parametrize("needs_fence", [False, True])
+def test_an_intent_that_never_arrived_cannot_arrive_later(store: ObjectStore, needs_fence: bool) -> None:
+    ours = intent(3)
+    settled = settle_head(store, "v", epoch=2, intent=ours, needs_fence=needs_fence)
+    assert (settled.is_published, settled.head.number, settled.head.version) == (False, 3, FIRST)
+    with pytest.raises(ConflictError):
+        commit(store, 3, SECOND, epoch=1, write_id=ours.write_id)
+    assert line(store) == [*BEFORE, ("fence", FIRST, 2)]
+
+
+def test_an_intent_that_another_overtook_is_not_ours(store: ObjectStore) -> None:
+    commit(store, 3, SECOND, epoch=2)
+    settled = settle_head(store, "v", epoch=3, intent=intent(3), needs_fence=False)
+    assert (settled.is_published, settled.head.version) == (False, SECOND)
+
+
+def test_an_intent_deep_in_the_line_is_found_with_few_requests(store: ObjectStore) -> None:
+    ours = intent(3)
+    commit(store, 3, SECOND, epoch=1, write_id=ours.write_id)
+    for number in range(4, 40):
+        commit(store, number, FIRST, epoch=2)
+    counting = FaultyStore(store)
+    settled = settle_head(counting, "v", epoch=3, intent=ours, needs_fence=False)
+    assert (settled.is_published, settled.head.version) == (True, FIRST)
+    assert len(counting.calls) < 8
+
+
+class LatePut:
+    """A store on which something arrives right before the next put."""
+
+    def __init__(self, store: ObjectStore, late: Callable[[], None]) -> None:
+        self._store = store
+        self._late: Callable[[], None] | None = late
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        if self._late is not None:
+            late, self._late = self._late, None
+            late()
+        self._store.put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("needs_fence", [False, True])
+def test_a_late_put_that_comes_before_the_fence_counts(store: ObjectStore, needs_fence: bool) -> None:
+    ours = intent(3)
+    late: Any = LatePut(store, lambda: commit(store, 3, SECOND, epoch=1, write_id=ours.write_id))
+    settled = settle_head(late, "v", epoch=2, intent=ours, needs_fence=needs_fence)
+    assert (settled.is_published, settled.head.version) == (True, SECOND)
+    assert line(store) == [*BEFORE, ("commit", SECOND, 1), ("fence", SECOND, 2)]
+
+
+def test_a_newer_lease_is_left_alone(store: ObjectStore) -> None:
+    """Somebody took over between our lease and our look at the head."""
+    settle_head(store, "v", epoch=5, intent=None, needs_fence=True)
+    settled = settle_head(store, "v", epoch=4, intent=None, needs_fence=True)
+    assert (settled.head.epoch, len(line(store))) == (5, 3)
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY], ids=lambda fault: fault.name)
+def test_settling_can_be_repeated_after_any_failure(
+    tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refs, "_APPEND_WAIT_S", 0.0)
+    for failing in range(12):
+        store = open_store((tmp_path / str(failing)).as_uri(), create=True)
+        initialize(store)
+        create_volume(store, "v")
+        commit(store, 2, FIRST, epoch=1)
+        ours = intent(3)
+        commit(store, 3, SECOND, epoch=1, write_id=ours.write_id)
+        faulty = FaultyStore(store)
+        faulty.inject(fault, skip=failing, times=6)
+        epoch, settled = 2, None
+        while settled is None:
+            try:
+                settled = settle_head(faulty, "v", epoch=epoch, intent=ours, needs_fence=True)
+            except UnavailableError:
+                epoch += 1  # the next mount takes a new lease
+        assert (settled.is_published, settled.head.version, settled.head.epoch) == (True, SECOND, epoch)
+        assert [kind for kind, _, _ in line(store)][:3] == ["create", "commit", "commit"]
+        store.close()

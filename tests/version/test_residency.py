@@ -1,0 +1,127 @@
+"""Loading what an engine lacks while the version under it changes: indexes replaced by commits, packs that moved."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs import clock
+from cowfs.format import keys
+from cowfs.format.records import MovedBlob, MovedRecord
+from cowfs.ids import PackId, WriteId
+from cowfs.store import ObjectStore, initialize, open_store, refs
+from cowfs.store.packs import PackReader
+from tests.version.working_volume import ReadingVolume, WorkingVolume
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    store = open_store((tmp_path / "store").as_uri(), create=True)
+    initialize(store)
+    yield store
+    store.close()
+
+
+class CommitBetween:
+    """An index that is replaced and closed between being chosen and being asked."""
+
+    def __init__(self, volume: WorkingVolume) -> None:
+        self._index: Any = volume.residency._index
+        self._volume = volume
+
+    def directory(self, ino: int) -> Any:
+        self._volume.commit()
+        return self._index.directory(ino)
+
+
+def test_a_load_meets_an_index_that_a_commit_has_just_closed(store: ObjectStore, tmp_path: Path) -> None:
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        volume.mkdir(b"d")
+        volume.write(b"d/f", b"inside")
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "b") as volume:
+        volume.write(b"new", b"x")
+        volume.residency._index = CommitBetween(volume)  # type: ignore[assignment]
+        assert volume.tree() == {b"d": None, b"d/f": b"inside", b"new": b"x"}
+
+
+def test_readers_see_no_error_while_commits_run(store: ObjectStore, tmp_path: Path) -> None:
+    """Each directory and file is loaded for the first time while commits replace the index."""
+    expected: dict[bytes, bytes | None] = {}
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        for number in range(150):
+            path = b"d%d" % number
+            volume.mkdir(path)
+            volume.write(path + b"/f", path)
+            expected |= {path: None, path + b"/f": path}
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "b") as volume:
+        found: dict[bytes, bytes | None] = {}
+        reader = threading.Thread(target=lambda: found.update(volume.tree()))
+        reader.start()
+        rounds = 0
+        while reader.is_alive():
+            volume.write(b"d0/changing", b"%d" % rounds)
+            volume.commit()
+            rounds += 1
+        reader.join()
+        found.pop(b"d0/changing", None)
+        assert found == expected
+
+
+def test_small_files_of_a_pack_that_moved_are_read(store: ObjectStore, tmp_path: Path) -> None:
+    expected = {f"f{number:03}".encode(): random.Random(number).randbytes(2000) for number in range(100)}
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        for path, data in expected.items():
+            volume.write(path, data)
+        base = volume.commit()
+    assert base.version_id is not None
+    largest = max(store.list("packs/"), key=lambda info: info.size)
+    move(store, PackId.from_hex(largest.key[-32:]))
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        assert reader.tree() == expected
+
+
+def move(store: ObjectStore, pack: PackId) -> None:
+    """Repacks: the blobs go to a new pack, and the old one is deleted."""
+    whole = store.get(keys.pack(pack))
+    new_pack = PackId(clock.random_bytes(PackId.length))
+    blobs = tuple(
+        MovedBlob(entry.offset, new_pack, entry.offset, entry.stored_length)
+        for entry in PackReader(store).directory(pack)
+    )
+    store.put(keys.pack(new_pack), whole)
+    record = MovedRecord(pack, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)), blobs)
+    refs.append(store, refs.moved(pack), 1, record)
+    store.delete([keys.pack(pack)])
+
+
+def test_a_segment_trimmed_while_its_file_is_cut_again(store: ObjectStore, tmp_path: Path) -> None:
+    """A neighbour's staged bytes, kept only as a cache, may go between being named and being read."""
+    data = random.Random(5).randbytes(3 << 20)
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", data)
+        volume.write(b"other", bytes(1) * (64 << 20))  # the segment of `f` is not the current one
+        volume.commit()
+        volume.write(b"f", b"changed", offset=1 << 20)
+        storer = volume.publisher._storer
+        engine = volume.engine
+
+        class TrimmedFirst:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(engine, name)
+
+            def read_staged(self, *arguments: Any) -> bytes:
+                engine.trim_staging(0)
+                return engine.read_staged(*arguments)
+
+        storer._engine = TrimmedFirst()  # type: ignore[assignment]
+        base = volume.commit()
+    assert base.version_id is not None
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        assert reader.read(b"f") == data[: 1 << 20] + b"changed" + data[(1 << 20) + 7 :]

@@ -1,0 +1,177 @@
+"""A volume driven without FUSE: engine, index, residency and publisher wired as the mount daemon wires them.
+
+`WorkingVolume` is one writer of one volume; `files(...)` reads a version back from the store with a cache of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from cowfs import clock
+from cowfs.ids import VersionId
+from cowfs.index import empty_index, open_index
+from cowfs.native import Caller, Engine, NotResident
+from cowfs.store import ObjectStore
+from cowfs.store.packs import PackReader
+from cowfs.store.pins import Pin
+from cowfs.version.commit import Base, CommitRequest, Intent
+from cowfs.version.history import open_version
+from cowfs.version.publisher import Publisher
+from cowfs.version.residency import Residency
+from cowfs.version.volumes import create_volume, find_head
+
+ROOT = 1
+ME = Caller(os.getuid(), os.getgid(), os.getpid(), 0o022, None)
+T = TypeVar("T")
+
+
+class EngineView:
+    """Paths over an engine, loading what is missing. Paths are bytes, "/"-separated, relative to the root."""
+
+    engine: Engine
+    residency: Residency
+
+    def call(self, method: Any, *arguments: Any, **keywords: Any) -> Any:
+        for _ in range(1000):
+            try:
+                return method(*arguments, **keywords)
+            except NotResident as missing:
+                self.residency.load(missing)
+        raise AssertionError("the engine keeps missing the same thing")
+
+    def find(self, path: bytes) -> int:
+        ino = ROOT
+        for name in filter(None, path.split(b"/")):
+            ino = self.call(self.engine.lookup, ino, name).ino
+        return ino
+
+    def read(self, path: bytes) -> bytes:
+        ino = self.find(path)
+        size = self.call(self.engine.getattr, ino).size
+        fh = self.call(self.engine.open_file, ino, os.O_RDONLY)
+        data = b""
+        while len(data) < size:
+            data += self.call(self.engine.read, fh, len(data), min(1 << 20, size - len(data)))
+        self.engine.release(fh)
+        return data
+
+    def names(self, path: bytes = b"") -> list[bytes]:
+        fh = self.call(self.engine.open_directory, self.find(path))
+        names, cookie = [], 0
+        while entries := self.call(self.engine.read_directory, fh, cookie, 100):
+            names += [name for name, _, _ in entries]
+            cookie = entries[-1][1]
+        self.engine.release_directory(fh)
+        return sorted(set(names) - {b".", b".."})
+
+    def tree(self, path: bytes = b"") -> dict[bytes, bytes | None]:
+        """Content by path; None for a directory."""
+        found: dict[bytes, bytes | None] = {}
+        for name in self.names(path):
+            below = path + b"/" + name if path else name
+            if stat.S_ISDIR(self.call(self.engine.getattr, self.find(below)).mode):
+                found[below] = None
+                found |= self.tree(below)
+            else:
+                found[below] = self.read(below)
+        return found
+
+
+class WritableView(EngineView):
+    """An engine that may be changed."""
+
+    def write(self, path: bytes, data: bytes, offset: int | None = None) -> None:
+        """Replaces the file (offset None) or overwrites part of it."""
+        directory, _, name = path.rpartition(b"/")
+        parent = self.find(directory)
+        try:
+            ino = self.call(self.engine.lookup, parent, name).ino
+            fh = self.call(self.engine.open_file, ino, os.O_WRONLY | (os.O_TRUNC if offset is None else 0))
+        except FileNotFoundError:
+            _, fh = self.call(self.engine.create, parent, name, 0o100644, os.O_WRONLY, ME)
+        offset = offset or 0
+        for first in range(0, len(data), 1 << 17):
+            self.call(self.engine.write, fh, offset + first, data[first : first + (1 << 17)])
+        self.engine.release(fh)
+
+    def mkdir(self, path: bytes) -> None:
+        directory, _, name = path.rpartition(b"/")
+        self.call(self.engine.mkdir, self.find(directory), name, 0o755, ME)
+
+    def unlink(self, path: bytes) -> None:
+        directory, _, name = path.rpartition(b"/")
+        self.call(self.engine.unlink, self.find(directory), name, ME)
+
+
+class WorkingVolume(WritableView):
+    def __init__(self, store: ObjectStore, name: str, home: Path, *, max_uploads: int = 4) -> None:
+        self.store = store
+        self.name = name
+        self.published: list[Intent] = []
+        home.mkdir(parents=True, exist_ok=True)
+        head = find_head(store, name) or create_volume(store, name)
+        manifest = open_version(store, head.version) if head.version else None
+        packs = PackReader(store)
+        if manifest is None:
+            index = empty_index(home / "cache", uid=os.getuid(), gid=os.getgid(), now_ns=clock.now_ns())
+        else:
+            index = open_index(store, packs, manifest.index, cache_dir=home / "cache")
+        root = index.inode(ROOT)
+        assert root is not None
+        self.engine = Engine.open(
+            root=root,
+            next_ino=index.next_ino,
+            cache_dir=str(home / "cache"),
+            staging_dir=str(home / "working"),
+            boot_id="this boot",
+        )
+        self.residency = Residency(self.engine, index, packs)
+        self.publisher = Publisher(
+            store,
+            volume=name,
+            epoch=head.epoch,
+            engine=self.engine,
+            index=index,
+            residency=self.residency,
+            base=Base(head.number, head.version, manifest),
+            pin=Pin.create(store, volume=name, number=head.number, owner="test"),
+            record_intent=lambda intent: None,
+            record_published=self.published.append,
+            max_uploads=max_uploads,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.residency.close()
+        self.engine.close()
+
+    def commit(self, message: str = "") -> Base:
+        return self.publisher.commit(CommitRequest(message=message))
+
+
+class ReadingVolume(EngineView):
+    """One version, read-only, with an empty cache."""
+
+    def __init__(self, store: ObjectStore, version: VersionId, home: Path) -> None:
+        packs = PackReader(store)
+        index = open_index(store, packs, open_version(store, version).index, cache_dir=home / "cache")
+        root = index.inode(ROOT)
+        assert root is not None
+        self.engine = Engine.open(root=root, next_ino=index.next_ino, cache_dir=str(home / "cache"))
+        self.residency = Residency(self.engine, index, packs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.residency.close()
+        self.engine.close()
