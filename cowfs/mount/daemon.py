@@ -1,0 +1,338 @@
+"""The life of a mount daemon, from a specification to its exit.
+
+    mount point checked → session opened → mounted and verified → control socket → `ready` → detached → serving
+    → mount gone (unmounted by anybody, told to end, or a signal) → threads stopped → session closed → reply → exit
+
+The answer to the starter is one line on the pipe that was standard output: {"ready": {…}} once the kernel has finished
+its handshake, or {"error": record}. Until then everything is undone on an error and nothing stays mounted; afterwards
+the starter is not needed any more (own session, log file instead of its terminal; not with `foreground`).
+
+Threads: this one runs the FUSE loop and, before and after it, opens and closes. Control connections, the keeper's threads
+and loads run beside it. Only control threads and the signal worker ever touch the mount point's path, to unmount it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cowfs import log
+from cowfs.control import MountSpec, Server
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    MountFailedError,
+    to_record,
+)
+from cowfs.mount import mount_point, mount_table, serving
+from cowfs.mount.calls import EngineCalls
+from cowfs.mount.keeper import Keeper
+from cowfs.mount.lane import FastLane
+from cowfs.mount.mappings import Mappings
+from cowfs.mount.operations import CacheTimes, MountOperations
+from cowfs.mount.requests import Requests
+from cowfs.mount.session import Session, open_session
+from cowfs.volume import mounts
+
+READ_AHEAD_KB = 4096
+MAX_BACKGROUND = 128
+FORWARD_VARIABLE = "COWFS_LANE_FORWARD"
+LOG_LIMIT_BYTES = 1 << 20
+COMMIT_GRACE_S = 60.0
+"""A commit under way when the mount ends may finish; one that takes longer is resolved by the next mount."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_logger = log.get("mount")
+
+
+class Daemon:
+    """One mount. `run` returns when it is over."""
+
+    def __init__(self, spec: MountSpec, answer_fd: int) -> None:
+        self._spec = spec
+        self._answer_fd = answer_fd
+        self.is_ready = False
+        self._is_connected = False
+        self._is_served_to_end = False
+        self._mount: mount_table.MountInfo | None = None
+        self._discard = threading.Event()
+        self._ended = threading.Event()
+        self._ending = threading.Lock()
+        self._failure: CowfsError | None = None
+        self._server: Server | None = None
+        self._lane: FastLane | None = None
+
+    def run(self) -> None:
+        """Serves the mount to its end. Raises what went wrong before `ready`, or while letting go of everything."""
+        try:
+            with ExitStack() as stack:
+                self._serve(stack)
+        except CowfsError as error:
+            self._failure = error
+            raise
+        except BaseException as error:
+            self._failure = CowfsError(
+                f"the mount ended with {error!r}", hint="Please report this; daemon.log has more."
+            )
+            raise
+        finally:
+            self._ended.set()
+            if self._server is not None:
+                self._server.close()
+
+    # -- the way in
+
+    def _serve(self, stack: ExitStack) -> None:
+        spec = self._spec
+        if spec.fuse_fd is None:
+            self._prepare_mount_point(stack)
+        else:
+            mount_point.check_descriptor(spec.fuse_fd)
+        session = open_session(spec, stack, self._discard)
+        times = CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
+        calls = EngineCalls(session.residency.load, session.relieve)
+        operations = MountOperations(session.engine, calls, times)
+        keeper = Keeper(session)
+        mappings = Mappings(session.engine, self._invalidate)
+        loop = serving.Loop(
+            operations,
+            calls,
+            on_ready=lambda: self._ready(session, keeper),
+            on_signal=lambda: self._end_by_signal(mappings, loop),
+        )
+        requests = Requests(session, keeper, mappings, lambda force, discard: self._end(mappings, loop, force, discard))
+        self._register(stack, session)
+        self._server = Server(spec.socket, requests.handlers)
+        stack.callback(self._disconnect)
+        stack.callback(keeper.stop)
+        stack.callback(requests.finish, COMMIT_GRACE_S)
+        stack.callback(self._detach)
+        self._connect(operations, session, times)
+        try:
+            if (lane := self._lane) is not None:
+                lane.start(loop.stop)
+            loop.run()
+            if lane is not None:
+                lane.stop(serving.GRACE_S)
+                if lane.failure is not None:
+                    raise serving.broken(lane.failure)
+            self._is_served_to_end = True
+        finally:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # the way out is under way, and short
+        if not self.is_ready:
+            raise MountFailedError(f"{spec.mount_path} was unmounted before it was ready", hint="Try again.")
+
+    def _prepare_mount_point(self, stack: ExitStack) -> None:
+        path = self._spec.mount_path
+        if mounts.canonical(path) != path:
+            raise InvalidInputError(f"{path} is not a canonical path", hint="Resolve symbolic links first.")
+        if mount_point.prepare(path):
+            stack.callback(lambda: None if self.is_ready else os.rmdir(path))
+
+    def _register(self, stack: ExitStack, session: Session) -> None:
+        spec, version = self._spec, session.opened.version_id
+        entry = mounts.register(
+            spec.registration,
+            mount_path=Path(spec.mount_path),
+            socket=Path(spec.socket),
+            store_url=session.store.url,
+            store_id=session.record.store_id.hex(),
+            volume=spec.volume,
+            version_id=version.hex() if version is not None and spec.mode == "ro" else None,
+            read_only=spec.mode == "ro",
+            working_copy=Path(spec.working_copy) if spec.working_copy is not None else None,
+        )
+        stack.callback(mounts.unregister, entry)
+
+    def _connect(self, operations: MountOperations, session: Session, times: CacheTimes) -> None:
+        spec = self._spec
+        if spec.fast_lane:
+            fd = spec.fuse_fd
+            if fd is None:
+                fd = mount_point.mount(spec.mount_path, mount_point.options(spec))
+                self._find_mount()
+            self._lane = FastLane(
+                session.engine,
+                fd,
+                times,
+                load=session.residency.load,
+                relieve=session.relieve,
+                forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
+            )
+            serving.connect_behind(operations, self._lane.relay_fd)
+            self._is_connected = True
+        elif spec.fuse_fd is not None:
+            serving.connect(operations, f"/dev/fd/{spec.fuse_fd}", {"default_permissions"})
+            self._is_connected = True
+        else:
+            serving.connect(operations, spec.mount_path, mount_point.options(spec))
+            self._is_connected = True
+            self._find_mount()
+
+    def _find_mount(self) -> None:
+        self._mount = mount_table.mount_at(self._spec.mount_path)
+        mount_point.verify(self._mount, self._spec)
+
+    def _invalidate(self, ino: int) -> None:
+        if self._lane is not None:
+            self._lane.invalidate_inode(ino)
+        else:
+            serving.invalidate_inode(ino)
+
+    def _ready(self, session: Session, keeper: Keeper) -> None:
+        spec, version, resumed = self._spec, session.opened.version_id, session.resumed
+        self._tune()
+        if not spec.foreground:
+            _leave_starter(Path(spec.log))
+        answer(
+            self._answer_fd,
+            {
+                "ready": {
+                    "pid": os.getpid(),
+                    "registration": spec.registration,
+                    "socket": spec.socket,
+                    "mount_path": spec.mount_path,
+                    "version": version.hex() if version is not None else None,
+                    "head_number": session.opened.head_number,
+                    "resumed_records": resumed.records,
+                    "cut_bytes": resumed.cut_bytes,
+                    "dropped_extents": resumed.dropped_extents,
+                }
+            },
+        )
+        self.is_ready = True
+        keeper.start()
+
+    def _tune(self) -> None:
+        """Only after the handshake: it sets both values anew."""
+        if (mount := self._mount) is None:
+            return
+        if not mount_table.set_read_ahead(mount, READ_AHEAD_KB):
+            _logger.info("read-ahead stays at the kernel's default: not permitted to change it")
+        mount_table.set_max_background(mount, MAX_BACKGROUND)
+
+    # -- the way out
+
+    def _unmount(self, *, lazy: bool) -> None:
+        """A descriptor handed in is unmounted by whoever mounted it."""
+        if self._mount is not None:
+            mount_point.unmount(self._mount, lazy=lazy)
+
+    def _detach(self) -> None:
+        """After an error only: a loop that ended well has seen its mount go."""
+        if self._mount is not None and not self._is_served_to_end:
+            mount_table.abort(self._mount)  # who waits for an answer of the ended loop would wait for ever
+            self._unmount(lazy=True)
+
+    def _disconnect(self) -> None:
+        if self._lane is not None:
+            self._lane.stop(0)
+        if self._is_connected:
+            serving.disconnect()
+
+    def _end(self, mappings: Mappings, loop: serving.Loop, force: bool, discard: bool) -> None:
+        """Takes the mount down from a control thread and waits until everything is let go of."""
+        with self._ending:
+            if self._ended.is_set():
+                raise InvalidStateError(f"{self._spec.mount_path} is unmounted already")
+            if force:
+                mappings.flush()
+            with mappings.paused():
+                self._unmount(lazy=force)
+                if discard:
+                    self._discard.set()
+                mappings.close()
+                loop.stop()
+            self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _end_by_signal(self, mappings: Mappings, loop: serving.Loop) -> None:
+        """As `_end`, with nobody to answer: programs that still use the mount lose it."""
+        mappings.flush()
+        with mappings.paused():
+            try:
+                self._unmount(lazy=False)
+            except ConflictError as error:
+                _logger.warning("%s", error)
+                self._unmount(lazy=True)
+            mappings.close()
+            loop.stop()
+
+
+def main() -> NoReturn:
+    """Entry of `python -m cowfs.mount`: specification on standard input, answer on standard output."""
+    answer_fd = os.dup(1)
+    os.dup2(2, 1)  # nothing else may write into the answer
+    os.chdir("/")  # the starter's directory may have to be unmounted, or lie below the mount point
+    faulthandler.enable()
+    log.configure()
+    for number in SIGNALS:
+        signal.signal(number, _interrupted)  # until the loop runs: undo what was done, then exit
+    status = _run(answer_fd)
+    sys.stderr.flush()
+    os._exit(status)  # all is durable; a thread that waits for a dead store must not keep the process
+
+
+def answer(answer_fd: int, message: dict[str, Any]) -> None:
+    """Tells the starter and closes the pipe. A starter that is gone does not want the mount any more."""
+    try:
+        os.write(answer_fd, json.dumps(message, default=str).encode() + b"\n")
+        os.close(answer_fd)
+    except OSError as error:
+        raise InvalidStateError(f"whoever asked for the mount is gone: {error.strerror}") from error
+
+
+def _run(answer_fd: int) -> int:
+    """Exit status: 0 for a mount that was served to a clean end."""
+    daemon: Daemon | None = None
+    try:
+        daemon = Daemon(MountSpec.from_json(sys.stdin.buffer.read()), answer_fd)
+        daemon.run()
+    except CowfsError as error:
+        failure = error
+    except BaseException as error:  # a panic of the engine is no Exception; the starter must hear of it too
+        _logger.exception("the mount daemon failed")
+        failure = CowfsError(f"the mount daemon failed: {error!r}", hint="Please report this with its log.")
+    else:
+        return 0
+    if daemon is not None and daemon.is_ready:
+        _logger.error("%s", failure)
+    else:
+        with contextlib.suppress(InvalidStateError):
+            answer(answer_fd, {"error": to_record(failure)})
+    return 1
+
+
+def _leave_starter(log_path: Path) -> None:
+    """Leaves the starter's session and terminal; from now on standard error is the log file."""
+    try:
+        log_fd = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise AccessDeniedError(f"{log_path} cannot be written: {error.strerror}", hint="Make it writable.") from error
+    if os.fstat(log_fd).st_size > LOG_LIMIT_BYTES:
+        os.ftruncate(log_fd, 0)
+    with contextlib.suppress(PermissionError):  # the starter made us leader of a session already
+        os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for source, target in ((nothing, 0), (log_fd, 1), (log_fd, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(log_fd)
+
+
+def _interrupted(number: int, frame: object) -> NoReturn:
+    raise MountFailedError(f"mounting was interrupted by {signal.Signals(number).name}")

@@ -1,0 +1,151 @@
+"""What a mount does by itself, on threads of its own, until it is told to stop.
+
+    heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin; a lost lease stops publishing, not the mount
+    upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
+    trim          both        every TRIM_PAUSE_S: keeps caches and clean staging within the cache limit
+    fill          resident    once: loads every directory of the version with its entries' attributes
+
+A store that does not answer is tried again after a growing pause; nothing here ever ends a mount or loses data.
+"""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from cowfs import clock, log
+from cowfs.errors import CowfsError, LeaseLostError
+from cowfs.index import trim_blocks
+from cowfs.mount.session import ROOT_INO, Session
+from cowfs.native import NotResident
+from cowfs.store.leases import HEARTBEAT_S
+
+UPLOAD_PAUSE_S = 5.0
+IDLE_S = 5.0
+TRIM_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 60.0
+JOIN_S = 5.0
+FILL_BATCH = 4096
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_logger = log.get("mount")
+
+
+class Keeper:
+    """Started by `start`, ended by `stop`. Its public attributes may be read from any thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.renewed_s: float = clock.monotonic_s()
+        self.uploaded_bytes = 0
+        self.upload_error: CowfsError | None = None
+
+    def start(self) -> None:
+        self._run("trim", self._trim, TRIM_PAUSE_S)
+        if self._session.writer is not None:
+            self._run("heartbeat", self._beat, HEARTBEAT_S)
+            self._run("upload", self._upload, UPLOAD_PAUSE_S)
+        if self._session.spec.resident:
+            thread = threading.Thread(target=self._fill, name="fill", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Returns when the threads have ended, or soon: one that waits for a dead store is left behind."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+    def _run(self, name: str, step: Callable[[], bool], pause_s: float) -> None:
+        """Calls step every pause_s; while it returns False, less and less often."""
+
+        def loop() -> None:
+            wait_s = pause_s
+            while not self._stop.wait(wait_s):
+                wait_s = pause_s if self._try(step) else min(wait_s * 2, LONGEST_PAUSE_S)
+
+        thread = threading.Thread(target=loop, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _try(self, step: Callable[[], bool]) -> bool:
+        try:
+            return step()
+        except Exception:
+            if not self._stop.is_set():  # an engine that is being closed refuses calls
+                _logger.exception("%s failed; it is tried again", threading.current_thread().name)
+            return False
+
+    def _beat(self) -> bool:
+        writer = self._session.writer
+        if writer is None or writer.lease_lost is not None:
+            return True
+        try:
+            writer.lease.renew()
+            writer.pin.renew()
+        except LeaseLostError as error:
+            writer.lease_lost = error
+            _logger.error("%s", error)
+        except CowfsError as error:
+            _logger.warning("the lease was not renewed: %s", error)
+        else:
+            self.renewed_s = clock.monotonic_s()
+        return True  # the next beat must not come later than usual
+
+    def _upload(self) -> bool:
+        writer = self._session.writer
+        if writer is None or writer.lease_lost is not None:
+            return True
+        try:
+            self.uploaded_bytes += writer.publisher.upload_quiet(IDLE_S)
+        except CowfsError as error:
+            if self.upload_error is None:
+                _logger.warning("background upload waits for the store: %s", error)
+            self.upload_error = error
+            return False
+        self.upload_error = None
+        return True
+
+    def _trim(self) -> bool:
+        limit_bytes = self._session.cache_limit_bytes
+        self._session.engine.trim_cache(limit_bytes)
+        self._session.engine.trim_staging(limit_bytes)
+        trim_blocks(Path(self._session.spec.cache_dir), limit_bytes)
+        return True
+
+    def _fill(self) -> None:
+        waiting = [ROOT_INO]
+        try:
+            while waiting and not self._stop.is_set():
+                waiting += self._directories_in(waiting.pop())
+        except (CowfsError, OSError) as error:
+            if not self._stop.is_set():
+                _logger.warning("the version is only partly in memory: %s", error)
+
+    def _directories_in(self, ino: int) -> list[int]:
+        """Loads one directory with the attributes of its entries; returns the directories among them."""
+        engine = self._session.engine
+        found: list[int] = []
+        fh = self._resident(engine.open_directory, ino)
+        try:
+            cookie = 0
+            while batch := self._resident(engine.read_directory, fh, cookie, FILL_BATCH):
+                cookie = batch[-1][1]
+                found += [attr.ino for name, _, attr in batch if stat.S_ISDIR(attr.mode) and name not in (b".", b"..")]
+        finally:
+            engine.release_directory(fh)
+        return found
+
+    def _resident(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        while True:
+            try:
+                return call(*args, **kwargs)
+            except NotResident as missing:
+                self._session.residency.load(missing)

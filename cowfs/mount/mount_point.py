@@ -1,0 +1,293 @@
+"""The place a volume is mounted on: checks before, options for, and unmounting.
+
+`prepare` refuses, each with its own error and hint: a missing parent, something that is not a directory, a directory with
+entries, a path that is mounted already, a machine without a usable /dev/fuse, a user without a setuid fusermount3.
+A mount whose daemon has died answers ENOTCONN to everyone for ever; `prepare` detaches such a one.
+Unmounting works as root by umount2(2) and otherwise through fusermount3, which is the only program started here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+from cowfs.control import MountSpec
+from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, MountFailedError, NotFoundError
+from cowfs.mount import mount_table
+from cowfs.mount.mount_table import MountInfo
+from cowfs.volume import mounts
+
+DEVICE = Path("/dev/fuse")
+FUSE_CONF = Path("/etc/fuse.conf")
+FUSE_DEVICE_NUMBER = os.makedev(10, 229)  # fixed: Documentation/admin-guide/devices.txt
+MNT_DETACH = 2
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+UMOUNT_NOFOLLOW = 8
+FUSERMOUNT_TIMEOUT_S = 60
+STACKED_STALE_MOUNTS = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prepare(path: str) -> bool:
+    """Makes sure that `path` (canonical) can be mounted on; returns True when it had to be made."""
+    check_device()
+    _detach_stale(path)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return _make(path)
+    except NotADirectoryError:
+        raise _not_a_directory(path) from None
+    except PermissionError:
+        raise AccessDeniedError(f"{path} cannot be reached", hint="Choose a path you may enter.") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise _not_a_directory(path)
+    try:
+        with os.scandir(path) as entries:
+            entry = next(entries, None)
+    except PermissionError:
+        raise AccessDeniedError(f"{path} cannot be read", hint="Choose a directory of yours.") from None
+    if entry is not None:
+        raise ConflictError(
+            f"{path} is not empty", hint="Mount on an empty directory, or on a path that does not exist."
+        )
+    return False
+
+
+def check_device() -> None:
+    """MountFailedError when this machine, container or user cannot mount FUSE file systems at all."""
+    if not DEVICE.exists():
+        raise MountFailedError(
+            f"there is no {DEVICE}",
+            hint="Load the kernel module (modprobe fuse); start a container with --device /dev/fuse --cap-add SYS_ADMIN.",
+        )
+    if not os.access(DEVICE, os.R_OK | os.W_OK):  # libfuse opens it before it asks fusermount3
+        raise MountFailedError(f"{DEVICE} may not be opened", hint=f"As root: chmod 666 {DEVICE}")
+    if os.geteuid() == 0:
+        return
+    program = shutil.which("fusermount3")
+    if program is None:
+        raise MountFailedError("there is no fusermount3", hint="Install it (apt-get install fuse3), or mount as root.")
+    if not os.stat(program).st_mode & stat.S_ISUID:
+        raise MountFailedError(f"{program} is not setuid", hint=f"As root: chmod u+s {program}")
+
+
+def check_descriptor(fd: int) -> None:
+    """MountFailedError unless `fd` is an open /dev/fuse."""
+    try:
+        found = os.fstat(fd)
+    except OSError as error:
+        raise MountFailedError(
+            f"descriptor {fd} is not open", hint="Let the starter pass on its descriptor of /dev/fuse."
+        ) from error
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != FUSE_DEVICE_NUMBER:
+        raise MountFailedError(
+            f"descriptor {fd} is not one of {DEVICE}", hint="Open it, mount with it, and hand in that descriptor."
+        )
+
+
+def options(spec: MountSpec) -> set[str]:
+    """Mount options for libfuse. default_permissions always: nothing below it checks access."""
+    name = re.sub(r"[^A-Za-z0-9._@+-]", "_", spec.volume)  # libfuse splits at commas and takes ASCII only
+    chosen = {"default_permissions", f"fsname=cowfs:{name}", "subtype=cowfs"}
+    if spec.mode == "ro":
+        chosen.add("ro")
+    if spec.allow_other or (spec.allow_other is None and others_permitted()):
+        if not others_permitted():
+            raise AccessDeniedError(
+                "other users may not be let into this mount",
+                hint=f"Write user_allow_other into {FUSE_CONF} as root, or mount without allow_other.",
+            )
+        chosen.add("allow_other")
+    return chosen
+
+
+def mount(path: str, options: set[str]) -> int:
+    """Mounts on `path` with options as `options` gives them; the descriptor that answers for the mount.
+
+    As root by mount(2); for others fusermount3 does it, and sends the descriptor over a socket.
+    """
+    return _mount_as_root(path, options) if os.geteuid() == 0 else _mount_by_helper(path, options)
+
+
+def _mount_as_root(path: str, options: set[str]) -> int:
+    fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    named = dict(option.split("=", 1) for option in options if "=" in option)
+    data = [f"fd={fd}", f"rootmode={stat.S_IFDIR:o}", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
+    data += sorted(options & {"default_permissions", "allow_other"})
+    flags = MS_NOSUID | MS_NODEV | (MS_RDONLY if "ro" in options else 0)
+    arguments = [text.encode() for text in (named["fsname"], f"fuse.{named['subtype']}", ",".join(data))]
+    if _libc.mount(arguments[0], os.fsencode(path), arguments[1], ctypes.c_ulong(flags), arguments[2]) == 0:
+        return fd
+    reason = os.strerror(ctypes.get_errno())
+    os.close(fd)
+    raise refused(path, reason)
+
+
+def _mount_by_helper(path: str, options: set[str]) -> int:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        done = subprocess.run(
+            ["fusermount3", "-o", ",".join(sorted(options)), "--", path],
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=FUSERMOUNT_TIMEOUT_S,
+            env={**os.environ, "LC_ALL": "C", "_FUSE_COMMFD": str(theirs.fileno())},
+            check=False,
+        )
+        if done.returncode != 0:
+            raise refused(path, "; ".join(done.stderr.split("\n")).strip("; "))
+        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
+    if not descriptors:
+        raise refused(path, "fusermount3 sent no descriptor")
+    os.set_inheritable(descriptors[0], False)
+    return descriptors[0]
+
+
+def refused(path: str, reason: str) -> MountFailedError:
+    """The error for a mount that the kernel, libfuse or fusermount3 refused."""
+    if "Operation not permitted" in reason or "Permission denied" in reason:
+        hint = "Start the container with --device /dev/fuse --cap-add SYS_ADMIN; mount on a directory you own."
+    elif "too many" in reason:
+        hint = "Unmount another file system, or raise mount_max in /etc/fuse.conf."
+    else:
+        hint = "`cowfs doctor` checks what mounting needs."
+    return MountFailedError(f"{path} cannot be mounted: {reason}", hint=hint)
+
+
+def others_permitted() -> bool:
+    if os.geteuid() == 0:
+        return True
+    try:
+        lines = FUSE_CONF.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.strip() == "user_allow_other" for line in lines)
+
+
+def verify(mount: MountInfo | None, spec: MountSpec) -> MountInfo:
+    """The mount just made, proved by the mount table to be ours and to have its permissions checked by the kernel."""
+    if mount is None or not mount.is_cowfs:
+        raise MountFailedError(
+            f"{spec.mount_path} is not mounted", hint="Something else unmounted it just now; try again."
+        )
+    wanted = {"default_permissions"} | ({"ro"} if spec.mode == "ro" else set())
+    if missing := wanted - mount.options:
+        raise MountFailedError(
+            f"the kernel mounted {mount.path} without {', '.join(sorted(missing))}",
+            hint="Without it nothing would check permissions; mount on another machine, and report this.",
+        )
+    return mount
+
+
+def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
+    """Takes this mount off its path. ConflictError while processes use it, unless lazy. No longer there: nothing to do.
+
+    As long as its daemon lives, or it is in the table, no other mount can have its device number; so what is found at the
+    path under that number is it, and another mount over it is left alone.
+    """
+    there = mount_table.mount_at(mount.path)
+    if there is None or there.device != mount.device:
+        return
+    if os.geteuid() == 0:
+        flags = UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)
+        if _libc.umount2(os.fsencode(mount.path), flags) == 0:
+            return
+        number = ctypes.get_errno()
+        if number == errno.EBUSY:
+            raise _busy(mount)
+        if number not in (errno.EINVAL, errno.ENOENT):
+            raise _stuck(mount, os.strerror(number))
+    else:
+        _fusermount(mount, lazy=lazy)
+
+
+def _fusermount(mount: MountInfo, *, lazy: bool) -> None:
+    done = subprocess.run(
+        ["fusermount3", "-u", *(["-z"] if lazy else []), "--", mount.path],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=FUSERMOUNT_TIMEOUT_S,
+        env={**os.environ, "LC_ALL": "C"},
+        check=False,
+    )
+    if done.returncode == 0 or mount_table.mount_at(mount.path) is None:
+        return
+    if "busy" in done.stderr:
+        raise _busy(mount)
+    raise _stuck(mount, done.stderr.strip())
+
+
+def _detach_stale(path: str) -> None:
+    """Takes off mounts of ours whose daemon has died; ConflictError for any other mount."""
+    for _ in range(STACKED_STALE_MOUNTS):
+        mount = mount_table.mount_at(path)
+        if mount is None:
+            return
+        live = mounts.find_by_path(path)
+        if not mount.is_cowfs or live is not None or not _is_disconnected(path):
+            serving = f" by process {live.pid}" if live is not None else ""
+            raise ConflictError(
+                f"{path} is a mount already: {mount.source}{serving}", hint="Unmount it, or choose another path."
+            )
+        unmount(mount, lazy=True)
+    raise MountFailedError(f"{path} carries too many dead mounts", hint="As root: umount -l " + path)
+
+
+def _is_disconnected(path: str) -> bool:
+    """Whether the mount's daemon has died. Only for mounts of ours that no registered process serves.
+
+    Not by stat: its answer may be cached for a long time.
+    """
+    try:
+        os.statvfs(path)
+    except OSError as error:
+        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    return False
+
+
+def _make(path: str) -> bool:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        raise _not_a_directory(path) from None  # a link that leads nowhere
+    except (FileNotFoundError, NotADirectoryError):
+        parent = os.path.dirname(path)
+        raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {parent}") from None
+    except OSError as error:
+        raise AccessDeniedError(f"{path} cannot be made: {error.strerror}", hint="Choose another path.") from error
+    return True
+
+
+def _not_a_directory(path: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path} is not a directory", hint="Mount on an empty directory, or a path that does not exist."
+    )
+
+
+def _busy(mount: MountInfo) -> ConflictError:
+    pids = mount_table.users(mount)
+    shown = ", ".join(f"{pid} ({mount_table.command(pid)})" for pid in pids[:10]) or "not visible to this user"
+    return ConflictError(
+        f"{mount.path} is in use; processes: {shown}",
+        hint="Close its files and leave its directories, or force the unmount (they will get errors).",
+        details={"pids": pids},
+    )
+
+
+def _stuck(mount: MountInfo, reason: str) -> MountFailedError:
+    command = "umount -l" if os.geteuid() == 0 else "fusermount3 -u -z"
+    return MountFailedError(f"{mount.path} cannot be unmounted: {reason}", hint=f"Try: {command} {mount.path}")

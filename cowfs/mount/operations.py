@@ -1,0 +1,274 @@
+"""The FUSE operations of one mount: an adapter between pyfuse3 and the engine, without policy of its own.
+
+Every operation of the protocol that the engine has is answered here, so a mount is complete with this alone. The kernel
+checks permissions (default_permissions) and holds locks; poll and ioctl are left to it.
+
+Guarantees
+- a `write` that returned is in staging and its record in the journal; fsync waits in a worker thread, for the disk only
+- names, link targets and xattr names are bytes, passed through untouched
+- lookup counts are raised by the engine for every entry handed to the kernel; `readdir` counts an entry before it is put
+  into the reply and takes the count back if it did not fit. pyfuse3 does not tell when writing a reply failed
+  (an interrupted request); such a count keeps the inode in memory until unmount, nothing else
+- on a read-only mount the kernel refuses changes (option `ro`), and so does the engine (EROFS)
+Refuses: system.posix_acl_* (EOPNOTSUPP): ACLs are not stored.
+
+All of it runs on the trio thread; `calls` says what may wait, and on what.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyfuse3
+import trio
+from pyfuse3 import FUSEError
+
+from cowfs.mount.calls import EngineCalls
+from cowfs.native import Attr, Caller, Engine
+
+READDIR_BATCH = 64
+BLOCK_BYTES = 4096
+NAME_MAX_BYTES = 255
+FREE_INODES = 1 << 32
+"""What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program."""
+ACL_XATTRS = (b"system.posix_acl_access", b"system.posix_acl_default")
+
+
+@dataclass(frozen=True)
+class CacheTimes:
+    """How long the kernel may believe attributes, entries, and entries that are directories. This mount is the only writer."""
+
+    attr_s: float
+    entry_s: float
+    dir_entry_s: float
+
+
+class MountOperations(pyfuse3.Operations):
+    """`opened` is set when the kernel has finished its handshake (INIT)."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False  # a write() would return before we have seen its bytes
+    enable_acl = False
+
+    def __init__(self, engine: Engine, calls: EngineCalls, times: CacheTimes) -> None:
+        super().__init__()
+        self._engine = engine
+        self._ask = calls.ask
+        self._ask_for_space = calls.ask_for_space
+        self._sync = calls.sync
+        self._tell = calls.tell
+        self._times = times
+        self.opened = trio.Event()
+
+    def init(self) -> None:
+        self.opened.set()
+
+    # -- names and attributes
+
+    async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        try:
+            return self._entry(await self._ask(self._engine.lookup, parent_inode, name))
+        except FUSEError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        absent = pyfuse3.EntryAttributes()  # inode 0: the kernel remembers that there is no such name
+        absent.st_ino = 0
+        absent.entry_timeout = self._times.entry_s
+        return absent
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        for ino, count in inode_list:
+            self._tell(self._engine.forget, ino, count)
+
+    async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        return self._entry(await self._ask(self._engine.getattr, inode))
+
+    async def setattr(
+        self,
+        inode: int,
+        attr: pyfuse3.EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        fh: int | None,
+        ctx: pyfuse3.RequestContext,
+    ) -> pyfuse3.EntryAttributes:
+        mode = attr.st_mode & 0o7777 if fields.update_mode else None
+        changed = await self._ask_for_space(
+            self._engine.setattr,
+            inode,
+            _caller(ctx, mode or 0),
+            mode=mode,
+            uid=attr.st_uid if fields.update_uid else None,
+            gid=attr.st_gid if fields.update_gid else None,
+            size=attr.st_size if fields.update_size else None,
+            atime_ns=attr.st_atime_ns if fields.update_atime else None,
+            mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
+            ctime_ns=attr.st_ctime_ns if fields.update_ctime else None,
+        )
+        return self._entry(changed)
+
+    async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
+        return await self._ask(self._engine.readlink, inode)
+
+    async def mknod(
+        self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        made = await self._ask_for_space(self._engine.mknod, parent_inode, name, mode, rdev, _caller(ctx, mode))
+        return self._entry(made)
+
+    async def mkdir(
+        self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        return self._entry(await self._ask_for_space(self._engine.mkdir, parent_inode, name, mode, _caller(ctx, mode)))
+
+    async def symlink(
+        self, parent_inode: int, name: bytes, target: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        return self._entry(await self._ask_for_space(self._engine.symlink, parent_inode, name, target, _caller(ctx)))
+
+    async def link(
+        self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        return self._entry(await self._ask_for_space(self._engine.link, inode, new_parent_inode, new_name))
+
+    async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        await self._ask_for_space(self._engine.unlink, parent_inode, name, _caller(ctx))
+
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        await self._ask_for_space(self._engine.rmdir, parent_inode, name, _caller(ctx))
+
+    async def rename(
+        self,
+        parent_inode_old: int,
+        name_old: bytes,
+        parent_inode_new: int,
+        name_new: bytes,
+        flags: int,
+        ctx: pyfuse3.RequestContext,
+    ) -> None:
+        await self._ask_for_space(
+            self._engine.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags, _caller(ctx)
+        )
+
+    # -- files
+
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
+    ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
+        attr, fh = await self._ask_for_space(self._engine.create, parent_inode, name, mode, flags, _caller(ctx, mode))
+        return pyfuse3.FileInfo(fh=fh, keep_cache=True), self._entry(attr)
+
+    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        # keep_cache: every change of a file goes through this kernel, so its pages never are out of date
+        return pyfuse3.FileInfo(fh=await self._ask_for_space(self._engine.open_file, inode, flags), keep_cache=True)
+
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        return await self._ask(self._engine.read, fh, off, size)
+
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        return await self._ask_for_space(self._engine.write, fh, off, buf)
+
+    async def flush(self, fh: int) -> None:
+        await self._ask(self._engine.flush, fh)
+
+    async def release(self, fh: int) -> None:
+        await self._ask(self._engine.release, fh)
+
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        await self._sync(self._engine.fsync, fh, datasync)
+
+    # -- directories
+
+    async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+        return await self._ask(self._engine.open_directory, inode)
+
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        cookie = start_id
+        while batch := await self._ask(self._engine.read_directory, fh, cookie, READDIR_BATCH):
+            for name, cookie, attr in batch:
+                if not self._deliver(token, name, cookie, attr):
+                    return
+
+    def _deliver(self, token: pyfuse3.ReaddirToken, name: bytes, cookie: int, attr: Attr) -> bool:
+        """Puts one entry into the reply; False when it is full. The kernel counts a lookup for all but "." and ".."."""
+        entry = self._entry(attr)
+        if name in (b".", b".."):
+            return pyfuse3.readdir_reply(token, name, entry, cookie)
+        if not self._tell(self._engine.entry_delivered, attr.ino):
+            return True  # gone since the batch was read
+        if pyfuse3.readdir_reply(token, name, entry, cookie):
+            return True
+        self._tell(self._engine.forget, attr.ino, 1)
+        return False
+
+    async def releasedir(self, fh: int) -> None:
+        await self._ask(self._engine.release_directory, fh)
+
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        await self._sync(self._engine.sync)
+
+    # -- the whole, and extended attributes
+
+    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        used_bytes, inodes, free_bytes = await self._ask(self._engine.statfs)
+        data = pyfuse3.StatvfsData()
+        data.f_bsize = data.f_frsize = BLOCK_BYTES
+        data.f_bfree = data.f_bavail = free_bytes // BLOCK_BYTES
+        data.f_blocks = data.f_bfree + -(-used_bytes // BLOCK_BYTES)
+        data.f_ffree = data.f_favail = FREE_INODES
+        data.f_files = inodes + FREE_INODES
+        data.f_namemax = NAME_MAX_BYTES
+        return data
+
+    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext) -> None:
+        # pyfuse3 has checked XATTR_CREATE and XATTR_REPLACE with getxattr, without an await that yields in between
+        _refuse_acl(name)
+        await self._ask_for_space(self._engine.set_xattr, inode, name, value, 0)
+
+    async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
+        _refuse_acl(name)
+        return await self._ask(self._engine.get_xattr, inode, name)
+
+    async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> list[bytes]:
+        return await self._ask(self._engine.list_xattrs, inode)
+
+    async def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        _refuse_acl(name)
+        await self._ask_for_space(self._engine.remove_xattr, inode, name)
+
+    # -- conversion
+
+    def _entry(self, attr: Attr) -> pyfuse3.EntryAttributes:
+        entry = pyfuse3.EntryAttributes()
+        entry.st_ino = attr.ino
+        entry.st_mode = mode = attr.mode
+        entry.st_nlink = attr.nlink
+        entry.st_uid = attr.uid
+        entry.st_gid = attr.gid
+        entry.st_rdev = attr.rdev
+        entry.st_size = attr.size
+        entry.st_blocks = attr.blocks
+        entry.st_atime_ns = attr.atime_ns
+        entry.st_mtime_ns = attr.mtime_ns
+        entry.st_ctime_ns = attr.ctime_ns
+        entry.attr_timeout = self._times.attr_s
+        entry.entry_timeout = self._times.dir_entry_s if stat.S_ISDIR(mode) else self._times.entry_s
+        return entry
+
+
+def _refuse_acl(name: bytes) -> None:
+    if name in ACL_XATTRS:
+        raise FUSEError(errno.EOPNOTSUPP)
+
+
+def _caller(ctx: pyfuse3.RequestContext, mode: int = 0) -> Caller:
+    """Supplementary groups cost a look into /proc; only whether a setgid bit may stay depends on them."""
+    groups = None
+    if mode & stat.S_ISGID and ctx.uid != 0 and ctx.pid != 0:
+        try:
+            groups = sorted(pyfuse3.get_sup_groups(ctx.pid))
+        except (OSError, RuntimeError):
+            groups = None  # the caller has ended, or lives in another pid namespace
+    return Caller(ctx.uid, ctx.gid, ctx.pid, ctx.umask, groups)

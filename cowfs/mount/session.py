@@ -1,0 +1,363 @@
+"""What a mount stands on while it lives: store, lease, pin, index, engine, publisher. Opened in order, undone in reverse.
+
+    writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
+                → base index → engine → journal replayed → publisher
+    read-only   store and its record → manifest → index → engine without staging
+
+Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and the end of the mount,
+give it all back: the engine synced and closed first, then pin and lease, the lock last.
+
+A working copy without uncommitted work follows the volume's head. One with uncommitted work stays on the version it was
+made from; if the head has moved on since, it is mounted as it is, and its commits raise LeaseLostError (it can be forked).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from cowfs import log, processes
+from cowfs.control import MountSpec
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidStateError, LeaseLostError, NoSpaceError
+from cowfs.format.records import StoreRecord
+from cowfs.ids import VersionId
+from cowfs.index import Index, empty_index, open_index
+from cowfs.native import Engine, JournalCorrupt, Recovery
+from cowfs.store import ObjectStore, leases, load_record, open_store, refs
+from cowfs.store.holder import current_holder
+from cowfs.store.leases import Lease
+from cowfs.store.packs import PackReader
+from cowfs.store.pins import Pin
+from cowfs.version.commit import Base
+from cowfs.version.heads import settle_head
+from cowfs.version.history import open_version
+from cowfs.version.publisher import Publisher
+from cowfs.version.residency import Residency
+from cowfs.version.volumes import Head, read_head
+from cowfs.volume.lock import LockHolder
+from cowfs.volume.state import State
+from cowfs.volume.working_copy import WorkingCopy
+
+ROOT_INO = 1
+FREE_DISK_FLOOR_BYTES = 1 << 30
+CACHE_DEFAULT_BYTES = 20 << 30
+CLOSE_S = 10.0
+
+_logger = log.get("mount")
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a kept journal gave back: records replayed, bytes of a torn tail cut off, extents lost to a power failure."""
+
+    records: int = 0
+    cut_bytes: int = 0
+    dropped_extents: int = 0
+
+
+class Writer:
+    """The writable side of a session. `lease_lost` is set once another writer has taken over; commits then raise it."""
+
+    def __init__(self, working_copy: WorkingCopy, lease: Lease, pin: Pin) -> None:
+        self.working_copy = working_copy
+        self.lease = lease
+        self.pin = pin
+        self.lease_lost: LeaseLostError | None = None
+        self._publisher: Publisher | None = None
+
+    @property
+    def publisher(self) -> Publisher:
+        if self._publisher is None:
+            raise InvalidStateError("the mount is not open yet", hint="Try again in a moment.")
+        return self._publisher
+
+    def publish_with(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+
+@dataclass
+class Session:
+    """One opened volume. `writer` is None for read-only mounts. Engine, residency and publisher are thread-safe.
+
+    is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is closed.
+    """
+
+    spec: MountSpec
+    store: ObjectStore
+    record: StoreRecord
+    engine: Engine
+    residency: Residency
+    opened: Base
+    resumed: Resumed = Resumed()
+    writer: Writer | None = None
+    is_left_dirty: bool = False
+
+    @property
+    def base(self) -> Base:
+        """The version the mount stands on now: the opened one, or the last one committed."""
+        return self.writer.publisher.base if self.writer is not None else self.opened
+
+    @property
+    def cache_limit_bytes(self) -> int:
+        """How much may stay cached on disk: what was asked for, and nothing when the disk is nearly full."""
+        if _free_bytes(self.spec.cache_dir) < FREE_DISK_FLOOR_BYTES:
+            return 0
+        return CACHE_DEFAULT_BYTES if self.spec.cache_size_bytes is None else self.spec.cache_size_bytes
+
+    def relieve(self) -> int:
+        """Frees every byte of local disk that can be fetched again."""
+        return self.engine.trim_staging(0) + self.engine.trim_cache(0)
+
+
+def open_session(spec: MountSpec, stack: ExitStack, discard: threading.Event) -> Session:
+    """Raises errors of our tree only; what was acquired until then is on the stack.
+
+    When `discard` is set before the stack is closed, the working copy is deleted, still under its lock.
+    """
+    _check_cache_dir(Path(spec.cache_dir))
+    if spec.mode == "ro":
+        return _open_read_only(spec, stack)
+    return _open_writable(spec, stack, discard)
+
+
+def _open_read_only(spec: MountSpec, stack: ExitStack) -> Session:
+    assert spec.version is not None
+    store = _open_store(spec, stack).read_only()
+    record = load_record(store)
+    base = _open_base(store, 0, VersionId.from_hex(spec.version))
+    packs = PackReader(store)
+    index = _open_index(spec, stack, store, packs, base)
+    engine = _open_engine(spec, stack, index, None)
+    return Session(spec, store, record, engine, Residency(engine, index, packs), base)
+
+
+def _open_writable(spec: MountSpec, stack: ExitStack, discard: threading.Event) -> Session:
+    assert spec.working_copy is not None
+    working_copy = WorkingCopy(Path(spec.working_copy))
+    stack.enter_context(working_copy.lock(LockHolder.this_process(spec.mount_path)))
+    stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
+    store = _open_store(spec, stack)
+    record = load_record(store)
+    _prepare_working_copy(spec, working_copy, store, record)
+    writer, head = _claim(spec, stack, store, working_copy)
+
+    packs = PackReader(store)
+    inner = stack.enter_context(ExitStack())
+    index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy)
+    if head.version == working_copy.state.base_version or recovery.records == 0:
+        is_moved = head.version != working_copy.state.base_version
+        working_copy.rebase(head.number, head.version)
+        writer.pin.renew(number=head.number)
+        if is_moved:
+            inner.close()
+            index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy)
+    else:
+        _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
+
+    residency = Residency(engine, index, packs)
+    resumed = _replay(engine, residency, recovery)
+    state = working_copy.state
+    base = _open_base(store, state.head_number, state.base_version)
+    session = Session(spec, store, record, engine, residency, base, resumed, writer)
+    publisher = Publisher(
+        store,
+        volume=spec.volume,
+        epoch=writer.lease.epoch,
+        engine=engine,
+        index=index,
+        residency=residency,
+        base=base,
+        pin=writer.pin,
+        record_intent=working_copy.record_intent,
+        record_published=working_copy.record_published,
+        max_uploads=spec.max_uploads,
+    )
+    stack.callback(_within, CLOSE_S, "close the publisher", publisher.close)
+    writer.publish_with(publisher)
+    stack.callback(_drop_pin, session, discard)
+    return session
+
+
+def _open_store(spec: MountSpec, stack: ExitStack) -> ObjectStore:
+    store = open_store(spec.store_url)
+    stack.callback(store.close)
+    return store
+
+
+def _prepare_working_copy(spec: MountSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord) -> None:
+    """Makes the first state, or checks that the one found belongs to this volume. The lock is held."""
+    if working_copy.exists:
+        state = working_copy.state
+        if (state.store_id, state.volume) != (record.store_id, spec.volume):
+            raise InvalidStateError(
+                f"{working_copy.path} belongs to volume {state.volume!r} of store {state.store_id}",
+                hint="Another store stands at this URL now. Move the directory away to keep its work.",
+            )
+        return
+    head = read_head(store, spec.volume)
+    working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
+
+
+def _claim(spec: MountSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
+    """Lease and pin, and the volume's head with every earlier writer shut out."""
+    holder = current_holder(spec.mount_path)
+    lease = leases.acquire(store, spec.volume, holder, take_over=spec.take_over)
+    stack.callback(_within, CLOSE_S, "give the lease back", lease.release)
+    state = working_copy.state
+    pin = Pin.resume(store, state.pin) if state.pin is not None else None
+    if pin is None:
+        pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")
+    else:
+        pin.renew()
+    working_copy.record_lease(lease.epoch, pin.key)
+    settled = settle_head(store, spec.volume, epoch=lease.epoch, intent=state.intent, needs_fence=lease.needs_fence)
+    if state.intent is not None:
+        if settled.is_published:
+            working_copy.record_published(state.intent)
+        else:
+            working_copy.drop_intent()
+    return Writer(working_copy, lease, pin), settled.head
+
+
+def _open_base_engine(
+    spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, working_copy: WorkingCopy
+) -> tuple[Index, Engine, Recovery]:
+    state = working_copy.state
+    base = _open_base(store, state.head_number, state.base_version)
+    index = _open_index(spec, stack, store, packs, base)
+    engine = _open_engine(spec, stack, index, working_copy)
+    try:
+        recovery = engine.recover()
+    except JournalCorrupt as error:
+        raise _corrupt_journal(working_copy, error) from error
+    return index, engine, recovery
+
+
+def _open_base(store: ObjectStore, head_number: int, version: VersionId | None) -> Base:
+    return Base(head_number, version, open_version(store, version) if version is not None else None)
+
+
+def _open_index(spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
+    cache_dir = Path(spec.cache_dir)
+    if base.manifest is None:
+        index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
+    else:
+        index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
+    stack.callback(index.close)
+    return index
+
+
+def _created_ns(spec: MountSpec, store: ObjectStore) -> int:
+    """When the volume was made: the times of its root directory until something changes them, on every mount the same."""
+    oldest = refs.history(store, refs.head(spec.volume))[-1]
+    return oldest[1].created_ns
+
+
+def _open_engine(spec: MountSpec, stack: ExitStack, index: Index, working_copy: WorkingCopy | None) -> Engine:
+    root = index.inode(ROOT_INO)
+    if root is None:
+        raise CorruptError("the version's index has no root directory", hint="Mount another version; report this.")
+    try:
+        engine = Engine.open(
+            root=root,
+            next_ino=index.next_ino,
+            cache_dir=spec.cache_dir,
+            staging_dir=str(working_copy.path) if working_copy is not None else None,
+            after_layer=working_copy.state.committed_layer if working_copy is not None else 0,
+            boot_id=processes.boot_id(),
+        )
+    except OSError as error:
+        raise _disk_error(error) from error
+    except JournalCorrupt as error:
+        assert working_copy is not None
+        raise _corrupt_journal(working_copy, error) from error
+    stack.callback(_close_engine, engine)
+    return engine
+
+
+def _close_engine(engine: Engine) -> None:
+    try:
+        engine.close()
+    except OSError as error:
+        raise _disk_error(error) from error
+
+
+def _replay(engine: Engine, residency: Residency, recovery: Recovery) -> Resumed:
+    if recovery.cut_bytes:
+        _logger.warning("cut %d bytes of an unfinished record off the journal", recovery.cut_bytes)
+    residency.load_for_replay(recovery)
+    dropped = engine.replay()
+    if dropped:
+        _logger.error("%d writes that were not fsynced were lost in a power failure", dropped)
+    return Resumed(recovery.records, recovery.cut_bytes, dropped)
+
+
+def _drop_pin(session: Session, discard: threading.Event) -> None:
+    """Work that stays here keeps its pin: it protects, until it expires, the version the work stands on."""
+    writer = session.writer
+    session.is_left_dirty = session.engine.is_dirty() and not discard.is_set()
+    if writer is None or session.is_left_dirty:
+        return
+    _within(CLOSE_S, "remove the pin", writer.pin.remove)
+    writer.working_copy.record_lease(writer.lease.epoch, None)
+
+
+def _within(timeout_s: float, what: str, action: Callable[[], None]) -> None:
+    """For steps of the way out that need the store: one that does not answer keeps nobody from unmounting.
+
+    What they leave behind expires; a thread left behind ends with the process.
+    """
+
+    def run() -> None:
+        try:
+            action()
+        except CowfsError as error:
+            _logger.warning("could not %s: %s", what, error)
+
+    thread = threading.Thread(target=run, name=what, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        _logger.warning("could not %s within %.0f s: the store does not answer", what, timeout_s)
+
+
+def _check_cache_dir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_writable = os.access(path, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise AccessDeniedError(
+            f"the cache directory {path} cannot be made: {error.strerror}",
+            hint="Choose another with cache_dir or COWFS_CACHE_DIR.",
+        ) from error
+    if not is_writable:
+        raise AccessDeniedError(
+            f"the cache directory {path} is not writable", hint="Choose another with cache_dir or COWFS_CACHE_DIR."
+        )
+
+
+def _free_bytes(path: str) -> int:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def _disk_error(error: OSError) -> CowfsError:
+    cls = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else AccessDeniedError
+    return cls(
+        f"the local disk cannot be used: {error}", hint="Free space, or choose other directories (cache_dir, meta_dir)."
+    )
+
+
+def _corrupt_journal(working_copy: WorkingCopy, error: JournalCorrupt) -> CorruptError:
+    return CorruptError(
+        f"the journal of {working_copy.path} is damaged: {error}",
+        hint="Every file was kept. Copy the directory away before anything else, and report this.",
+    )

@@ -1,0 +1,239 @@
+"""What the bindings add to the engine: rows, exceptions, bytes, threads. The engine's own rules are tested in Rust."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from cowfs.ids import ChunkHash
+from cowfs.native import (
+    CODEC_RAW,
+    CODEC_ZSTD,
+    INODE_HAS_XATTRS,
+    Caller,
+    ChunkRef,
+    Engine,
+    JournalCorrupt,
+    NotResident,
+    cut_points,
+    zero_runs,
+)
+from tests.engine.volumes import CALLER, ROOT, fresh_engine, open_engine
+
+pytestmark = pytest.mark.quick
+
+FILE_ROW = (2, stat.S_IFREG | 0o640, 1, 7, 8, 0, 10, -5, 6, 7, INODE_HAS_XATTRS, b"")
+HASH = ChunkHash(bytes(range(32)))
+EXTENT_ROW = (2, 6, HASH, 3, 4096, 80, 100, 20, CODEC_ZSTD)
+
+
+def put(engine: Engine, name: bytes, data: bytes) -> int:
+    attr, fh = engine.create(ROOT, name, 0o644, os.O_RDWR, CALLER)
+    assert engine.write(fh, 0, data) == len(data)
+    engine.release(fh)
+    return attr.ino
+
+
+def test_constants() -> None:
+    assert (CODEC_RAW, CODEC_ZSTD, INODE_HAS_XATTRS) == (0, 1, 1)
+
+
+def test_errors_are_those_of_system_calls(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    with pytest.raises(FileNotFoundError) as absent:
+        engine.lookup(ROOT, b"absent")
+    assert absent.value.errno == errno.ENOENT
+    assert absent.value.strerror == os.strerror(errno.ENOENT)
+    engine.mkdir(ROOT, b"d", 0o755, CALLER)
+    with pytest.raises(FileExistsError):
+        engine.mkdir(ROOT, b"d", 0o755, CALLER)
+    engine.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        engine.getattr(ROOT)
+
+
+def test_not_resident_says_what_to_load(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path)
+    with pytest.raises(NotResident) as missing:
+        engine.lookup(ROOT, b"f")
+    assert (missing.value.what, missing.value.ino, missing.value.chunks, missing.value.ahead) == (
+        "directory",
+        ROOT,
+        [],
+        [],
+    )
+    engine.load_directory(ROOT, [(b"f", FILE_ROW)])
+    attr = engine.lookup(ROOT, b"f")
+    assert (attr.ino, attr.mode, attr.uid, attr.gid, attr.size) == (2, stat.S_IFREG | 0o640, 7, 8, 10)
+    assert (attr.atime_ns, attr.mtime_ns, attr.ctime_ns) == (-5, 6, 7)
+    fh = engine.open_file(2, os.O_RDONLY)
+    with pytest.raises(NotResident) as missing:
+        engine.read(fh, 0, 100)
+    assert (missing.value.what, missing.value.ino) == ("content", 2)
+    engine.load_content(2, [EXTENT_ROW], [(b"user.a", b"1")])
+    with pytest.raises(NotResident) as missing:
+        engine.read(fh, 0, 100)
+    chunk = missing.value.chunks[0]
+    assert missing.value.what == "chunks"
+    assert (chunk.hash, chunk.pack, chunk.offset) == (HASH, 3, 4096)
+    assert (chunk.stored_length, chunk.raw_length, chunk.codec) == (80, 100, CODEC_ZSTD)
+    raw = bytes(range(100))
+    assert engine.cached_chunk(chunk.hash, 100) is None
+    engine.cache_chunk(chunk.hash, raw)
+    assert engine.cached_chunk(chunk.hash, 100) == raw
+    assert engine.read(fh, 0, 100) == b"\0\0" + raw[20:26] + b"\0\0"
+    assert engine.get_xattr(2, b"user.a") == b"1"
+
+
+def test_chunk_references_are_values() -> None:
+    one, same, other = (ChunkRef(HASH, 1, 2, 3, 4, number) for number in (0, 0, 1))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    with pytest.raises(ValueError, match="32 bytes"):
+        ChunkRef(b"short", 1, 2, 3, 4, 0)
+
+
+def test_names_and_targets_are_bytes(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    attr = engine.symlink(ROOT, b"\xff\x80", b"to \xfe", CALLER)
+    assert engine.readlink(attr.ino) == b"to \xfe"
+    fh = engine.open_directory(ROOT)
+    entries = engine.read_directory(fh, 0, 10)
+    assert [name for name, _, _ in entries] == [b".", b"..", b"\xff\x80"]
+    assert engine.read_directory(fh, entries[1][1], 10)[0][2].ino == attr.ino
+    engine.release_directory(fh)
+
+
+def test_setattr_changes_what_is_given(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    ino = put(engine, b"f", b"0123456789")
+    attr = engine.setattr(ino, CALLER, mode=0o600, uid=5, gid=6, size=4, atime_ns=-1, mtime_ns=2**40, ctime_ns=9)
+    assert (attr.mode & 0o777, attr.uid, attr.gid, attr.size) == (0o600, 5, 6, 4)
+    assert (attr.atime_ns, attr.mtime_ns, attr.ctime_ns) == (-1, 2**40, 9)
+    with pytest.raises(OverflowError):
+        engine.setattr(ino, CALLER, size=-1)
+    unknown_groups = Caller(1, 1, 1, 0, None)
+    assert engine.setattr(ino, unknown_groups, mode=0o2755).mode & 0o2000
+
+
+@pytest.mark.parametrize(("asked_ns", "kept_ns"), [(2**63, 2**63 - 1), (-(10**25), -(2**63)), (-7, -7)])
+def test_times_beyond_64_bits_become_the_nearest(tmp_path: Path, asked_ns: int, kept_ns: int) -> None:
+    engine = fresh_engine(tmp_path)
+    ino = put(engine, b"f", b"x")
+    attr = engine.setattr(ino, CALLER, atime_ns=asked_ns, mtime_ns=asked_ns, ctime_ns=asked_ns)
+    assert (attr.atime_ns, attr.mtime_ns, attr.ctime_ns) == (kept_ns,) * 3
+    engine.close()
+
+
+def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    assert engine.freeze() is None
+    ino = put(engine, b"f", b"x" * 1000)
+    engine.set_xattr(ino, b"user.k", b"v", 0)
+    assert [quiet for quiet, _ in engine.quiet_files(0.0, 10)] == [ino]
+    assert engine.quiet_files(1e9, 10) == []
+    layer = engine.freeze()
+    assert layer == 1
+    rows = {row[0]: row for row in engine.layer_inodes(layer)}
+    assert set(rows) == {ROOT, ino}
+    assert rows[ino][6] == 1000
+    assert rows[ino][10] == INODE_HAS_XATTRS
+    assert engine.layer_entries(layer) == [(ROOT, b"f", ino)]
+    assert engine.layer_removed(layer) == []
+    assert engine.layer_xattrs(layer) == [(ino, [(b"user.k", b"v")])]
+    assert engine.layer_next_ino(layer) == ino + 1
+    [(changed, version)] = engine.layer_contents(layer)
+    [extent] = engine.layer_extents(layer, ino)
+    assert (changed, extent.offset, extent.length, extent.chunk) == (ino, 0, 1000, None)
+    assert engine.read_staged(extent.segment, extent.segment_offset, 3) == b"xxx"
+    engine.layer_committed(layer, [(ino, version, [(0, 1000, HASH, 1, 2, 3, 1000, 0, CODEC_RAW)])])
+    assert not engine.is_dirty()
+    _, [extent] = engine.live_extents(ino)
+    assert extent.segment >= 1, "still cached"
+    assert extent.chunk == ChunkRef(HASH, 1, 2, 3, 1000, CODEC_RAW)
+    with pytest.raises(OSError, match="Invalid argument"):
+        engine.layer_inodes(layer)
+
+
+def test_recovery_tells_what_the_journal_held(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    ino = put(engine, b"f", b"kept")
+    del engine
+    engine = open_engine(tmp_path)
+    recovery = engine.recover()
+    assert (recovery.directories, recovery.inodes) == ([ROOT], [ROOT, ino])
+    assert recovery.records > 0
+    assert recovery.cut_bytes == 0
+    assert not recovery.power_loss
+    engine.load_directory(ROOT, [])
+    assert engine.replay() == 0
+    assert engine.read(engine.open_file(engine.lookup(ROOT, b"f").ino, os.O_RDONLY), 0, 10) == b"kept"
+
+
+def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    for number in range(20):
+        put(engine, b"f%d" % number, b"x")
+    del engine
+    [journal] = (tmp_path / "working" / "journal").iterdir()
+    damaged = bytearray(journal.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    journal.write_bytes(damaged)
+    with pytest.raises(JournalCorrupt):
+        open_engine(tmp_path)
+    assert journal.read_bytes() == damaged
+
+
+def test_a_read_only_engine_raises_erofs(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path, writable=False)
+    assert engine.recover().records == 0
+    assert engine.replay() == 0
+    engine.load_directory(ROOT, [])
+    with pytest.raises(OSError, match="Read-only file system"):
+        engine.mkdir(ROOT, b"d", 0o755, CALLER)
+    with pytest.raises(OSError, match="Read-only file system"):
+        engine.freeze()
+
+
+def test_rows_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path)
+    with pytest.raises(ValueError, match="tuple of length 12"):
+        engine.load_inode((2, 3))  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        engine.load_inode((-1, *FILE_ROW[1:]))
+    with pytest.raises(ValueError, match="32 bytes"):
+        engine.load_content(2, [(0, 1, b"short", 0, 0, 0, 1, 0, 0)], [])
+
+
+def test_threads_share_an_engine(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+
+    def make(thread: int) -> None:
+        for number in range(200):
+            put(engine, b"%d-%d" % (thread, number), b"%d" % number)
+
+    threads = [threading.Thread(target=make, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    file_bytes, inodes, free_bytes = engine.statfs()
+    assert inodes == 4 * 200 + 1
+    assert file_bytes == 4 * sum(len(b"%d" % number) for number in range(200))
+    assert free_bytes > 0
+
+
+def test_cutting_and_zero_runs() -> None:
+    data = bytes(1 << 20) + os.urandom(3 << 20)
+    assert zero_runs(data, 65536)[0][0] == 0
+    assert zero_runs(b"abc", 1) == []
+    ends = cut_points(data, True)
+    assert ends == sorted(ends)
+    assert ends[-1] == len(data)
+    assert set(cut_points(data, False)) <= set(ends)

@@ -1,0 +1,184 @@
+"""Starts real mount daemons for tests, the way `volume` does, and makes sure that none outlives its test.
+
+A `Place` is a store with its own caches, working copies and registry; `Mount` is one daemon of it. Everything is ended by
+pid and detached by path when the place is closed, whatever the test did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cowfs import store as stores
+from cowfs.control import Client, MountSpec, wait_gone
+from cowfs.errors import from_record
+from cowfs.version import volumes
+from cowfs.volume import mounts
+from cowfs.volume.working_copy import WorkingCopy
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 60
+
+
+class Mount:
+    """One running daemon."""
+
+    def __init__(self, process: subprocess.Popen[bytes], spec: MountSpec, ready: dict[str, Any]) -> None:
+        self.process = process
+        self.spec = spec
+        self.ready = ready
+        self.path = Path(spec.mount_path)
+
+    def call(self, op: str, /, **arguments: Any) -> Any:
+        return Client(self.spec.socket, timeout_s=WAIT_S).call(op, **arguments)
+
+    def commit(self, **arguments: Any) -> str:
+        """The version's id."""
+        return str(self.call("commit", **arguments)["version"])
+
+    def unmount(self, **arguments: Any) -> dict[str, Any]:
+        """Asks the daemon, and waits for its clean end."""
+        result: dict[str, Any] = self.call("unmount", **arguments)
+        self.wait_clean_end()
+        return result
+
+    def wait_clean_end(self) -> None:
+        assert self.process.wait(WAIT_S) == 0, Path(self.spec.log).read_text()
+        assert not is_mounted(self.path)
+
+    def kill(self) -> None:
+        """As a crash would: the mount stays in the table, disconnected."""
+        self.process.kill()
+        self.process.wait(WAIT_S)
+
+    def log(self) -> str:
+        return Path(self.spec.log).read_text()
+
+
+class Place:
+    """`environment` is what daemons started here get besides ours."""
+
+    def __init__(self, store_url: str | None = None) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix=f"cowfs-test-{os.getpid()}-", dir=tempfile.gettempdir()))
+        self.root.chmod(0o755)
+        for name in ("run", "mnt", "c"):
+            (self.root / name).mkdir(mode=0o700)
+        (self.root / "mnt").chmod(0o755)
+        self.store_url = store_url or (self.root / "store").as_uri()
+        self.environment = {"COWFS_CACHE_DIR": str(self.root / "c"), "XDG_RUNTIME_DIR": str(self.root / "run")}
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self.store = stores.open_store(self.store_url, create=True)
+        self.record = stores.initialize(self.store)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def volume(self, name: str = "v") -> str:
+        volumes.create_volume(self.store, name)
+        return name
+
+    def spec(self, volume: str = "v", version: str | None = None, **fields: Any) -> MountSpec:
+        """A writable mount of the volume, or a read-only one of the version, with working defaults."""
+        registration = mounts.new_id()
+        copy = self.root / "c" / "state" / "working" / f"{self.record.store_id.hex()[:16]}-{volume}"
+        defaults: dict[str, Any] = {
+            "store_url": self.store_url,
+            "volume": volume,
+            "mode": "ro" if version else "rw",
+            "source": volume if version is None else f"{volume}@{version}",
+            "version": version,
+            "mount_path": str(self.root / "mnt" / registration),
+            "cache_dir": str(self.root / "c" / "cache"),
+            "registration": registration,
+            "socket": str(self.root / "run" / f"{registration}.sock"),
+            "log": str(self.root / "run" / f"{registration}.log"),
+            "working_copy": None if version else str(copy),
+            "fast_lane": os.environ.get("COWFS_FAST_LANE", "1") != "0",
+        }
+        return MountSpec(**{**defaults, **fields})
+
+    def start(self, spec: MountSpec, *, environment: dict[str, str] | None = None, **options: Any) -> Mount:
+        """Starts a daemon and waits for its answer; raises the error it gives."""
+        process = self.spawn(spec.to_json().encode(), environment=environment, log=Path(spec.log), **options)
+        assert process.stdout is not None
+        with process.stdout as answer:
+            line = answer.readline()
+        reply = json.loads(line) if line else {}
+        if "error" in reply:
+            assert process.wait(WAIT_S) == 1
+            raise from_record(reply["error"])
+        assert "ready" in reply, f"no answer; exit status {process.wait(WAIT_S)}; {Path(spec.log).read_text()}"
+        return Mount(process, spec, reply["ready"])
+
+    def mount(self, volume: str = "v", version: str | None = None, **fields: Any) -> Mount:
+        return self.start(self.spec(volume, version, **fields))
+
+    def spawn(
+        self,
+        specification: bytes,
+        *,
+        log: Path | None = None,
+        environment: dict[str, str] | None = None,
+        **options: Any,
+    ) -> subprocess.Popen[bytes]:
+        log = log or self.root / "run" / "daemon.log"
+        with log.open("ab") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cowfs.mount"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment, **(environment or {})},
+                start_new_session=True,
+                **options,
+            )
+        self._daemons.append(process)
+        assert process.stdin is not None
+        process.stdin.write(specification)
+        process.stdin.close()
+        return process
+
+    def working_copy(self, volume: str = "v") -> WorkingCopy:
+        return WorkingCopy(Path(str(self.spec(volume).working_copy)))
+
+    def registered(self) -> list[str]:
+        """Mount paths in the registry."""
+        entries = (self.root / "c" / "state" / "mounts").glob("*.json")
+        return sorted(json.loads(entry.read_bytes())["mount_path"] for entry in entries)
+
+    def close(self) -> None:
+        for process in self._daemons:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                if not wait_gone(process.pid, 10):
+                    process.kill()
+            process.wait(WAIT_S)
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        for path in mounted_below(self.root):
+            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        self.store.close()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def mounted_below(root: Path) -> list[str]:
+    """Mount points below root, innermost first, from the kernel's table: nothing is touched."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()]
+    return sorted((point for point in points if point.startswith(f"{root}/")), key=len, reverse=True)
+
+
+def is_mounted(path: Path) -> bool:
+    return str(path) in mounted_below(path.parent)

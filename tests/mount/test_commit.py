@@ -1,0 +1,203 @@
+"""Commits through the control socket: what is in them, what is not, and that writers go on."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from cowfs.control import Client
+from cowfs.errors import InvalidInputError
+from tests.mount.daemons import WAIT_S, Mount, Place
+
+pytestmark = pytest.mark.mount
+
+
+def test_the_first_commit_publishes_even_an_empty_tree(place: Place, mount: Mount) -> None:
+    result = mount.call("commit", message="nothing yet")
+    assert result["changed"] is True
+    assert result["stats"]["files"] == 0
+    assert os.listdir(place.mount("v", version=result["version"]).path) == []
+
+
+def test_a_commit_without_changes_is_the_same_version(mount: Mount) -> None:
+    (mount.path / "f").write_text("x")
+    first = mount.call("commit")
+    second = mount.call("commit", message="again")
+    assert (second["version"], second["changed"]) == (first["version"], False)
+    os.listdir(mount.path)
+    (mount.path / "f").read_text()
+    assert mount.commit() == first["version"], "reading is no change"
+
+
+def test_what_a_commit_says_is_in_the_version(mount: Mount) -> None:
+    (mount.path / "f").write_bytes(bytes(1000))
+    (mount.path / "d").mkdir()
+    result = mount.call("commit", message="m", author="a", labels={"k": "v"}, produced_by={"system": "test"})
+    assert (result["stats"]["files"], result["stats"]["directories"], result["stats"]["bytes"]) == (1, 1, 1000)
+    assert result["locator"].startswith("cowfs+file://")
+    assert result["version"] in result["locator"]
+    assert mount.call("status")["version"] == result["version"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"message": 1}, {"labels": []}, {"labels": {"a": 1}}, {"produced_by": "x"}, {"unknown": True}],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(mount: Mount, arguments: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError):
+        mount.call("commit", **arguments)
+
+
+def test_progress_is_reported(mount: Mount) -> None:
+    for number in range(20):
+        (mount.path / str(number)).write_bytes(os.urandom(100_000))
+    seen: list[dict[str, object]] = []
+    Client(mount.spec.socket).call("commit", on_progress=seen.append)
+    assert {event["stage"] for event in seen} >= {"files", "index"}
+
+
+def test_stores_through_a_mapping_are_in_a_commit_called_after_them(place: Place, mount: Mount) -> None:
+    """Nobody syncs, flushes or closes the mapping before the commit."""
+    fd = os.open(mount.path / "mapped", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 1 << 20)
+    view = mmap.mmap(fd, 1 << 20)
+    os.close(fd)  # the mapping alone keeps the file open
+    versions = []
+    for letter in (b"a", b"b"):
+        view[:] = letter * (1 << 20)
+        versions.append(mount.commit())
+    for version, letter in zip(versions, (b"a", b"b"), strict=True):
+        reader = place.mount("v", version=version)
+        assert (reader.path / "mapped").read_bytes() == letter * (1 << 20)
+    view.close()
+
+
+def test_unlinked_open_files_are_not_in_the_version(place: Place, mount: Mount) -> None:
+    with (mount.path / "gone").open("wb") as held:
+        held.write(bytes(100_000))
+        held.flush()
+        (mount.path / "gone").unlink()
+        result = mount.call("commit")
+        assert result["stats"]["files"] == 0
+        held.write(b"still usable")
+        held.flush()
+        assert mount.commit() == result["version"]
+
+
+def test_writers_go_on_while_commits_run(place: Place, mount: Mount) -> None:
+    """Each version holds every line that was written before its commit was called, and none torn."""
+    script = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+for number in range(3000):
+    os.write(fd, b"%08d\\n" % number)
+"""
+    log = mount.path / "log"
+    writer = subprocess.Popen([sys.executable, "-c", script, log])
+    promised: list[tuple[str, int]] = []
+    while writer.poll() is None or not promised:
+        written = log.stat().st_size if log.exists() else 0
+        promised.append((mount.commit(), written))
+    assert writer.wait() == 0
+    promised.append((mount.commit(), 3000 * 9))
+    for version, written in promised[:: max(1, len(promised) // 4)] + promised[-1:]:
+        reader = place.mount("v", version=version)
+        data = (reader.path / "log").read_bytes() if (reader.path / "log").exists() else b""
+        assert len(data) >= written
+        assert data == b"".join(b"%08d\n" % number for number in range(len(data) // 9))
+        reader.unmount()
+
+
+def test_commits_from_several_clients_are_one_after_the_other(mount: Mount) -> None:
+    (mount.path / "f").write_text("x")
+    versions: list[str] = []
+    clients = [threading.Thread(target=lambda: versions.append(mount.commit())) for _ in range(4)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(WAIT_S)
+    assert len(versions) == 4
+    assert len(set(versions)) == 1
+
+
+def test_a_version_holds_everything_a_tree_can_hold(place: Place, mount: Mount) -> None:
+    root = os.fsencode(mount.path)
+    names = [b"\xff\xfe", b"n" * 255, "é".encode(), "e\u0301".encode(), b"new\nline"]
+    for name in names:
+        with open(root + b"/" + name, "wb") as file:
+            file.write(name * 1000)
+    path = mount.path
+    (path / "d" / "e").mkdir(parents=True)
+    os.link(path / "é", path / "d" / "hard")
+    os.symlink(b"\xff/../x", root + b"/link")
+    os.mkfifo(path / "fifo")
+    os.mknod(path / "device", 0o20600, os.makedev(1, 3))
+    with (path / "sparse").open("wb") as file:
+        file.seek(1 << 30)
+        file.write(b"end")
+    os.setxattr(path / "d", "user.a", b"\0\xff")
+    os.utime(path / "é", ns=(1_000_000_001, 981_173_106_123_456_789))
+    reader = place.mount("v", version=mount.commit())
+    back = os.fsencode(reader.path)
+    assert sorted(os.listdir(back)) == sorted(os.listdir(root))
+    for name in names:
+        with open(back + b"/" + name, "rb") as file:
+            assert file.read() == name * 1000
+    assert os.readlink(back + b"/link") == b"\xff/../x"
+    assert (reader.path / "d" / "hard").stat().st_nlink == 2
+    assert (reader.path / "d" / "hard").stat().st_ino == (reader.path / "é").stat().st_ino
+    assert (reader.path / "é").stat().st_mtime_ns == 981_173_106_123_456_789
+    assert os.lstat(reader.path / "device").st_rdev == os.makedev(1, 3)
+    assert (reader.path / "sparse").stat().st_size == (1 << 30) + 3
+    with (reader.path / "sparse").open("rb") as file:
+        assert file.read(1 << 20) == bytes(1 << 20)
+        file.seek(1 << 30)
+        assert file.read() == b"end"
+    assert os.getxattr(reader.path / "d", "user.a") == b"\0\xff"
+
+
+def test_a_large_file_reads_back_with_an_empty_cache(place: Place, mount: Mount) -> None:
+    data = os.urandom(24 << 20)
+    (mount.path / "big").write_bytes(data)
+    version = mount.commit()
+    mount.unmount()
+    empty = place.root / "c" / "empty"
+    reader = place.mount("v", version=version, cache_dir=str(empty))
+    assert (reader.path / "big").read_bytes() == data
+    fd = os.open(reader.path / "big", os.O_RDONLY)
+    try:
+        for offset in (0, 1, 5_000_000, (24 << 20) - 10):
+            assert os.pread(fd, 1000, offset) == data[offset : offset + 1000]
+    finally:
+        os.close(fd)
+
+
+def test_changes_on_a_base_of_another_machine(place: Place, mount: Mount) -> None:
+    """A writer that has nothing of the base in memory or cache changes a little of it, everywhere."""
+    data = os.urandom(6 << 20)
+    (mount.path / "big").write_bytes(data)
+    for number in range(50):
+        (mount.path / f"f{number}").write_text(str(number))
+    mount.unmount(commit=True)
+    place.working_copy().delete()
+    other = place.mount("v", cache_dir=str(place.root / "c" / "empty"))
+    fd = os.open(other.path / "big", os.O_RDWR)
+    os.pwrite(fd, b"changed", 3_000_000)
+    os.close(fd)
+    (other.path / "f7").unlink()
+    os.rename(other.path / "f8", other.path / "moved")
+    (other.path / "f9").chmod(0o600)
+    expected = data[:3_000_000] + b"changed" + data[3_000_007:]
+    assert (other.path / "big").read_bytes() == expected
+    reader = place.mount("v", version=other.commit())
+    assert (reader.path / "big").read_bytes() == expected
+    assert not (reader.path / "f7").exists()
+    assert (reader.path / "moved").read_text() == "8"
+    assert (reader.path / "f9").stat().st_mode & 0o777 == 0o600
+    assert len(os.listdir(reader.path)) == 50

@@ -1,0 +1,557 @@
+"""Every operation of a writable mount, through the kernel, as programs use it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mount.daemons import Mount, Place
+
+pytestmark = pytest.mark.mount
+
+RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
+AT_FDCWD = -100
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def renameat2(old: Path, new: Path, flags: int) -> None:
+    if libc.renameat2(AT_FDCWD, os.fsencode(old), AT_FDCWD, os.fsencode(new), flags):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def errno_of(call: object, *arguments: object) -> int | None:
+    try:
+        call(*arguments)  # type: ignore[operator]
+    except OSError as error:
+        return error.errno
+    return None
+
+
+# -- files
+
+
+def test_write_read_append_and_truncate(path: Path) -> None:
+    file = path / "file"
+    file.write_bytes(b"0123456789")
+    with file.open("ab") as appended:
+        appended.write(b"abc")
+    assert file.read_bytes() == b"0123456789abc"
+    os.truncate(file, 4)
+    os.truncate(file, 8)
+    assert file.read_bytes() == b"0123" + bytes(4)
+    file.write_bytes(b"x")  # O_TRUNC
+    assert file.read_bytes() == b"x"
+
+
+def test_large_and_scattered_writes_read_back(path: Path) -> None:
+    data = os.urandom(5 << 20)
+    fd = os.open(path / "big", os.O_RDWR | os.O_CREAT)
+    try:
+        pieces = [(start, min(start + 777_777, len(data))) for start in range(0, len(data), 777_777)]
+        for start, end in reversed(pieces):
+            os.pwrite(fd, data[start:end], start)
+        os.pwrite(fd, data[1000:1100], 1000)
+        assert os.pread(fd, len(data) + 1, 0) == data
+        assert os.pread(fd, 10, len(data)) == b""
+    finally:
+        os.close(fd)
+
+
+def test_appends_of_several_processes_do_not_overwrite_each_other(path: Path) -> None:
+    file = path / "log"
+    script = "import os, sys; fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)\n"
+    script += "for _ in range(200): os.write(fd, sys.argv[2].encode() * 50 + b'\\n')"
+    writers = [subprocess.Popen([sys.executable, "-c", script, file, letter]) for letter in "abc"]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    lines = file.read_bytes().splitlines()
+    assert sorted(lines) == sorted([letter * 50 for letter in (b"a", b"b", b"c") for _ in range(200)])
+
+
+def test_sparse_files_hold_only_what_was_written(path: Path) -> None:
+    file = path / "sparse"
+    with file.open("wb") as out:
+        out.seek(1 << 40)
+        out.write(b"end")
+    found = file.stat()
+    assert found.st_size == (1 << 40) + 3
+    assert found.st_blocks * 512 < 1 << 20
+    with file.open("rb") as back:
+        assert back.read(4096) == bytes(4096)
+        back.seek((1 << 40) - 2)
+        assert back.read() == b"\0\0end"
+
+
+def test_unlinked_files_stay_usable_while_open(path: Path) -> None:
+    file = path / "gone"
+    fd = os.open(file, os.O_RDWR | os.O_CREAT)
+    try:
+        os.write(fd, b"before")
+        file.unlink()
+        assert not file.exists()
+        os.write(fd, b" after")
+        assert os.pread(fd, 100, 0) == b"before after"
+        os.ftruncate(fd, 3)
+        assert os.fstat(fd).st_nlink == 0
+        assert os.fstat(fd).st_size == 3
+    finally:
+        os.close(fd)
+    assert list(path.iterdir()) == []
+
+
+def test_shared_mappings_are_coherent_with_reads_and_writes(path: Path) -> None:
+    fd = os.open(path / "mapped", os.O_RDWR | os.O_CREAT)
+    try:
+        os.ftruncate(fd, 3 * mmap.PAGESIZE)
+        with mmap.mmap(fd, 3 * mmap.PAGESIZE) as view:
+            view[5:10] = b"store"
+            assert os.pread(fd, 5, 5) == b"store"
+            os.pwrite(fd, b"write", mmap.PAGESIZE)
+            assert view[mmap.PAGESIZE : mmap.PAGESIZE + 5] == b"write"
+            view.flush()
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    assert (path / "mapped").read_bytes()[5:10] == b"store"
+
+
+def test_fsync_of_files_and_directories(path: Path) -> None:
+    fd = os.open(path / "f", os.O_WRONLY | os.O_CREAT)
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.write(fd, b"kept")
+        os.fsync(fd)
+        os.fdatasync(fd)
+        os.fsync(directory)
+        os.sync()
+    finally:
+        os.close(fd)
+        os.close(directory)
+
+
+def test_many_threads_fsync_at_once(path: Path) -> None:
+    script = """
+import os, sys, threading
+def work(name):
+    fd = os.open(os.path.join(sys.argv[1], name), os.O_WRONLY | os.O_CREAT)
+    for _ in range(20):
+        os.write(fd, b"x" * 100); os.fsync(fd)
+    os.close(fd)
+threads = [threading.Thread(target=work, args=(str(n),)) for n in range(16)]
+[t.start() for t in threads]; [t.join() for t in threads]
+"""
+    subprocess.run([sys.executable, "-c", script, path], check=True, timeout=120)
+    assert sorted(file.stat().st_size for file in path.iterdir()) == [2000] * 16
+
+
+def test_locks_of_the_kernel_hold_between_processes(path: Path) -> None:
+    file = path / "lock"
+    script = "import fcntl, sys\nwith open(sys.argv[1], 'r+') as f:\n fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert subprocess.run([sys.executable, "-c", script, file], capture_output=True).returncode != 0
+    assert subprocess.run([sys.executable, "-c", script, file]).returncode == 0
+
+
+def test_copying_and_seeking_data(path: Path) -> None:
+    (path / "a").write_bytes(b"x" * 100_000)
+    source, target = os.open(path / "a", os.O_RDONLY), os.open(path / "b", os.O_WRONLY | os.O_CREAT)
+    try:
+        left = 100_000
+        while left:
+            left -= os.copy_file_range(source, target, left)
+        assert os.lseek(source, 10, os.SEEK_DATA) == 10
+        assert os.lseek(source, 0, os.SEEK_HOLE) == 100_000
+    finally:
+        os.close(source)
+        os.close(target)
+    assert (path / "b").read_bytes() == (path / "a").read_bytes()
+
+
+def test_without_the_fast_lane_unnamed_temporary_files_are_refused(place: Place) -> None:
+    """pyfuse3 has no TMPFILE request: the kernel says so, and programs fall back."""
+    path = place.mount("v", fast_lane=False).path
+    assert errno_of(os.open, path, os.O_TMPFILE | os.O_RDWR, 0o600) == errno.EOPNOTSUPP
+
+
+# -- attributes
+
+
+def test_modes_owners_and_times_to_the_nanosecond(path: Path) -> None:
+    file = path / "f"
+    file.touch(mode=0o640)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    file.chmod(0o4755)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o4755
+    os.chown(file, 1234, 2345)
+    assert (file.stat().st_uid, file.stat().st_gid) == (1234, 2345)
+    times = (1_000_000_000_123_456_789, 981_173_106_987_654_321)
+    os.utime(file, ns=times)
+    assert (file.stat().st_atime_ns, file.stat().st_mtime_ns) == times
+    os.symlink("nowhere", path / "link")
+    os.utime(path / "link", ns=(5, 7), follow_symlinks=False)
+    assert os.lstat(path / "link").st_mtime_ns == 7
+    os.utime(file, ns=(-1_500_000_000, -1))
+    assert (file.stat().st_atime_ns, file.stat().st_mtime_ns) == (-1_500_000_000, -1)
+
+
+def test_a_change_moves_the_change_time(path: Path) -> None:
+    file = path / "f"
+    file.touch()
+    before = file.stat().st_ctime_ns
+    file.chmod(0o600)
+    middle = file.stat().st_ctime_ns
+    file.write_bytes(b"x")
+    assert before <= middle <= file.stat().st_ctime_ns
+    assert file.stat().st_mtime_ns >= middle
+
+
+def test_writing_clears_set_user_id(path: Path) -> None:
+    file = path / "f"
+    file.touch()
+    os.chown(file, 65534, 65534)
+    file.chmod(0o6777)
+    script = "import os, sys; os.setuid(65534); f = open(sys.argv[1], 'ab'); f.write(b'x')"
+    subprocess.run([sys.executable, "-c", script, file], check=True)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o777
+
+
+def test_a_setgid_directory_hands_its_group_down(path: Path) -> None:
+    directory = path / "d"
+    directory.mkdir()
+    os.chown(directory, 0, 2345)
+    directory.chmod(0o2777)
+    (directory / "file").touch()
+    (directory / "sub").mkdir()
+    assert (directory / "file").stat().st_gid == 2345
+    assert (directory / "sub").stat().st_gid == 2345
+    assert (directory / "sub").stat().st_mode & stat.S_ISGID
+
+
+def test_a_member_by_supplementary_group_keeps_the_setgid_bit(path: Path) -> None:
+    directory = path / "d"
+    directory.mkdir()
+    os.chown(directory, 65534, 2345)
+    directory.chmod(0o2777)
+    script = """
+import os, sys
+os.setgroups([int(sys.argv[2])]); os.setgid(65534); os.setuid(65534)
+os.umask(0)
+os.close(os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o2775))
+"""
+    for group, expected in ((2345, 0o2775), (7777, 0o775)):
+        file = directory / str(group)
+        subprocess.run([sys.executable, "-c", script, file, str(group)], check=True)
+        assert stat.S_IMODE(file.stat().st_mode) == expected
+
+
+def test_the_kernel_checks_permissions(path: Path) -> None:
+    (path / "private").write_text("secret")
+    (path / "private").chmod(0o600)
+    (path / "sticky").mkdir(mode=0o777)
+    (path / "sticky").chmod(0o1777)
+    (path / "sticky" / "theirs").touch()
+    script = """
+import os, sys
+os.setuid(65534)
+for call in (lambda: open('private'), lambda: os.unlink('sticky/theirs'), lambda: os.mkdir('new'), lambda: os.chmod('private', 0o666)):
+    try: call()
+    except PermissionError: pass
+    else: sys.exit(1)
+open('sticky/ours', 'w').close(); os.unlink('sticky/ours')
+"""
+    path.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", script], cwd=path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_umask_is_applied_once(path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        os.close(os.open(path / "f", os.O_CREAT | os.O_WRONLY, 0o666))
+        os.mkdir(path / "d", 0o777)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((path / "f").stat().st_mode) == 0o640
+    assert stat.S_IMODE((path / "d").stat().st_mode) == 0o750
+
+
+# -- names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"\xff\xfe not utf-8",
+        b"new\nline",
+        b" ",
+        b"n" * 255,
+        "é".encode(),
+        "e\u0301".encode(),
+        b"\x01\x7f",
+        b"...",
+        b"a\\b",
+    ],
+    ids=repr,
+)
+def test_names_are_bytes(path: Path, name: bytes) -> None:
+    directory = os.fsencode(path)
+    full = directory + b"/" + name
+    with open(full, "wb") as file:
+        file.write(name)
+    assert os.listdir(directory) == [name]
+    os.symlink(name, directory + b"/link")
+    assert os.readlink(directory + b"/link") == name
+    with open(directory + b"/link", "rb") as file:
+        assert file.read() == name
+    os.rename(full, directory + b"/plain")
+    os.link(directory + b"/plain", full)
+    assert sorted(os.listdir(directory)) == sorted([name, b"link", b"plain"])
+
+
+def test_names_equal_only_after_normalisation_are_two(path: Path) -> None:
+    (path / "é").write_text("composed")
+    (path / "e\u0301").write_text("decomposed")
+    assert (path / "é").read_text() == "composed"
+    assert len(os.listdir(path)) == 2
+
+
+def test_a_name_of_256_bytes_is_too_long(path: Path) -> None:
+    for call in (os.mkdir, os.unlink, os.stat):
+        assert errno_of(call, path / ("n" * 256)) == errno.ENAMETOOLONG
+
+
+def test_hard_links_share_everything(path: Path) -> None:
+    (path / "a").write_text("one")
+    os.link(path / "a", path / "b")
+    (path / "b").write_text("two")
+    assert (path / "a").read_text() == "two"
+    assert (path / "a").stat().st_nlink == 2
+    assert (path / "a").stat().st_ino == (path / "b").stat().st_ino
+    (path / "a").unlink()
+    assert ((path / "b").read_text(), (path / "b").stat().st_nlink) == ("two", 1)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFREG])
+def test_special_files_keep_kind_and_number(path: Path, kind: int) -> None:
+    number = os.makedev(12, 345_678) if kind in (stat.S_IFCHR, stat.S_IFBLK) else 0
+    os.mknod(path / "node", kind | 0o640, number)
+    found = os.lstat(path / "node")
+    assert (stat.S_IFMT(found.st_mode), stat.S_IMODE(found.st_mode), found.st_rdev) == (kind, 0o640, number)
+
+
+def test_fifos_and_sockets_work(path: Path) -> None:
+    os.mkfifo(path / "fifo")
+    writer = subprocess.Popen(["sh", "-c", "echo through > fifo"], cwd=path)
+    assert (path / "fifo").read_text() == "through\n"
+    assert writer.wait(30) == 0
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        os.chdir(path)
+        try:
+            server.bind("s")
+            server.listen()
+            client.connect("s")
+        finally:
+            os.chdir("/")
+
+
+def test_renaming(path: Path) -> None:
+    (path / "a").write_text("a")
+    (path / "b").write_text("b")
+    (path / "dir" / "sub").mkdir(parents=True)
+    (path / "empty").mkdir()
+    assert errno_of(renameat2, path / "a", path / "b", RENAME_NOREPLACE) == errno.EEXIST
+    renameat2(path / "a", path / "b", RENAME_EXCHANGE)
+    assert ((path / "a").read_text(), (path / "b").read_text()) == ("b", "a")
+    renameat2(path / "a", path / "dir", RENAME_EXCHANGE)
+    assert ((path / "dir").read_text(), (path / "a" / "sub").is_dir()) == ("b", True)
+    renameat2(path / "a", path / "dir", RENAME_EXCHANGE)
+    assert errno_of(renameat2, path / "a", path / "c", RENAME_WHITEOUT) == errno.EINVAL
+    assert errno_of(os.rename, path / "empty", path / "dir") in (errno.ENOTEMPTY, errno.EEXIST)
+    assert errno_of(os.rename, path / "dir", path / "dir" / "sub" / "in-itself") == errno.EINVAL
+    assert errno_of(os.rename, path / "dir", path / "a") == errno.ENOTDIR
+    assert errno_of(os.rename, path / "a", path / "dir") == errno.EISDIR
+    assert errno_of(os.rename, path / "absent", path / "c") == errno.ENOENT
+    os.rename(path / "dir", path / "empty")
+    os.rename(path / "a", path / "b")
+    assert sorted(os.listdir(path)) == ["b", "empty"]
+    os.link(path / "b", path / "b2")
+    os.rename(path / "b", path / "b2")  # the same inode: nothing happens
+    assert sorted(os.listdir(path)) == ["b", "b2", "empty"]
+    (path / "empty" / ".." / "empty" / "sub").rmdir()
+
+
+def test_a_file_renamed_over_stays_open(path: Path) -> None:
+    (path / "old").write_text("old")
+    (path / "new").write_text("new")
+    with (path / "old").open() as held:
+        os.rename(path / "new", path / "old")
+        assert held.read() == "old"
+    assert (path / "old").read_text() == "new"
+
+
+def test_directories(path: Path) -> None:
+    (path / "d" / "e").mkdir(parents=True)
+    assert errno_of(os.rmdir, path / "d") == errno.ENOTEMPTY
+    assert errno_of(os.unlink, path / "d") in (errno.EISDIR, errno.EPERM)
+    assert errno_of(os.mkdir, path / "d") == errno.EEXIST
+    (path / "file").touch()
+    assert errno_of(os.rmdir, path / "file") == errno.ENOTDIR
+    assert errno_of(os.listdir, path / "file") == errno.ENOTDIR
+    assert (path / "d").stat().st_nlink == 3
+    (path / "d" / "e").rmdir()
+    assert (path / "d").stat().st_nlink == 2
+    (path / "d").rmdir()
+    assert os.listdir(path) == ["file"]
+
+
+def test_a_name_found_absent_appears_when_it_is_made(path: Path) -> None:
+    """Absence is remembered by the kernel; creating forgets it."""
+    for make in (Path.touch, Path.mkdir, lambda p: os.symlink("x", p), os.mkfifo):
+        name = path / "later"
+        assert not os.path.lexists(name)
+        make(name)
+        assert os.path.lexists(name)
+        (name.rmdir if name.is_dir() else name.unlink)()
+        assert not os.path.lexists(name)
+        (path / "other").touch()
+        assert not os.path.lexists(name)
+        os.rename(path / "other", name)
+        assert os.path.lexists(name)
+        name.unlink()
+
+
+# -- listing
+
+
+def test_deleting_while_listing_finds_every_entry_once(path: Path) -> None:
+    names = {f"entry-{number:05}" for number in range(3000)}
+    for name in names:
+        (path / name).touch()
+    seen: list[str] = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            seen.append(entry.name)
+            os.unlink(entry.path)
+    assert sorted(seen) == sorted(names)
+    assert os.listdir(path) == []
+
+
+def test_entries_there_all_the_time_are_listed_once_while_others_come_and_go(path: Path) -> None:
+    stay = {f"stay-{number:04}" for number in range(1500)}
+    for name in stay:
+        (path / name).touch()
+        (path / f"go-{name}").touch()
+    seen: list[str] = []
+    with os.scandir(path) as entries:
+        for count, entry in enumerate(entries):
+            seen.append(entry.name)
+            if entry.name.startswith("go-"):
+                os.unlink(entry.path)
+            if count % 3 == 0:
+                (path / f"come-{count}").touch()
+    assert sorted(name for name in seen if name.startswith("stay-")) == sorted(stay)
+    assert len(seen) == len(set(seen))
+
+
+def test_rm_r_of_a_deep_and_wide_tree(path: Path) -> None:
+    for outer in range(30):
+        directory = path / "tree" / f"{outer}" / "x" / "y"
+        directory.mkdir(parents=True)
+        for inner in range(60):
+            (directory / f"{inner}").write_text("x")
+    subprocess.run(["rm", "-r", path / "tree"], check=True)
+    assert os.listdir(path) == []
+
+
+def test_listing_gives_inode_numbers_and_kinds(path: Path) -> None:
+    (path / "d").mkdir()
+    (path / "f").touch()
+    os.symlink("x", path / "l")
+    with os.scandir(path) as entries:
+        found = {
+            entry.name: (entry.inode(), entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
+        }
+    expected = {name: (os.lstat(path / name).st_ino, name == "d", name == "l") for name in ("d", "f", "l")}
+    assert found == expected
+
+
+def test_an_empty_and_a_removed_directory_can_be_listed(path: Path) -> None:
+    (path / "d").mkdir()
+    fd = os.open(path / "d", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert os.listdir(fd) == []
+        (path / "d").rmdir()
+        assert os.listdir(fd) == []
+        assert errno_of(os.mkdir, f"/proc/self/fd/{fd}/new") == errno.ENOENT
+    finally:
+        os.close(fd)
+
+
+# -- extended attributes
+
+
+def test_extended_attributes(path: Path) -> None:
+    file = path / "f"
+    file.touch()
+    value = bytes(range(256)) * 20
+    os.setxattr(file, "user.binary", value)
+    os.setxattr(file, "user.empty", b"")
+    os.setxattr(file, "trusted.t", b"1")
+    assert sorted(os.listxattr(file)) == ["trusted.t", "user.binary", "user.empty"]
+    assert os.getxattr(file, "user.binary") == value
+    assert os.getxattr(file, "user.empty") == b""
+    assert errno_of(os.setxattr, file, "user.empty", b"", os.XATTR_CREATE) == errno.EEXIST
+    assert errno_of(os.setxattr, file, "user.absent", b"", os.XATTR_REPLACE) == errno.ENODATA
+    os.setxattr(file, "user.empty", b"new", os.XATTR_REPLACE)
+    assert os.getxattr(file, "user.empty") == b"new"
+    os.removexattr(file, "user.empty")
+    assert errno_of(os.getxattr, file, "user.empty") == errno.ENODATA
+    assert errno_of(os.removexattr, file, "user.empty") == errno.ENODATA
+    os.setxattr(path, "user.on-the-root", b"r")
+    assert os.getxattr(path, "user.on-the-root") == b"r"
+
+
+def test_acls_are_refused_rather_than_half_kept(path: Path) -> None:
+    (path / "f").touch()
+    acl = bytes.fromhex("02000000" + "01000600ffffffff" + "04000400ffffffff" + "20000400ffffffff")
+    assert errno_of(os.setxattr, path / "f", "system.posix_acl_access", acl) == errno.EOPNOTSUPP
+
+
+# -- the whole
+
+
+def test_statvfs_says_what_is_free(path: Path, place: Place) -> None:
+    (path / "f").write_bytes(bytes(10 << 20))
+    found = os.statvfs(path)
+    disk = os.statvfs(place.root)
+    assert found.f_namemax == 255
+    assert 0 < found.f_bavail * found.f_frsize <= disk.f_blocks * disk.f_frsize
+    assert found.f_blocks > found.f_bfree
+    assert found.f_ffree > 1 << 20
+
+
+def test_df_and_mount_show_the_volume(path: Path) -> None:
+    shown = subprocess.run(["df", "--output=source,fstype", path], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[1].split() == ["cowfs:v", "fuse.cowfs"]
+
+
+def test_two_mounts_in_parallel_do_not_see_each_other(place: Place, mount: Mount) -> None:
+    place.volume("w")
+    other = place.mount("w")
+    (mount.path / "file").write_text("in v")
+    (other.path / "file").write_text("in w")
+    assert (mount.path / "file").read_text() == "in v"
+    other.unmount()
+    assert (mount.path / "file").read_text() == "in v"

@@ -1,0 +1,105 @@
+"""A store that does not answer holds up who needs it, and nobody else; and it keeps nobody from unmounting.
+
+The store is made to hang by a FIFO in the place of a pack: opening it waits until somebody writes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mount.daemons import WAIT_S, Mount, Place
+
+pytestmark = pytest.mark.mount
+
+READ = "import sys; data = open(sys.argv[1], 'rb').read(); print(len(data))"
+
+
+class Hanging:
+    """A pack that nobody gets; `release` lets the reads go on."""
+
+    def __init__(self, pack: Path) -> None:
+        self.pack = pack
+        self.aside = pack.with_suffix(".aside")
+        pack.rename(self.aside)
+        os.mkfifo(pack)
+
+    def release(self) -> None:
+        """Whoever waits gets nothing, an error; who asks from now on gets the pack."""
+        fifo = self.pack.with_suffix(".fifo")
+        self.pack.rename(fifo)
+        self.aside.rename(self.pack)
+        for _ in range(100):
+            try:
+                os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                break
+        fifo.unlink()
+
+
+@pytest.fixture
+def reader(place: Place, mount: Mount) -> Mount:
+    """A version with a large file that is not cached, and small ones that are resident."""
+    (mount.path / "large").write_bytes(os.urandom(4 << 20))
+    (mount.path / "small").write_text("resident")
+    version = mount.unmount(commit=True)["version"]
+    reader = place.mount("v", version=version, cache_dir=str(place.root / "c" / "empty"))
+    assert sorted(os.listdir(reader.path)) == ["large", "small"]
+    return reader
+
+
+@pytest.fixture
+def hanging(place: Place, reader: Mount) -> Iterator[Hanging]:
+    packs = [path for path in (place.root / "store" / "packs").rglob("*") if path.is_file()]
+    hanging = Hanging(max(packs, key=lambda path: path.stat().st_size))
+    yield hanging
+    if hanging.aside.exists():
+        hanging.release()
+
+
+def start_readers(mount: Mount, count: int) -> list[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", READ, str(mount.path / "large")]
+    return [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)]
+
+
+def end(readers: list[subprocess.Popen[str]]) -> list[str]:
+    said = [reader.communicate(timeout=WAIT_S) for reader in readers]
+    return [output or error for output, error in said]
+
+
+def test_reads_that_wait_hold_up_nothing_else(reader: Mount, hanging: Hanging) -> None:
+    waiting = start_readers(reader, 8)
+    for _ in range(50):
+        assert (reader.path / "small").stat().st_size == 8
+        assert sorted(os.listdir(reader.path)) == ["large", "small"]
+        assert not (reader.path / "absent").exists()
+    assert reader.call("ping")
+    assert all(process.poll() is None for process in waiting)
+    hanging.release()
+    for said in end(waiting):
+        assert said.strip() == str(4 << 20) or "Input/output error" in said
+    assert len((reader.path / "large").read_bytes()) == 4 << 20
+
+
+def test_a_waiting_reader_can_be_killed(reader: Mount, hanging: Hanging) -> None:
+    (waiting,) = start_readers(reader, 1)
+    assert reader.call("ping")
+    waiting.kill()
+    waiting.communicate(timeout=WAIT_S)
+    assert (reader.path / "small").stat().st_size == 8
+
+
+@pytest.mark.slow
+def test_a_mount_whose_store_hangs_can_be_ended(place: Place, reader: Mount, hanging: Hanging) -> None:
+    waiting = start_readers(reader, 2)
+    assert (reader.path / "small").stat()
+    reader.process.terminate()
+    reader.wait_clean_end()
+    for said in end(waiting):
+        assert "Error" in said
+    assert place.registered() == []
