@@ -1,0 +1,160 @@
+"""Starts mount daemons: `python -m cowfs.mount` in a session of its own, told what to do on its standard input.
+
+    to the daemon      stdin: one MountSpec as JSON; its environment (credentials come that way); stderr: the log
+    from the daemon    stdout: one line, {"ready": {…}} or {"error": {kind, message, hint, details}}
+
+The daemon inherits no descriptor but a handed-in /dev/fuse. It outlives the process that started it, and a thread here
+reaps it if it does not. A daemon that is not ready by the deadline is ended by its pid before the error is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cowfs
+from cowfs import clock
+from cowfs.control import MountSpec
+from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
+
+READY_TIMEOUT_S = 300.0
+"""A guess: replaying the journal of a long session on a slow disk must fit in, a hang must not look like work."""
+END_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Started:
+    """A daemon that serves its mount. ready is what it said about itself; wait blocks until it ends."""
+
+    ready: dict[str, Any]
+    pid: int
+    wait: Callable[[], int]
+
+
+def start(spec: MountSpec, *, ready_timeout_s: float = READY_TIMEOUT_S) -> Started:
+    """Starts a daemon and waits until it is mounted."""
+    process = _spawn(spec)
+    try:
+        line = _exchange(process, spec, clock.monotonic_s() + ready_timeout_s)
+        answer = _parse(line)
+        if "ready" not in answer:
+            raise _refusal(process, spec, answer)
+    except BaseException:
+        _end(process)
+        raise
+    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+    return Started(answer["ready"], process.pid, process.wait)
+
+
+def _spawn(spec: MountSpec) -> subprocess.Popen[bytes]:
+    if spec.fuse_fd is not None:
+        try:
+            os.fstat(spec.fuse_fd)
+        except OSError as error:
+            raise InvalidInputError(
+                f"descriptor {spec.fuse_fd} is not open",
+                hint="Hand in an open /dev/fuse descriptor that this process inherited.",
+            ) from error
+    log = _open_log(Path(spec.log))
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "cowfs.mount"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if spec.foreground else log,
+            start_new_session=True,
+            cwd="/",
+            pass_fds=() if spec.fuse_fd is None else (spec.fuse_fd,),
+            env=_environment(),
+        )
+    finally:
+        os.close(log)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and where cowfs itself was imported from. Not all of sys.path: a script's own modules are none of the daemon's."""
+    home = str(Path(cowfs.__file__).resolve().parents[1])
+    known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, known), home])}
+
+
+def _open_log(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise AccessDeniedError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="Make it writable, or choose another place with meta_dir or COWFS_CACHE_DIR.",
+        ) from error
+
+
+def _exchange(process: subprocess.Popen[bytes], spec: MountSpec, deadline_s: float) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # it died at once: its silence is reported below
+        process.stdin.write(spec.to_json().encode())
+        process.stdin.close()
+    line = b""
+    with process.stdout as pipe:
+        while not line.endswith(b"\n"):
+            left_s = deadline_s - clock.monotonic_s()
+            if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+                raise MountFailedError(
+                    f"the mount daemon of {spec.volume!r} is not ready in time", hint=f"Its log: {spec.log}"
+                )
+            data = os.read(pipe.fileno(), 65536)
+            if not data:
+                break
+            line += data
+    return line
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _refusal(process: subprocess.Popen[bytes], spec: MountSpec, answer: dict[str, Any]) -> Exception:
+    if isinstance(answer.get("error"), dict):
+        return from_record(answer["error"])
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_TIMEOUT_S)
+    return MountFailedError(
+        f"the mount daemon of {spec.volume!r} ended before it was ready (exit status {process.returncode})",
+        hint=f"Its log, {spec.log}, ends: {_last_line(Path(spec.log))}",
+    )
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_bytes()[-4096:].decode(errors="replace").splitlines()
+    return lines[-1] if lines else "(empty)"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a daemon that is of no use; it unmounts what it has mounted when told to terminate."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,145 @@
+"""The lock of a working copy: flock on its `lock` file, whose text says who holds it.
+
+flock decides, the text is for messages only: it is written after the lock was taken and emptied before it is let go,
+and believed only while the process it names lives. The file may be deleted together with its directory by the one who
+holds it; a lock taken on a deleted file does not count and is taken again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cowfs import clock, processes
+from cowfs.errors import AccessDeniedError, LeaseHeldError
+from cowfs.processes import ProcessIdentity
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """Who holds a working copy: shown to the next one who wants it."""
+
+    user: str
+    host: str
+    since_ns: int
+    mount_path: str
+    process: ProcessIdentity
+
+    @classmethod
+    def this_process(cls, mount_path: str) -> LockHolder:
+        return cls(user_name(), socket.gethostname(), clock.now_ns(), mount_path, processes.this_process())
+
+    def to_json(self) -> bytes:
+        names = {"user": self.user, "since_ns": self.since_ns, "mount_path": self.mount_path}
+        return json.dumps({**names, "name": self.host, **self.process.to_record()}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> LockHolder | None:
+        """None for anything that is not a holder: the text may be torn."""
+        try:
+            record: dict[str, Any] = json.loads(data)
+            process = ProcessIdentity.from_record(record)
+            return cls(record["user"], record["name"], int(record["since_ns"]), record["mount_path"], process)
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
+    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process has it."""
+    while True:
+        try:
+            make_directory(path.parent)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue  # deleted between the two calls
+        except OSError as error:
+            raise _unusable(path.parent, error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_same_file(fd, path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, holder.to_json(), 0)
+                return fd
+        except BlockingIOError:
+            found = LockHolder.from_json(os.pread(fd, 65536, 0))
+            os.close(fd)
+            raise _held(volume, found) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # the file was deleted before we locked it
+
+
+def make_directory(path: Path) -> None:
+    """The directory of a working copy, for its owner alone; AccessDeniedError where it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def release(fd: int) -> None:
+    os.ftruncate(fd, 0)
+    os.close(fd)
+
+
+def holder(path: Path) -> LockHolder | None:
+    """Who holds the lock, as far as can be told without touching it; None: nobody."""
+    try:
+        found = LockHolder.from_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return found if found is not None and found.process.is_alive else None
+
+
+def user_name() -> str:
+    """The login name, or the numeric user id where there is none (containers)."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def time_text(time_ns: int) -> str:
+    """A time as people read it: UTC, to the second."""
+    return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _is_same_file(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _unusable(path: Path, error: OSError) -> AccessDeniedError:
+    return AccessDeniedError(
+        f"{path} cannot be used for a working copy: {error.strerror}",
+        hint="Make it writable, or choose another place with meta_dir or COWFS_CACHE_DIR.",
+    )
+
+
+def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
+    if found is None:
+        return LeaseHeldError(
+            f"volume {volume!r} is being mounted writable by another process on this machine",
+            hint="Wait a moment, or fork the volume to work beside it.",
+        )
+    since = time_text(found.since_ns)
+    return LeaseHeldError(
+        f"volume {volume!r} is mounted writable by {found.user} on {found.host} at {found.mount_path} since {since}",
+        hint=f"Work at {found.mount_path}, unmount it first, or fork the volume to work beside it.",
+        details={
+            "who": f"{found.user}@{found.host}",
+            "where": found.mount_path,
+            "since": since,
+            "pid": found.process.pid,
+        },
+    )

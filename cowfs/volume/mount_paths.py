@@ -1,0 +1,129 @@
+"""Where mounts go and what every mount specification has in common.
+
+The default is one directory per volume under ~/cowfs: made when it is needed, removed again when its mount is gone, so
+that nothing is written below it by mistake. A path the user gave is the user's: the daemon makes it if only its last
+component is missing, and it stays.
+Not here: judging the path in full (the daemon does, just before it mounts).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cowfs import config
+from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.ids import StoreId
+from cowfs.volume import mounts
+from cowfs.volume.mounts import MountEntry
+from cowfs.volume.options import MountOptions
+
+
+def default_root() -> Path:
+    return Path.home() / "cowfs"
+
+
+@contextmanager
+def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -> Iterator[str]:
+    """The canonical path to mount on; a default one that the block fails to use is removed again."""
+    if given is not None:
+        yield _checked(given)
+        return
+    path = _default(name, store_id)
+    try:
+        yield path
+    except BaseException:
+        remove_default(path)
+        raise
+
+
+def check(given: str | os.PathLike[str] | None) -> None:
+    """Refuses, before anything is claimed in a store, a path that can't be mounted on because its parent is missing."""
+    if given is None:
+        return
+    parent = os.path.dirname(_checked(given))
+    if not os.path.isdir(parent):
+        raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
+
+
+def leave(*paths: str | None) -> None:
+    """After mounts at these paths have ended, or their daemons have died: nothing of ours stays there."""
+    for path in paths:
+        if path is not None and mounts.find_by_path(path) is None:
+            _detach_dead(path)
+            remove_default(path)
+
+
+def _detach_dead(path: str) -> None:
+    """Takes off what a daemon that died left behind; anything else stays."""
+    try:
+        os.statvfs(path)  # stat may be answered from the kernel's cache
+    except OSError as error:
+        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+            command = ["umount", "--lazy"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
+            subprocess.run([*command, "--", path], capture_output=True, timeout=60, check=False)
+
+
+def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
+    """The path of a mount that exists already; InvalidStateError when another one is asked for."""
+    if given is not None and mounts.canonical(_checked(given)) != entry.mount_path:
+        raise InvalidStateError(
+            f"this volume is mounted at {entry.mount_path} already",
+            hint="Unmount it first, or use the path it has.",
+        )
+    return Path(entry.mount_path)
+
+
+def remove_default(path: str) -> None:
+    """Removes a mount point that `chosen` made; leaves anything else, and anything in use, alone."""
+    if Path(path).parent == Path(mounts.canonical(default_root())):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+
+def common_fields(registration: str, path: str, options: MountOptions) -> dict[str, Any]:
+    """The fields of a MountSpec that do not depend on what is mounted."""
+    return {
+        "mount_path": path,
+        "cache_dir": str(options.cache_path),
+        "registration": registration,
+        "socket": str(config.runtime_dir() / f"{registration}.sock"),
+        "max_uploads": options.max_uploads,
+        "attr_cache": options.attr_cache,
+        "entry_cache": options.entry_cache,
+        "dir_entry_cache": options.dir_entry_cache,
+        "cache_size_bytes": options.cache_size_bytes,
+        "resident": options.is_resident,
+        "fast_lane": options.has_fast_lane,
+        "take_over": options.take_over,
+        "allow_other": options.allow_other,
+        "fuse_fd": options.fuse_fd,
+        "foreground": options.foreground,
+    }
+
+
+def _default(name: str, store_id: StoreId) -> str:
+    """~/cowfs/NAME, or with a few digits more when a volume of that name in another store (or another mount) is there."""
+    root = default_root()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AccessDeniedError(f"{root} cannot be made: {error.strerror}", hint="Give a mount path.") from error
+    first = mounts.canonical(root / name)
+    taken = {entry.mount_path for entry in mounts.list_mounts()}
+    candidates = [first, f"{first}-{store_id.hex()[:6]}", *(f"{first}-{count}" for count in range(2, 100))]
+    return next((path for path in candidates if path not in taken), f"{first}-{mounts.new_id()}")
+
+
+def _checked(given: object) -> str:
+    text: object = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInputError(f"{given!r} is not a mount path", hint="Give the path of a directory.")
+    return mounts.canonical(text)

@@ -1,0 +1,209 @@
+"""The registry of live mounts on this machine: one file per mount, written by its daemon.
+
+    <state dir>/mounts/<id>.json     id, host, boot_id, pid, pid_started, mount_path, socket, store_url, store_id,
+                                     volume, version_id | null, read_only, working_copy | null, since_ns
+
+A mount is believed while its process lives: same boot, same pid, same start time (so that a reused pid is not mistaken
+for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts` removes entries of dead processes and
+files that do not parse, and returns the rest; entries of other hosts or containers that share the directory are neither
+returned nor removed. It never touches a mount point itself, so a hanging mount cannot hang it.
+Not here: detaching mounts whose daemon died (the next mount does), asking daemons anything (control).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cowfs import clock, config, processes
+from cowfs.processes import ProcessIdentity
+
+
+@dataclass(frozen=True)
+class MountEntry:
+    """One live mount. version_id is set for read-only mounts, working_copy for writable ones."""
+
+    id: str
+    process: ProcessIdentity
+    mount_path: str
+    socket: str
+    store_url: str
+    store_id: str
+    volume: str
+    version_id: str | None
+    read_only: bool
+    working_copy: str | None
+    since_ns: int
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def to_json(self) -> bytes:
+        return json.dumps(
+            {
+                "id": self.id,
+                **self.process.to_record(),
+                "mount_path": self.mount_path,
+                "socket": self.socket,
+                "store_url": self.store_url,
+                "store_id": self.store_id,
+                "volume": self.volume,
+                "version_id": self.version_id,
+                "read_only": self.read_only,
+                "working_copy": self.working_copy,
+                "since_ns": self.since_ns,
+            }
+        ).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> MountEntry | None:
+        """None for anything that is not an entry."""
+        try:
+            record: dict[str, Any] = json.loads(data)
+            return cls(
+                id=str(record["id"]),
+                process=ProcessIdentity.from_record(record),
+                mount_path=str(record["mount_path"]),
+                socket=str(record["socket"]),
+                store_url=str(record["store_url"]),
+                store_id=str(record["store_id"]),
+                volume=str(record["volume"]),
+                version_id=record["version_id"],
+                read_only=bool(record["read_only"]),
+                working_copy=record["working_copy"],
+                since_ns=int(record["since_ns"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def register(
+    registration: str,
+    *,
+    mount_path: Path,
+    socket: Path,
+    store_url: str,
+    store_id: str,
+    volume: str,
+    version_id: str | None,
+    read_only: bool,
+    working_copy: Path | None,
+) -> MountEntry:
+    """Enters a mount served by the calling process, under an id from `new_id`.
+
+    Call it before mounting: afterwards the path must not be looked at.
+    """
+    entry = MountEntry(
+        id=registration,
+        process=processes.this_process(),
+        mount_path=canonical(mount_path),
+        socket=str(socket),
+        store_url=store_url,
+        store_id=store_id,
+        volume=volume,
+        version_id=version_id,
+        read_only=read_only,
+        working_copy=str(working_copy) if working_copy else None,
+        since_ns=clock.now_ns(),
+    )
+    path = _entry_path(entry.id)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_suffix(".new")
+    beside.write_bytes(entry.to_json())
+    beside.replace(path)
+    return entry
+
+
+def new_id() -> str:
+    """An id for one mount: names its registration and its control socket."""
+    return clock.random_bytes(8).hex()
+
+
+def unregister(entry: MountEntry) -> None:
+    """Removes the entry; it may be gone already."""
+    _remove(_entry_path(entry.id))
+
+
+def log_path(registration: str) -> Path:
+    """Where a read-only mount logs (writable ones log in their working copy); it goes with the entry."""
+    return _directory() / f"{registration}.log"
+
+
+def list_mounts() -> list[MountEntry]:
+    """Live mounts of this user on this host, oldest first; sweeps dead entries."""
+    live = []
+    for path in _directory().glob("*.json"):
+        try:
+            entry = MountEntry.from_json(path.read_bytes())
+        except FileNotFoundError:
+            continue
+        if entry is None or not entry.process.is_alive:
+            _remove(path)
+        elif not entry.process.is_foreign:
+            live.append(entry)
+    return sorted(live, key=lambda entry: (entry.since_ns, entry.id))
+
+
+def find_by_id(registration: str) -> MountEntry | None:
+    """The live mount of that id."""
+    return next((entry for entry in list_mounts() if entry.id == registration), None)
+
+
+def find_by_path(path: str | Path, *, inside: bool = False) -> MountEntry | None:
+    """The mount at path; with `inside`, also the innermost mount that path lies in."""
+    wanted = canonical(path)
+    entries = list_mounts()
+    for entry in reversed(entries):  # of two mounts over each other the newer one is seen
+        if entry.mount_path == wanted:
+            return entry
+    if not inside:
+        return None
+    around = [entry for entry in entries if wanted.startswith(entry.mount_path.rstrip("/") + "/")]
+    return max(around, key=lambda entry: (len(entry.mount_path), entry.since_ns), default=None)
+
+
+def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
+    """The writable mount of a volume on this machine."""
+    for entry in list_mounts():
+        if not entry.read_only and entry.store_id == store_id and entry.volume == volume:
+            return entry
+    return None
+
+
+def find_by_url(store_url: str, volume: str) -> MountEntry | None:
+    """As find_by_volume, for a store that nobody has asked for its id yet."""
+    for entry in list_mounts():
+        if not entry.read_only and entry.store_url == store_url and entry.volume == volume:
+            return entry
+    return None
+
+
+def canonical(path: str | Path) -> str:
+    """Absolute path without symbolic links. The last component is only read as a link, never examined: on a mount
+    point whose daemon hangs, stat would hang with it."""
+    text = os.path.abspath(path)
+    for _ in range(40):  # as many links as the kernel follows
+        parent, name = os.path.split(text)
+        text = os.path.join(os.path.realpath(parent), name)
+        try:
+            text = os.path.abspath(os.path.join(os.path.dirname(text), os.readlink(text)))
+        except OSError:
+            return text
+    return text
+
+
+def _directory() -> Path:
+    return config.state_dir() / "mounts"
+
+
+def _remove(entry_path: Path) -> None:
+    entry_path.unlink(missing_ok=True)
+    entry_path.with_suffix(".log").unlink(missing_ok=True)
+
+
+def _entry_path(entry_id: str) -> Path:
+    return _directory() / f"{entry_id}.json"

@@ -1,0 +1,107 @@
+"""How a mount is tuned: one type for Python arguments and command line flags, checked before anything is started.
+
+Cache times are seconds the kernel may answer without asking: attributes, names of files, names of directories.
+None stands for the mode's default: 60 s writable (one writer, so nothing changes behind the kernel's back), unlimited
+read-only (a version never changes).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from cowfs import config
+from cowfs.errors import InvalidInputError
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountOptions:
+    """Options of one mount; InvalidInputError names the one that is wrong.
+
+    max_uploads           uploads that may run at once
+    attr_cache, entry_cache, dir_entry_cache    see above
+    cache_dir             chunks and index blocks; may be deleted at any time
+    meta_dir              takes the place of the state directory: holds the working copy
+    cache_size            most bytes cache_dir may hold ("20GiB" works too); None: as much as the disk allows
+    resident              load the whole index at mount: high throughput on many files for memory
+    fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 alone
+    take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work
+    accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
+    allow_other           let other users in: None where permitted, True demands it, False never
+    fuse_fd               a /dev/fuse descriptor already mounted at the path (by whoever started this process)
+    """
+
+    max_uploads: int = 50
+    attr_cache: float | None = None
+    entry_cache: float | None = None
+    dir_entry_cache: float | None = None
+    cache_dir: str | os.PathLike[str] | None = None
+    meta_dir: str | os.PathLike[str] | None = None
+    cache_size: int | str | None = None
+    resident: bool = False
+    fast_lane: bool = True
+    take_over: bool = False
+    accept_unsafe_store: bool = False
+    allow_other: bool | None = None
+    fuse_fd: int | None = None
+    foreground: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool):
+                raise _wrong(field.name, value, "True or False")
+            if field.type == "float | None" and value is not None and not _is_seconds(value):
+                raise _wrong(field.name, value, "seconds, 0 or more")
+        if type(self.max_uploads) is not int or self.max_uploads < 1:
+            raise _wrong("max_uploads", self.max_uploads, "a whole number, 1 or more")
+        if self.fuse_fd is not None and self.fuse_fd < 3:
+            raise _wrong("fuse_fd", self.fuse_fd, "an open descriptor above 2")
+        _ = self.cache_size_bytes
+
+    @property
+    def cache_size_bytes(self) -> int | None:
+        return None if self.cache_size is None else parse_size("cache_size", self.cache_size)
+
+    @property
+    def is_resident(self) -> bool:
+        return self.resident or os.environ.get("COWFS_RESIDENT", "") not in ("", "0")
+
+    @property
+    def has_fast_lane(self) -> bool:
+        return self.fast_lane and os.environ.get("COWFS_FAST_LANE", "") != "0"
+
+    @property
+    def cache_path(self) -> Path:
+        return Path(os.path.abspath(self.cache_dir)) if self.cache_dir is not None else config.cache_dir()
+
+    @property
+    def meta_path(self) -> Path | None:
+        return Path(os.path.abspath(self.meta_dir)) if self.meta_dir is not None else None
+
+
+def parse_size(name: str, value: int | str) -> int:
+    """Bytes of 1048576, "512M", "20 GiB"; units are powers of 1024."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = (
+        re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", value, re.IGNORECASE)
+        if isinstance(value, str)
+        else None
+    )
+    if match is None:
+        raise _wrong(name, value, "bytes, or a size like 512M or 20GiB")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value) and value >= 0
+
+
+def _wrong(name: str, value: object, wanted: str) -> InvalidInputError:
+    return InvalidInputError(f"{name} is {value!r}", hint=f"{name} takes {wanted}.")

@@ -1,0 +1,179 @@
+"""`state.json` of a working copy: what the journal and staging beside it stand on.
+
+    {"format": 1, "store_url", "store_id", "volume",
+     "head_number", "base_version" | null,         the last published head, its number n and version
+     "committed_layer",                            journals of layers up to this one may be removed
+     "epoch",                                      of the last lease taken; 0 before the first
+     "intent": {"number", "write_id", "version_id", "layer"} | null,
+     "pin" | null}                                 object key of the pin that protects this working copy's base
+
+Guarantees: a state read back is one that was written whole (the file is replaced atomically, file and directory
+are fsynced); an unknown format number is refused and nothing is touched. Unknown fields are ignored.
+Refuses: credentials; `store_url` is a canonical URL that never has any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cowfs import clock
+from cowfs.errors import (
+    CorruptError,
+    CowfsError,
+    NoSpaceError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedFormatError,
+)
+from cowfs.ids import StoreId, VersionId, WriteId
+from cowfs.version.commit import Intent
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """One consistent state of a working copy. head_number and base_version move together."""
+
+    store_url: str
+    store_id: StoreId
+    volume: str
+    head_number: int
+    base_version: VersionId | None
+    committed_layer: int = 0
+    epoch: int = 0
+    intent: Intent | None = None
+    pin: str | None = None
+
+    def to_json(self) -> bytes:
+        intent = self.intent
+        record = {
+            "format": FORMAT,
+            "store_url": self.store_url,
+            "store_id": self.store_id.hex(),
+            "volume": self.volume,
+            "head_number": self.head_number,
+            "base_version": self.base_version.hex() if self.base_version else None,
+            "committed_layer": self.committed_layer,
+            "epoch": self.epoch,
+            "intent": intent
+            and {
+                "number": intent.number,
+                "write_id": intent.write_id.hex(),
+                "version_id": intent.version_id.hex(),
+                "layer": intent.layer,
+            },
+            "pin": self.pin,
+        }
+        return json.dumps(record, indent=1).encode() + b"\n"
+
+
+def parse(data: bytes, where: str) -> State:
+    """The state in `data`; `where` names the file in errors."""
+    try:
+        record: Any = json.loads(data)
+        found = record["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(where) from error
+    if found != FORMAT:
+        raise UnsupportedFormatError(
+            f"{where} has format {found}; this cowfs reads format {FORMAT}",
+            hint="Use the cowfs that made this working copy, or a newer one; nothing was changed.",
+        )
+    try:
+        return _from_record(record)
+    except (KeyError, TypeError, ValueError, CowfsError) as error:
+        raise _damaged(where) from error
+
+
+def _from_record(record: dict[str, Any]) -> State:
+    intent, base = record["intent"], record["base_version"]
+    return State(
+        store_url=str(record["store_url"]),
+        store_id=StoreId.from_hex(record["store_id"]),
+        volume=str(record["volume"]),
+        head_number=int(record["head_number"]),
+        base_version=VersionId.from_hex(base) if base else None,
+        committed_layer=int(record["committed_layer"]),
+        epoch=int(record["epoch"]),
+        intent=_intent(intent) if intent else None,
+        pin=record["pin"],
+    )
+
+
+def _intent(record: dict[str, Any]) -> Intent:
+    return Intent(
+        number=int(record["number"]),
+        write_id=WriteId.from_hex(record["write_id"]),
+        version_id=VersionId.from_hex(record["version_id"]),
+        layer=int(record["layer"]),
+    )
+
+
+def _damaged(where: str) -> CorruptError:
+    return CorruptError(
+        f"{where} is not a cowfs working copy state",
+        hint="Keep the directory: its journal and staging hold uncommitted work. Report this.",
+    )
+
+
+def load(path: Path) -> State:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path.parent} holds no working copy", hint="Mount the volume to make one.") from error
+    return parse(data, str(path))
+
+
+def store(path: Path, state: State) -> None:
+    """Replaces the file; on stable storage when this returns. NoSpaceError, UnavailableError: the state is as it was."""
+    try:
+        replace_durably(path, state.to_json())
+    except OSError as error:
+        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UnavailableError
+        raise kind(
+            f"{path} cannot be written: {error.strerror}",
+            hint="Make the local disk usable again and repeat; nothing is lost.",
+        ) from error
+
+
+def store_if_absent(path: Path, state: State) -> None:
+    """Makes the file unless there is one; on stable storage when this returns."""
+    beside = path.with_name(f"{path.name}.{clock.random_bytes(8).hex()}")
+    try:
+        _write_synced(beside, state.to_json())
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Writes data beside path, fsyncs, renames over it, fsyncs the directory: old or new after a crash."""
+    beside = path.with_name(f"{path.name}.new")
+    _write_synced(beside, data)
+    os.replace(beside, path)
+    sync_directory(path.parent)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+
+
+def sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

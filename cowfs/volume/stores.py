@@ -1,0 +1,90 @@
+"""Opened stores of this process: one per URL, checked to be a cowfs store, shared by all volume objects.
+
+A store stays open while the process lives: connections are reused, and its record is read once. After a fork the child
+opens its own, since connections and their threads do not survive one. Threads: any.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from threading import Lock
+
+from cowfs import config
+from cowfs import store as stores
+from cowfs.errors import InvalidInputError
+from cowfs.format.records import StoreRecord
+from cowfs.format.store_url import StoreUrl
+from cowfs.store import ObjectStore
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    """A reachable cowfs store and what it says about itself."""
+
+    objects: ObjectStore
+    record: StoreRecord
+
+    @property
+    def url(self) -> str:
+        return self.objects.url
+
+
+_lock = Lock()
+_open: dict[tuple[int, str], OpenStore] = {}
+
+
+def open_store(url: str | None = None) -> OpenStore:
+    """The store at url (None: the default store). NotFoundError when there is no cowfs store."""
+    url = url or config.default_store()
+    found = _known(url)
+    if found is not None:
+        return found
+    objects = stores.open_store(url)
+    try:
+        return _remember(url, OpenStore(objects, stores.load_record(objects)))
+    except BaseException:
+        objects.close()
+        raise
+
+
+def open_or_initialize(url: str | None = None) -> OpenStore:
+    """As open_store, and makes the place a cowfs store if it is none yet."""
+    url = url or config.default_store()
+    found = _known(url)
+    if found is not None:
+        return found
+    objects = stores.open_store(url, create=True)
+    try:
+        return _remember(url, OpenStore(objects, stores.initialize(objects)))
+    except BaseException:
+        objects.close()
+        raise
+
+
+def canonical_url(url: str | None = None) -> str:
+    """How the store calls itself: what registrations and working copies carry. No I/O."""
+    url = url or config.default_store()
+    return str(StoreUrl.parse(url) if "://" in url else StoreUrl.from_path(os.path.abspath(os.path.expanduser(url))))
+
+
+def refuse_memory(store: OpenStore) -> None:
+    """A memory: store lives in one process and a mount is always another one: its daemon would find nothing."""
+    if store.url.startswith("memory:"):
+        raise InvalidInputError(
+            f"{store.url} cannot be mounted: it lives in this process, a mount is another one",
+            hint="Use a directory (file:///…) or an object store.",
+        )
+
+
+def _known(url: str) -> OpenStore | None:
+    with _lock:
+        return _open.get((os.getpid(), url))
+
+
+def _remember(url: str, opened: OpenStore) -> OpenStore:
+    with _lock:
+        kept = _open.setdefault((os.getpid(), url), opened)
+    if kept is not opened:
+        opened.objects.close()
+    return kept

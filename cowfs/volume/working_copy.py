@@ -1,0 +1,244 @@
+"""A volume's working copy on this machine: uncommitted work that outlives mounts, daemons and reboots.
+
+    <state dir>/working/<first 16 hex of store id>-<volume name>/
+        lock             flock held by the daemon for its lifetime (lock.py)
+        state.json       what journal and staging stand on (state.py)
+        journal/ staging/  the engine's
+        daemon.log
+
+Guarantees: at most one process holds the lock; the state changes only through `store_state`, under the lock, and is on
+stable storage when that returns; `delete` removes `state.json` first, so that a half-deleted working copy is not taken
+for a whole one. Refuses: deleting while another process holds the lock.
+Nothing here reads or writes journal or staging; the engine owns both. Threads: state and lock may be used from several.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from cowfs import config
+from cowfs.errors import InvalidStateError, LeaseHeldError
+from cowfs.ids import StoreId, VersionId
+from cowfs.volume import lock
+from cowfs.volume import state as states
+from cowfs.volume.lock import LockHolder
+from cowfs.volume.state import State
+
+if TYPE_CHECKING:
+    from cowfs.version.commit import Intent
+
+
+JOURNAL_HEADER_BYTES = 128
+"""Of an empty journal (docs/format/journal.md)."""
+
+
+class WorkingCopy:
+    """The directory of one working copy. Constructing does no I/O."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._state: State | None = None
+        self._lock_fd: int | None = None
+        self._mutex = RLock()
+
+    @classmethod
+    def locate(cls, store_id: StoreId, volume: str, *, meta_dir: Path | None = None) -> WorkingCopy:
+        """Where the working copy of a volume is on this machine, whether it exists or not."""
+        return cls(working_root(meta_dir) / f"{store_id.hex()[:16]}-{volume}")
+
+    @property
+    def volume(self) -> str:
+        return self.path.name.partition("-")[2]
+
+    @property
+    def lock_path(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def state_path(self) -> Path:
+        return self.path / "state.json"
+
+    @property
+    def journal_dir(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def staging_dir(self) -> Path:
+        return self.path / "staging"
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / "daemon.log"
+
+    # -- lock
+
+    @contextmanager
+    def lock(self, holder: LockHolder) -> Iterator[None]:
+        """Holds the working copy for the calling process; makes its directory.
+
+        LeaseHeldError (details: who, where, since, pid) when another process has it,
+        AccessDeniedError when the directory cannot be made or written.
+        """
+        with self._mutex:
+            if self._lock_fd is not None:
+                raise InvalidStateError(f"{self.path} is locked by this object already", hint="Release it first.")
+            self._lock_fd = lock.acquire(self.lock_path, holder, volume=self.volume)
+            self._state = None
+            self.journal_dir.mkdir(mode=0o700, exist_ok=True)
+            self.staging_dir.mkdir(mode=0o700, exist_ok=True)
+        try:
+            yield
+        finally:
+            with self._mutex:
+                fd, self._lock_fd = self._lock_fd, None
+                lock.release(fd)
+
+    def holder(self) -> LockHolder | None:
+        """Who holds the lock, as far as can be told without touching it; None: nobody."""
+        return lock.holder(self.lock_path)
+
+    # -- state
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a state to mount from."""
+        return self.state_path.exists()
+
+    @property
+    def state(self) -> State:
+        """The state on disk, read once. NotFoundError when there is none, UnsupportedFormatError for a newer cowfs'."""
+        with self._mutex:
+            if self._state is None:
+                self._state = states.load(self.state_path)
+            return self._state
+
+    @property
+    def may_have_uncommitted(self) -> bool:
+        """Whether work may be here that is in no version: a journal of a layer not committed yet has records.
+
+        Never wrongly False. True also for records that change nothing, and for a commit whose outcome is not known yet.
+        """
+        if not self.exists:
+            return False
+        state = self.state
+        return state.intent is not None or any(
+            layer > state.committed_layer and size_bytes > JOURNAL_HEADER_BYTES
+            for layer, size_bytes in self._journals()
+        )
+
+    def _journals(self) -> Iterator[tuple[int, int]]:
+        """(layer, size) of each journal; the engine removes those of committed layers when it opens."""
+        for path in self.journal_dir.glob("*.log"):
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                yield int(path.stem, 16), path.stat().st_size
+
+    def create_if_absent(self, state: State) -> None:
+        """Makes the first state unless there is one. Needs no lock: of several creators one wins, durably.
+
+        Nobody else may be kept from the lock meanwhile, or racing mounts could refuse each other and none would win.
+        """
+        lock.make_directory(self.path)
+        states.store_if_absent(self.state_path, state)
+        states.sync_directory(self.path.parent)
+
+    def store_state(self, state: State) -> None:
+        """Replaces the state, durably. The lock must be held."""
+        with self._mutex:
+            if self._lock_fd is None:
+                raise InvalidStateError(f"{self.path} is not locked", hint="Hold lock() while changing the state.")
+            states.store(self.state_path, state)
+            self._state = state
+
+    def record_lease(self, epoch: int, pin: str | None) -> None:
+        with self._mutex:
+            self.store_state(replace(self.state, epoch=epoch, pin=pin))
+
+    def record_intent(self, intent: Intent) -> None:
+        """Call it before head `intent.number` is put."""
+        with self._mutex:
+            self.store_state(replace(self.state, intent=intent))
+
+    def record_published(self, intent: Intent) -> None:
+        """The base moves to the intent's version; its layer's journal may go."""
+        with self._mutex:
+            self.store_state(
+                replace(
+                    self.state,
+                    head_number=intent.number,
+                    base_version=intent.version_id,
+                    committed_layer=intent.layer,
+                    intent=None,
+                )
+            )
+
+    def drop_intent(self) -> None:
+        """The head found at the intent's number is not ours, or there is none: the layer stays uncommitted."""
+        with self._mutex:
+            self.store_state(replace(self.state, intent=None))
+
+    def rebase(self, head_number: int, base_version: VersionId | None) -> None:
+        """Moves a working copy without uncommitted work to a newer head."""
+        with self._mutex:
+            moved = replace(self.state, head_number=head_number, base_version=base_version, intent=None)
+            self.store_state(moved)
+
+    def move_to(self, other: WorkingCopy, head_number: int) -> None:
+        """Gives this working copy's work to another volume that stands on the same base version (`other` must not exist).
+
+        For work whose own line was taken over. The lock must be free; LeaseHeldError else. A crash leaves it whole, in one
+        of the two places; in the new place with the old volume's name, mounting refuses it and says whose it is.
+        """
+        with self.lock(LockHolder.this_process(f"(moving {self.path})")):
+            moved = replace(self.state, volume=other.volume, head_number=head_number, epoch=0, intent=None)
+            self.path.rename(other.path)
+            self._state = None
+            states.sync_directory(other.path.parent)
+            states.store(other.state_path, moved)
+
+    def delete(self) -> None:
+        """Drops the working copy and with it all uncommitted work. LeaseHeldError when another process holds it."""
+        if self._lock_fd is not None:
+            self._delete_locked()
+        elif self.path.exists():
+            with self.lock(LockHolder.this_process(f"(discarding {self.path})")):
+                self._delete_locked()
+
+    def delete_if_committed(self) -> None:
+        """Frees the disk of a working copy whose work is all in versions; leaves one that is in use or has more."""
+        if not self.exists:
+            return
+        with contextlib.suppress(LeaseHeldError), self.lock(LockHolder.this_process(f"(tidying {self.path})")):
+            if not self.may_have_uncommitted and self.state.pin is None:
+                self._delete_locked()
+
+    def _delete_locked(self) -> None:
+        self.state_path.unlink(missing_ok=True)
+        states.sync_directory(self.path)
+        self._state = None
+        for entry in self.path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != self.lock_path:
+                entry.unlink()
+        self.lock_path.unlink()
+        with contextlib.suppress(OSError):  # somebody makes it anew at this moment
+            self.path.rmdir()
+
+
+def working_root(meta_dir: Path | None = None) -> Path:
+    """The directory of all working copies; meta_dir takes the place of the state directory."""
+    return (meta_dir or config.state_dir()) / "working"
+
+
+def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
+    """Working copies on this machine, by name; directories without a state are not among them."""
+    root = working_root(meta_dir)
+    found = [WorkingCopy(path) for path in sorted(root.iterdir())] if root.is_dir() else []
+    return [working_copy for working_copy in found if working_copy.exists]

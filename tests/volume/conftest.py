@@ -1,0 +1,50 @@
+"""A machine of its own for tests that mount: home, caches, sockets and store below one directory, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs.control import wait_gone
+from cowfs.volume import mounts
+
+
+def end_all() -> None:
+    """Ends every daemon of this machine by its pid; a daemon told to terminate unmounts."""
+    for entry in mounts.list_mounts():
+        os.kill(entry.pid, signal.SIGTERM)
+        if not wait_gone(entry.pid, 60):
+            os.kill(entry.pid, signal.SIGKILL)
+            wait_gone(entry.pid, 60)
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Short, because a socket's name has 107 bytes; named so that the session check finds mounts left below it."""
+    root = Path(tempfile.mkdtemp(prefix=f"cowfs-test-{os.getpid()}-"))
+    for name in ("home", "run", "mnt"):
+        (root / name).mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(root / "home"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
+    monkeypatch.setenv("COWFS_CACHE_DIR", str(root / "c"))
+    monkeypatch.setenv("COWFS_STORE", (root / "store").as_uri())
+    for variable in ("COWFS_AUTHOR", "COWFS_PRODUCED_BY", "COWFS_RESIDENT"):
+        monkeypatch.delenv(variable, raising=False)
+    try:
+        yield root
+    finally:
+        monkeypatch.setenv("COWFS_CACHE_DIR", str(root / "c"))
+        end_all()
+        table = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        left = [line.split()[4] for line in table.splitlines() if line.split()[4].startswith(f"{root}/")]
+        for path in reversed(left):  # innermost first; so that one failure is not followed by others
+            subprocess.run(["umount", "-l", path], check=True)
+        shutil.rmtree(root)
+        assert not left, f"mounts left behind: {left}"

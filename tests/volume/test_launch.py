@@ -1,0 +1,84 @@
+"""Starting daemons: what they inherit, and what becomes of those that never get ready."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.blocking import Volume
+from cowfs.control import MountSpec
+from cowfs.errors import InvalidInputError, MountFailedError
+from cowfs.volume import launch, mounts
+
+
+def spec(root: Path, **fields: object) -> MountSpec:
+    values: dict[str, object] = {
+        "store_url": (root / "store").as_uri(),
+        "volume": "data",
+        "mode": "rw",
+        "source": "data",
+        "mount_path": str(root / "mnt" / "data"),
+        "cache_dir": str(root / "cache"),
+        "registration": mounts.new_id(),
+        "socket": str(root / "run" / "x.sock"),
+        "log": str(root / "log"),
+        "working_copy": str(root / "working"),
+    }
+    return MountSpec(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def program(root: Path, text: str) -> str:
+    path = root / "program"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("last_words", ["echo out of luck >&2; exit 3", "echo '{}'; echo out of luck >&2; exit 3"])
+def test_a_daemon_that_dies_is_reported_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_words: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", program(tmp_path, last_words))
+    with pytest.raises(MountFailedError, match="exit status 3") as caught:
+        launch.start(spec(tmp_path))
+    assert "out of luck" in caught.value.hint
+
+
+@pytest.mark.quick
+def test_a_daemon_that_is_never_ready_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid_file = tmp_path / "pid"
+    monkeypatch.setattr(sys, "executable", program(tmp_path, f"echo $$ > {pid_file}; cat > /dev/null; exec sleep 600"))
+    with pytest.raises(MountFailedError, match="not ready in time"):
+        launch.start(spec(tmp_path), ready_timeout_s=0.5)
+    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+@pytest.mark.quick
+def test_a_descriptor_that_is_not_open_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="999"):
+        launch.start(spec(tmp_path, fuse_fd=999))
+
+
+@pytest.mark.mount
+def test_daemons_inherit_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither open files nor the modules beside a user's script: a file called select.py is not the daemon's select."""
+    (place / "select.py").write_text("raise RuntimeError('not yours')")
+    monkeypatch.syspath_prepend(str(place))
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    try:
+        volume = Volume.new("inherits")
+        volume.mount()
+        pid = mounts.list_mounts()[0].pid
+        ours = os.readlink(f"/proc/self/fd/{writer}")
+        theirs = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+        assert ours not in theirs
+        assert os.getsid(pid) != os.getsid(0)
+        volume.unmount()
+    finally:
+        os.close(reader)
+        os.close(writer)

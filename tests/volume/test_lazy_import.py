@@ -1,0 +1,44 @@
+"""Programs that use cowfs pay for what they use: the daemon's parts never load in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.quick
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_import_cowfs_loads_next_to_nothing() -> None:
+    ours = {name for name in loaded_by("import cowfs") if name.split(".")[0] == "cowfs"}
+    assert ours == {"cowfs"}
+
+
+def test_volumes_load_neither_engine_nor_server() -> None:
+    loaded = loaded_by("from cowfs import Volume, RWVolume, ROVolume, Locator, errors, volume; import cowfs.blocking")
+    assert not loaded & {"trio", "pyfuse3", "s3fs", "fsspec", "apsw", "click", "cowfs._native"}
+
+
+@pytest.mark.parametrize("first", ["pass", "import cowfs.volume.volume", "from cowfs import Volume"])
+def test_volume_can_be_called_whatever_was_imported_before(first: str) -> None:
+    loaded_by(f"{first}\nfrom cowfs import volume\nassert volume('/mydata').name == 'mydata'")
+
+
+def test_every_public_name_is_there() -> None:
+    import cowfs
+
+    for name in cowfs.__all__:
+        assert getattr(cowfs, name) is not None
+    assert set(cowfs.__all__) <= set(dir(cowfs))
+    with pytest.raises(AttributeError):
+        _ = cowfs.no_such_name

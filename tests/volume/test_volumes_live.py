@@ -1,0 +1,509 @@
+"""Volumes as a program uses them, mounted for real: under asyncio and trio."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from cowfs import ROVolume, RWVolume, Volume, volume
+from cowfs.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    LeaseLostError,
+    NotFoundError,
+)
+
+pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
+
+Go = Callable[[Callable[[], Awaitable[Any]]], Any]
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def go(request: pytest.FixtureRequest) -> Go:
+    """Runs an async test under each event loop."""
+    return lambda body: anyio.run(body, backend=request.param)
+
+
+def elsewhere(code: str, **variables: str) -> str:
+    """What a program prints that runs in another process, with these environment variables changed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    prelude = (
+        "import os, sys\nfrom pathlib import Path\nfrom cowfs.blocking import Volume\nfrom cowfs.errors import *\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + code], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+async def written(name: str, text: str = "text") -> ROVolume:
+    """A finalized volume with one file."""
+    async with Volume.new(name) as fresh:
+        (fresh / "file").write_text(text)
+        return await fresh.finalize(f"{name} says {text}")
+
+
+def test_the_example_of_the_readme(go: Go, place: Path) -> None:
+    async def body() -> None:
+        vol = Volume.new("my-dataset")
+        assert not (place / "store").exists(), "nothing happens before the mount"
+        data = await vol.mount()
+        assert data == place / "home" / "cowfs" / "my-dataset"
+        (data / "dir").mkdir()
+        (data / "dir" / "file").write_bytes(os.urandom(3_000_000))
+        content = (data / "dir" / "file").read_bytes()
+        ro = await vol.finalize(message="v1")
+        assert not data.exists(), "a default mount point goes with its mount"
+
+        again = await Volume.from_locator(ro.locator)
+        assert again == ro
+        path = await again.mount()
+        assert (path / "dir" / "file").read_bytes() == content
+        rw = await again.fork("exp-1")
+        assert rw.locator is not None
+        assert rw.locator.endswith(f"/-/exp-1@{ro.id}")
+        assert ((await rw.mount()) / "dir" / "file").read_bytes() == content
+        await again.unmount()
+        second = await rw.finalize()
+        assert second.id == ro.id, "nothing changed"
+
+    go(body)
+
+
+def test_what_a_version_says_about_itself(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COWFS_AUTHOR", "Ada")
+
+    async def body() -> None:
+        before = datetime.now(UTC)
+        vol = Volume.new("fields")
+        assert vol.locator is None
+        path = await vol.mount()
+        (path / "a").write_text("1")
+        first = await vol.commit("one", produced_by={"system": "test", "run": "7"}, labels={"colour": "blue"})
+        (path / "b").write_text("22")
+        second = await vol.finalize("two", author="Grace")
+        assert (first.message, first.author, first.name) == ("one", "Ada", "fields")
+        assert before <= first.created <= second.created
+        assert first.produced_by["run"] == "7"
+        assert "host" in first.produced_by
+        assert first.labels == {"colour": "blue"}
+        assert (first.parents, second.parents, second.author) == ([], [first.id], "Grace")
+        assert (second.stats.files, second.stats.bytes) == (2, 3)
+        assert second.locator.endswith(f"@{second.id}")
+        assert [each.id for each in await second.history()] == [second.id, first.id]
+        assert "two" in repr(second)
+
+    go(body)
+
+
+def test_a_pruned_ancestor_is_shown_as_such(go: Go, place: Path) -> None:
+    async def body() -> None:
+        first = await written("pruned")
+        async with Volume.open("pruned") as vol:
+            (vol / "more").write_text("x")
+            second = await vol.finalize()
+        (place / "store" / "versions" / first.id[:2] / first.id).unlink()
+        found = await second.history()
+        assert [each.is_pruned for each in found] == [False, True]
+        with pytest.raises(NotFoundError):
+            _ = found[1].message
+        with pytest.raises(NotFoundError):
+            await Volume.from_locator(first.locator)
+
+    go(body)
+
+
+def test_a_taken_name_gets_a_suffix(go: Go) -> None:
+    async def body() -> None:
+        first, second = Volume.new("taken"), Volume.new("taken")
+        await first.mount()
+        path = await second.mount()
+        assert first.name == "taken"
+        assert second.name.startswith("taken-")
+        assert len(second.name) == len("taken-") + 6
+        assert path.name == second.name
+        forks = [await first.fork("taken") for _ in range(2)]
+        assert len({fork.name for fork in (first, second, *forks)}) == 4
+        assert Volume.new().name != Volume.new().name
+
+    go(body)
+
+
+def test_open_and_create_or_get(go: Go) -> None:
+    async def body() -> None:
+        with pytest.raises(NotFoundError) as caught:
+            await Volume.open("missing")
+        assert caught.value.hint
+        made = await volume("/mydata")
+        assert (made.name, made.locator) == ("mydata", None)
+        async with volume("mydata") as same:
+            (same / "file").write_text("x")
+        opened = Volume.open("mydata")
+        with pytest.raises(InvalidStateError):
+            _ = opened.locator
+        assert (await opened).locator is not None
+
+    go(body)
+
+
+def test_mounting_twice_gives_the_same_path(go: Go, place: Path) -> None:
+    async def body() -> None:
+        vol = Volume.new("twice")
+        path = await vol.mount(place / "mnt" / "here")
+        assert await vol.mount() == path == vol.path
+        assert await vol.mount(place / "mnt" / ".." / "mnt" / "here") == path
+        with pytest.raises(InvalidStateError):
+            await vol.mount(place / "mnt" / "there")
+        assert os.fspath(vol) == str(path)
+        await vol.unmount()
+        assert not vol.is_mounted
+        await vol.unmount()
+        assert await vol.mount(place / "mnt" / "there") == place / "mnt" / "there"
+
+    go(body)
+
+
+def test_after_finalize_every_method_refuses(go: Go) -> None:
+    async def body() -> None:
+        vol = Volume.new("ended")
+        await vol.mount()
+        ro = await vol.finalize()
+        calls: list[Callable[[], Awaitable[Any]]] = [
+            vol.mount,
+            vol.commit,
+            vol.finalize,
+            vol.unmount,
+            vol.discard,
+            lambda: vol.fork("x"),
+            vol.resolve,
+        ]
+        for call in calls:
+            with pytest.raises(InvalidStateError, match="finalized"):
+                await call()
+        with pytest.raises(InvalidStateError):
+            pickle.dumps(vol)
+        assert (vol.name, vol.locator) == ("ended", ro.locator)
+
+    go(body)
+
+
+def test_an_exception_publishes_nothing_and_says_how_to_resume(go: Go) -> None:
+    async def body() -> None:
+        with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012 - the block is what is tested
+            async with Volume.new("half") as vol:
+                (vol / "half").write_text("half")
+                _ = 1 // 0
+        notes = "\n".join(caught.value.__notes__)
+        assert "Volume.open('half')" in notes
+        assert "cowfs mount half" in notes
+        again = await Volume.open("half")
+        assert again.locator is None
+        path = await again.mount()
+        assert (path / "half").read_text() == "half"
+        await again.finalize()
+
+    go(body)
+
+
+def test_a_cancelled_block_publishes_nothing(go: Go) -> None:
+    async def body() -> None:
+        with anyio.move_on_after(3600) as scope:
+            async with Volume.new("cancelled") as vol:
+                (vol / "file").write_text("x")
+                scope.cancel()
+                await anyio.sleep_forever()
+        assert not vol.is_mounted
+        assert (await Volume.open("cancelled")).locator is None
+
+    go(body)
+
+
+def test_discard_drops_uncommitted_work(go: Go) -> None:
+    async def body() -> None:
+        await written("dropped", "kept")
+        vol = Volume.open("dropped")
+        path = await vol.mount()
+        (path / "file").write_text("changed")
+        await vol.discard()
+        assert not vol.is_mounted
+        path = await vol.mount()
+        assert (path / "file").read_text() == "kept"
+        (path / "more").write_text("x")
+        await vol.unmount()
+        await vol.discard()
+        assert [each.name for each in (await vol.mount()).iterdir()] == ["file"]
+        async with Volume.new("never") as fresh:
+            await fresh.discard()
+        assert (await Volume.open("never")).locator is None, "a block that discarded publishes nothing"
+
+    go(body)
+
+
+def test_commit_without_a_mount(go: Go) -> None:
+    async def body() -> None:
+        empty = await Volume.new("empty").commit("empty")
+        assert (empty.stats.files, empty.parents) == (0, [])
+        assert await Volume.open("empty").commit() == empty, "the base"
+        vol = Volume.open("empty")
+        path = await vol.mount()
+        (path / "file").write_text("x")
+        await vol.unmount()
+        later = await vol.commit("what was kept")
+        assert (later.stats.files, later.parents) == (1, [empty.id])
+        assert await vol.commit() == later
+        assert not vol.is_mounted
+
+    go(body)
+
+
+def test_commit_without_a_mount_sees_what_others_published(go: Go) -> None:
+    async def body() -> None:
+        first = await written("followed")
+        waiting = await Volume.open("followed")
+        async with Volume.open("followed") as vol:
+            (vol / "more").write_text("x")
+            second = await vol.finalize()
+        assert waiting.locator == first.locator, "what it saw when it was awaited"
+        assert await waiting.commit() == second
+        assert (await waiting.fork("branch")).locator == second.locator.replace("/followed@", "/branch@")
+
+    go(body)
+
+
+def test_commit_again_returns_the_same_version(go: Go) -> None:
+    async def body() -> None:
+        vol = Volume.new("same")
+        path = await vol.mount()
+        (path / "file").write_text("x")
+        first = await vol.commit("first")
+        assert await vol.commit("nothing changed") == first
+        assert vol.locator == first.locator
+
+    go(body)
+
+
+def test_fork_commits_first(go: Go) -> None:
+    async def body() -> None:
+        vol = Volume.new("trunk")
+        path = await vol.mount()
+        (path / "file").write_text("uncommitted")
+        fork = await vol.fork("branch")
+        assert isinstance(fork, RWVolume)
+        assert ((await fork.mount()) / "file").read_text() == "uncommitted"
+        (path / "file").write_text("trunk goes on")
+        assert (fork / "file").read_text() == "uncommitted"
+
+    go(body)
+
+
+def test_read_only_mounts_refuse_writes(go: Go) -> None:
+    async def body() -> None:
+        ro = await written("fixed")
+        async with ro as mounted:
+            with pytest.raises(OSError, match="Read-only") as caught:
+                (mounted / "file").write_text("changed")
+            assert caught.value.errno == errno.EROFS
+            assert await ro.mount() == ro.path
+            with pytest.raises(AttributeError):
+                ro.commit  # type: ignore[attr-defined] # noqa: B018
+        assert not ro.is_mounted
+
+    go(body)
+
+
+def test_pickling(go: Go) -> None:
+    async def body() -> None:
+        vol = Volume.new("pickled")
+        assert pickle.loads(pickle.dumps(vol)).name == "pickled"
+        path = await vol.mount()
+        (path / "file").write_text("x")
+        with pytest.raises(InvalidStateError, match="commit first"):
+            pickle.dumps(vol)
+        await vol.unmount()
+        with pytest.raises(InvalidStateError, match="commit first"):
+            pickle.dumps(vol)
+        ro = await vol.commit("sent")
+        assert (await pickle.loads(pickle.dumps(vol))).locator == ro.locator
+        sent = pickle.dumps(ro)
+        assert ro.locator.encode() in sent
+        assert len(sent) < len(ro.locator) + 100
+        received = pickle.loads(sent)
+        assert received == ro
+        assert received.message == "sent"
+
+    go(body)
+
+
+def test_a_second_writer_is_told_who_where_and_since(go: Go) -> None:
+    async def body() -> None:
+        vol = Volume.new("busy")
+        path = await vol.mount()
+        said = elsewhere(
+            "try: Volume.open('busy').mount('/nowhere-else')\n"
+            "except LeaseHeldError as e: print(sorted(e.details), e.message, e.hint, sep='|')"
+        )
+        keys, message, hint = said.split("|")
+        assert {"who", "where", "since"} <= set(eval(keys))
+        assert str(path) in message
+        assert hint
+        with pytest.raises(LeaseHeldError):
+            await Volume.open("busy").mount()
+
+    go(body)
+
+
+@pytest.mark.parametrize("has_base", [True, False])
+def test_work_of_a_writer_that_was_taken_over_moves_to_a_fork(go: Go, place: Path, has_base: bool) -> None:
+    async def body() -> None:
+        vol = Volume.new("line")
+        path = await vol.mount()
+        if has_base:
+            (path / "base").write_text("base")
+            await vol.commit()
+        (path / "mine").write_text("not published")
+        theirs = (
+            "vol = Volume.open('line')\n"
+            f"path = vol.mount({str(place / 'mnt' / 'theirs')!r}, take_over=True)\n"
+            "(path / 'theirs').write_text('x')\n"
+            "print(vol.finalize().locator)"
+        )
+        locator = await anyio.to_thread.run_sync(lambda: elsewhere(theirs, COWFS_CACHE_DIR=str(place / "c2")))
+        with pytest.raises(LeaseLostError) as caught:
+            await vol.commit()
+        assert caught.value.hint
+        assert (path / "mine").read_text() == "not published"
+        rescued = await vol.fork("rescued")
+        assert not vol.is_mounted
+        saved = await rescued.mount()
+        assert {each.name for each in saved.iterdir()} == ({"mine", "base"} if has_base else {"mine"})
+        ro = await rescued.finalize()
+        assert (await ro.mount() / "mine").read_text() == "not published"
+        assert (await Volume.open("line")).locator == locator
+        assert {each.name for each in (await vol.mount()).iterdir()} == ({"base"} if has_base else set()) | {"theirs"}
+
+    go(body)
+
+
+def test_a_block_that_cannot_finalize_keeps_its_work(go: Go, place: Path) -> None:
+    async def body() -> None:
+        with pytest.raises(ConflictError, match="in use") as caught:  # noqa: PT012 - the block is what is tested
+            async with Volume.new("open-file") as vol:
+                file = (vol / "file").open("w")
+                file.write("x")
+        notes = "\n".join(caught.value.__notes__)
+        assert "still mounted" in notes
+        file.close()
+        assert (await vol.finalize()).stats.files == 1
+
+    go(body)
+
+
+def test_another_process_commits_and_unmounts(go: Go) -> None:
+    async def body() -> None:
+        vol = Volume.new("shared")
+        path = await vol.mount()
+        (path / "file").write_text("x")
+        locator = await anyio.to_thread.run_sync(elsewhere, "print(Volume.open('shared').commit('theirs').locator)")
+        assert (await vol.commit()).locator == locator
+        (path / "file").write_text("y")
+        await anyio.to_thread.run_sync(elsewhere, "Volume.open('shared').unmount()")
+        assert not vol.is_mounted
+        assert ((await vol.mount()) / "file").read_text() == "y"
+
+    go(body)
+
+
+async def kill(vol: RWVolume) -> None:
+    entry = vol._blocking.live()
+    assert entry is not None
+    os.kill(entry.pid, 9)
+    with anyio.fail_after(30):
+        while entry.process.is_alive:  # noqa: ASYNC110 - another process' death sends no event
+            await anyio.sleep(0.01)
+
+
+def test_a_killed_daemon_loses_nothing(go: Go) -> None:
+    async def body() -> None:
+        vol = Volume.new("killed")
+        path = await vol.mount()
+        (path / "file").write_text("written")
+        await kill(vol)
+        assert not vol.is_mounted
+        assert ((await vol.mount()) / "file").read_text() == "written"
+        await kill(vol)
+        assert (await vol.finalize()).stats.files == 1, "from the working copy"
+        assert not path.exists(), "nothing is left mounted"
+
+    go(body)
+
+
+def test_bad_mount_points(go: Go, place: Path) -> None:
+    async def body() -> None:
+        vol = Volume.new("points")
+        with pytest.raises(NotFoundError, match="does not exist"):
+            await vol.mount(place / "no" / "parent")
+        assert not (place / "store").exists(), "no name was claimed for it"
+        with pytest.raises(InvalidInputError):
+            await vol.mount("")
+        (place / "mnt" / "full").mkdir()
+        (place / "mnt" / "full" / "file").write_text("mine")
+        with pytest.raises(ConflictError, match="not empty"):
+            await vol.mount(place / "mnt" / "full")
+        with pytest.raises(InvalidInputError, match="max_uploads"):
+            await vol.mount(max_uploads=0)
+        with pytest.raises(InvalidInputError, match="descriptor"):
+            await vol.mount(fuse_fd=999)
+        assert await vol.mount() == place / "home" / "cowfs" / "points"
+
+    go(body)
+
+
+def test_memory_stores_cannot_be_mounted(go: Go) -> None:
+    async def body() -> None:
+        with pytest.raises(InvalidInputError, match="memory"):
+            await Volume.new("x", store="memory://test").mount()
+
+    go(body)
+
+
+def test_two_stores_may_have_volumes_of_one_name(go: Go, place: Path) -> None:
+    async def body() -> None:
+        paths = [await Volume.new("name", store=(place / store).as_uri()).mount() for store in ("s1", "s2")]
+        assert paths[0] == place / "home" / "cowfs" / "name"
+        assert paths[1].name.startswith("name-")
+
+    go(body)
+
+
+@pytest.mark.usefixtures("place")
+def test_blocking_volumes_inside_a_running_loop() -> None:
+    from cowfs import blocking
+
+    async def notebook_cell() -> str:
+        with blocking.Volume.new("notebook") as vol:
+            (vol / "file").write_text("x")
+            assert isinstance(vol, blocking.RWVolume)
+            version = vol.commit("from a cell")
+            assert isinstance(version, blocking.ROVolume)
+        return version.locator
+
+    locator = anyio.run(notebook_cell)
+    version = blocking.Volume.from_locator(locator)
+    assert version.message == "from a cell"
+    assert pickle.loads(pickle.dumps(version)) == version
+    assert [type(each) for each in version.history()] == [blocking.ROVolume]
+    with version.fork("other") as fork:
+        assert (fork / "file").read_text() == "x"

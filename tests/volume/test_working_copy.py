@@ -1,0 +1,250 @@
+"""Working copies: state survives whole, the lock is exclusive across processes, unknown formats are refused untouched."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cowfs.errors import (
+    AccessDeniedError,
+    CorruptError,
+    InvalidStateError,
+    LeaseHeldError,
+    NoSpaceError,
+    NotFoundError,
+    UnsupportedFormatError,
+)
+from cowfs.ids import StoreId, VersionId, WriteId
+from cowfs.version.commit import Intent
+from cowfs.volume import state as states
+from cowfs.volume.lock import LockHolder
+from cowfs.volume.state import State
+from cowfs.volume.working_copy import WorkingCopy, list_working_copies
+
+pytestmark = pytest.mark.quick
+
+STORE_ID = StoreId(bytes(range(16)))
+
+intents = st.builds(
+    Intent,
+    number=st.integers(0, 2**64 - 1),
+    write_id=st.binary(min_size=16, max_size=16).map(WriteId),
+    version_id=st.binary(min_size=32, max_size=32).map(VersionId),
+    layer=st.integers(0, 2**63),
+)
+any_state = st.builds(
+    State,
+    store_url=st.text(max_size=50),
+    store_id=st.binary(min_size=16, max_size=16).map(StoreId),
+    volume=st.text(max_size=50),
+    head_number=st.integers(0, 2**64 - 1),
+    base_version=st.none() | st.binary(min_size=32, max_size=32).map(VersionId),
+    committed_layer=st.integers(0, 2**63),
+    epoch=st.integers(0, 2**63),
+    intent=st.none() | intents,
+    pin=st.none() | st.text(min_size=1, max_size=30),
+)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COWFS_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def a_state(volume: str = "data") -> State:
+    return State("file:///store", STORE_ID, volume, 3, VersionId(b"v" * 32))
+
+
+def made(volume: str = "data") -> WorkingCopy:
+    working_copy = WorkingCopy.locate(STORE_ID, volume)
+    working_copy.create_if_absent(a_state(volume))
+    return working_copy
+
+
+def in_another_process(code: str) -> str:
+    prelude = "from cowfs.volume.working_copy import *\nfrom cowfs.volume.lock import *\nfrom pathlib import Path\n"
+    done = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@given(any_state)
+def test_state_comes_back_as_it_was(state: State) -> None:
+    assert states.parse(state.to_json(), "state.json") == state
+
+
+@given(any_state, st.data())
+def test_cut_state_is_corrupt_not_misread(state: State, data: st.DataObject) -> None:
+    whole = state.to_json().rstrip()
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(CorruptError):
+        states.parse(cut, "state.json")
+
+
+def test_unknown_format_is_refused_and_left_alone() -> None:
+    working_copy = made()
+    record = json.loads(working_copy.state_path.read_text()) | {"format": 99}
+    working_copy.state_path.write_text(json.dumps(record))
+    with pytest.raises(UnsupportedFormatError, match="format 99"):
+        _ = WorkingCopy(working_copy.path).state
+    assert json.loads(working_copy.state_path.read_text()) == record
+
+
+def test_unknown_fields_are_ignored() -> None:
+    record = json.loads(a_state().to_json()) | {"colour": "blue"}
+    assert states.parse(json.dumps(record).encode(), "x") == a_state()
+
+
+def test_a_crash_while_writing_leaves_the_old_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    working_copy = made()
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt), working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.rebase(9, None)
+    assert WorkingCopy(working_copy.path).state == a_state()
+
+
+def test_first_creator_wins() -> None:
+    working_copy = made()
+    working_copy.create_if_absent(State("file:///other", STORE_ID, "data", 9, None))
+    assert WorkingCopy(working_copy.path).state == a_state()
+    assert {path.name for path in working_copy.path.iterdir()} == {"state.json"}
+
+
+def test_base_follows_published_intent() -> None:
+    working_copy = made()
+    intent = Intent(4, WriteId(b"w" * 16), VersionId(b"n" * 32), 7)
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.record_lease(2, "pins/x")
+        working_copy.record_intent(intent)
+        assert WorkingCopy(working_copy.path).state.intent == intent
+        working_copy.record_published(intent)
+    after = WorkingCopy(working_copy.path).state
+    assert (after.head_number, after.base_version, after.committed_layer) == (4, intent.version_id, 7)
+    assert (after.intent, after.epoch, after.pin) == (None, 2, "pins/x")
+
+
+def test_changes_need_the_lock() -> None:
+    with pytest.raises(InvalidStateError):
+        made().rebase(9, None)
+
+
+def test_second_process_is_refused_with_who_where_since() -> None:
+    working_copy = made()
+    code = (
+        f"w = WorkingCopy(Path({str(working_copy.path)!r}))\ntry:\n w.lock(LockHolder.this_process('/b')).__enter__()\n"
+    )
+    code += "except Exception as e: print(type(e).__name__, e.details['pid'], e.details['where'], e.message)"
+    with working_copy.lock(LockHolder.this_process("/mnt/a")):
+        said = in_another_process(code)
+        assert WorkingCopy(working_copy.path).holder() is not None
+    assert said.startswith(f"LeaseHeldError {os.getpid()} /mnt/a")
+    assert working_copy.holder() is None
+    assert "LeaseHeldError" not in in_another_process(code)
+
+
+def test_lock_of_a_killed_process_is_free() -> None:
+    working_copy = made()
+    in_another_process(
+        f"import os\nc = WorkingCopy(Path({str(working_copy.path)!r})).lock(LockHolder.this_process('/b'))\nc.__enter__()\nos._exit(0)"
+    )
+    assert working_copy.lock_path.stat().st_size > 0  # its text is still there, and not believed
+    assert working_copy.holder() is None
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        pass
+
+
+def test_delete_removes_all_and_is_refused_while_held() -> None:
+    working_copy = made()
+    working_copy.journal_dir.mkdir()
+    (working_copy.journal_dir / "0000000000000001.log").write_bytes(b"x")
+    with working_copy.lock(LockHolder.this_process("/mnt")), pytest.raises(LeaseHeldError):
+        WorkingCopy(working_copy.path).delete()
+    assert working_copy.exists
+    working_copy.delete()
+    assert not working_copy.path.exists()
+    working_copy.delete()
+
+
+def test_deleted_while_locked_can_be_made_again() -> None:
+    working_copy = made()
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.delete()
+        again = made()
+    assert again.state == a_state()
+
+
+def has_work(working_copy: WorkingCopy) -> bool:
+    return WorkingCopy(working_copy.path).may_have_uncommitted
+
+
+def test_uncommitted_work_is_a_journal_with_records() -> None:
+    working_copy = made()
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.record_lease(1, "pins/x")
+    assert not has_work(working_copy)
+    journal = working_copy.journal_dir / f"{1:016x}.log"
+    journal.write_bytes(bytes(128))
+    assert not has_work(working_copy), "a header"
+    journal.write_bytes(bytes(129))
+    assert has_work(working_copy)
+    intent = Intent(4, WriteId(b"w" * 16), VersionId(b"n" * 32), 1)
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.record_intent(intent)
+        working_copy.record_published(intent)
+    assert not has_work(working_copy), "its layer is committed"
+    working_copy.delete_if_committed()
+    assert working_copy.exists, "a pin says that its writer did not end cleanly"
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        working_copy.record_lease(1, None)
+    working_copy.delete_if_committed()
+    assert not working_copy.path.exists()
+
+
+def test_work_moves_to_another_volume_whole() -> None:
+    working_copy, other = made(), WorkingCopy.locate(STORE_ID, "other")
+    working_copy.journal_dir.mkdir()
+    (working_copy.journal_dir / f"{1:016x}.log").write_bytes(b"work")
+    working_copy.move_to(other, 1)
+    assert not working_copy.path.exists()
+    state = WorkingCopy(other.path).state
+    assert (state.volume, state.head_number, state.base_version) == ("other", 1, a_state().base_version)
+    assert (other.journal_dir / f"{1:016x}.log").read_bytes() == b"work"
+    with other.lock(LockHolder.this_process("/mnt")):
+        pass
+
+
+def test_listing_shows_only_whole_ones(place: Path) -> None:
+    made("b")
+    made("a")
+    (place / "state" / "working" / "half").mkdir()
+    assert [found.volume for found in list_working_copies()] == ["a", "b"]
+    assert list_working_copies(place / "elsewhere") == []
+
+
+def test_missing_state_is_not_found() -> None:
+    with pytest.raises(NotFoundError):
+        _ = WorkingCopy.locate(STORE_ID, "nothing").state
+
+
+def test_place_that_is_a_file_is_refused(place: Path) -> None:
+    (place / "state").write_text("in the way")
+    with pytest.raises(AccessDeniedError) as caught:
+        made()
+    assert "COWFS_CACHE_DIR" in caught.value.hint
+
+
+def test_a_full_disk_under_the_state_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoSpaceError, match="cannot be written"):
+        states.store(tmp_path / "state.json", a_state())
