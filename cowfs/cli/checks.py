@@ -1,0 +1,32 @@
+"""What a check of `cowfs doctor` comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from cowfs.errors import CowfsError
+
+State = Literal["ok", "warn", "fail"]
+OK: Final = "ok"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+
+
+@dataclass(frozen=True)
+class Check:
+    """name says what was looked at, message what was found, hint what to do about it; kind is an error kind of a fail."""
+
+    name: str
+    state: State
+    message: str
+    hint: str = ""
+    kind: str = ""
+    exit_code: int = 0
+
+    def to_record(self) -> dict[str, Any]:
+        return {"name": self.name, "state": self.state, "message": self.message, "hint": self.hint, "kind": self.kind}
+
+
+def failed(name: str, error: CowfsError) -> Check:
+    return Check(name, FAIL, error.message, error.hint, error.kind, error.exit_code)

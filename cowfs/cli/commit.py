@@ -1,0 +1,46 @@
+"""cowfs commit PATH|NAME: publishes everything written before it was called. Also from another process than the mount's."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import click
+
+from cowfs.cli import output
+from cowfs.errors import InvalidInputError
+
+
+@click.command("commit")
+@click.argument("target", metavar="PATH|NAME")
+@click.option("-m", "--message", default="", help="What this version is.")
+@click.option("--author", help="Default: COWFS_AUTHOR, git's user, user@host.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Recorded with the version.")
+@output.common_options
+def command(
+    target: str, message: str, author: str | None, labels: tuple[str, ...], store: str | None, as_json: bool
+) -> None:
+    """Commit the volume mounted at PATH (or around it), or volume NAME. Prints the version's locator.
+
+    Nothing changed: the last version's locator again.
+    """
+    from cowfs.cli import targets, versions
+    from cowfs.volume import daemon, provenance
+    from cowfs.volume.mounts import MountEntry
+
+    request = provenance.commit_request(message, author, None, _table(labels))
+    found = targets.find_mount(target, store, inside=True)
+    with closing(output.Progress()) as progress:
+        if isinstance(found, MountEntry):
+            version = versions.of_mount(found, daemon.commit(found, request, progress))
+        else:
+            version = found.commit(request, progress)
+    record = versions.record(version)
+    output.say(as_json, versions.summary(version))
+    output.emit(as_json, record, record["locator"])
+
+
+def _table(labels: tuple[str, ...]) -> dict[str, str]:
+    for label in labels:
+        if "=" not in label:
+            raise InvalidInputError(f"label {label!r} has no '='", hint="Write --label KEY=VALUE.")
+    return dict(label.split("=", 1) for label in labels)

@@ -1,0 +1,51 @@
+"""Mounts whose daemon has died: every use of them fails until they are unmounted, or mounted again.
+
+The kernel's table has the mounts, the registry the living daemons; what is in the first only may be dead, or be served by
+a daemon that this user's registry does not know (another user's, or one with other directories). Only asking tells: a dead
+mount answers ENOTCONN at once. It is asked in a thread, since a mount that hangs would hang whoever asks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import Future
+from threading import Thread
+
+from cowfs.mount import mount_table
+from cowfs.mount.mount_table import MountInfo
+from cowfs.volume import mounts
+
+PATIENCE_S = 2.0
+
+
+def find() -> list[str]:
+    """Paths of dead mounts of cowfs that this process can see."""
+    live = {entry.mount_path for entry in mounts.list_mounts()}
+    unknown = {mount.path for mount in mount_table.mounts() if mount.is_cowfs} - live
+    return sorted(path for path in unknown if find_at(path) is not None)
+
+
+def find_at(path: str) -> MountInfo | None:
+    """The mount at this canonical path if it is one of cowfs whose daemon is gone; one that hangs counts as alive."""
+    mount = mount_table.mount_at(path)
+    if mount is None or not mount.is_cowfs or mounts.find_by_path(path) is not None:
+        return None
+    return mount if _is_disconnected(path) else None
+
+
+def _is_disconnected(path: str) -> bool:
+    answer: Future[int] = Future()
+    Thread(target=lambda: answer.set_result(_error_of(path)), daemon=True).start()
+    try:
+        return answer.result(PATIENCE_S) in (errno.ENOTCONN, errno.ECONNABORTED)
+    except TimeoutError:
+        return False
+
+
+def _error_of(path: str) -> int:
+    try:
+        os.statvfs(path)  # stat may be answered from the kernel's cache
+    except OSError as error:
+        return error.errno or 0
+    return 0

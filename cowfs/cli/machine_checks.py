@@ -1,0 +1,165 @@
+"""Doctor's checks of this machine: the engine, FUSE, local directories, kernel settings, dead mounts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from cowfs import config
+from cowfs.cli import output
+from cowfs.cli.checks import OK, WARN, Check, failed
+from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
+
+CAP_SYS_ADMIN = 21
+LOW_DISK_BYTES = 1 << 30
+READ_AHEAD_KB = 4096
+URING_PARAMETER = Path("/sys/module/fuse/parameters/enable_uring")
+BDI = Path("/sys/class/bdi")
+
+
+def engine() -> Check:
+    name = "native engine"
+    try:
+        from cowfs import native
+    except ImportError as error:
+        missing = MountFailedError(
+            f"cannot be loaded: {error}", hint="Install cowfs again (in a checkout: make build)."
+        )
+        return failed(name, missing)
+    return Check(name, OK, f"loads ({len(native.__all__)} names)")
+
+
+def device() -> Check:
+    name = "/dev/fuse and the right to mount"
+    from cowfs.mount import mount_point
+
+    try:
+        mount_point.check_device()
+    except CowfsError as error:
+        return failed(name, error)
+    if os.geteuid() == 0 and not _has_capability(CAP_SYS_ADMIN):
+        refused = MountFailedError(
+            "root here may not mount: the capability SYS_ADMIN is missing",
+            hint="Start the container with --cap-add SYS_ADMIN --device /dev/fuse.",
+        )
+        return failed(name, refused)
+    return Check(name, OK, "as root" if os.geteuid() == 0 else "through a setuid fusermount3")
+
+
+def fusermount() -> Check:
+    """Root mounts without it; others cannot, which `device` has failed on already."""
+    import shutil
+    import stat
+
+    name = "fusermount3"
+    program = shutil.which("fusermount3")
+    if program is None:
+        return Check(name, WARN, "is not installed: only root can mount", "apt-get install fuse3")
+    if not os.stat(program).st_mode & stat.S_ISUID:
+        return Check(name, WARN, f"{program} is not setuid: only root can mount", f"As root: chmod u+s {program}")
+    return Check(name, OK, f"{program} is setuid")
+
+
+def cache_directory() -> Check:
+    return _directory("cache directory", config.cache_dir(), "COWFS_CACHE_DIR or --cache-dir")
+
+
+def state_directory() -> Check:
+    return _directory("state directory (working copies)", config.state_dir(), "COWFS_CACHE_DIR or --meta-dir")
+
+
+def runtime_directory() -> Check:
+    name = "runtime directory (control sockets)"
+    try:
+        return Check(name, OK, str(config.runtime_dir()))
+    except CowfsError as error:
+        return failed(name, error)
+    except OSError as error:
+        refused = AccessDeniedError(f"cannot be made: {error}", hint="Set XDG_RUNTIME_DIR to a directory of yours.")
+        return failed(name, refused)
+
+
+def read_ahead() -> Check:
+    """The daemon raises each mount's read-ahead itself where it may; large sequential reads need it."""
+    from cowfs.mount import mount_table
+
+    name = "read-ahead"
+    slow = [mount.path for mount in mount_table.mounts() if mount.is_cowfs and not _reads_ahead(mount.device)]
+    hint = f"As root, after mounting: echo {READ_AHEAD_KB} > /sys/class/bdi/MAJOR:MINOR/read_ahead_kb"
+    if slow:
+        return Check(name, WARN, f"is small on {', '.join(slow)}: cold sequential reads are slow", hint)
+    if not _is_writable_sysfs():
+        return Check(name, WARN, "cannot be raised by this user: cold sequential reads are slower", hint)
+    return Check(name, OK, f"is raised to {READ_AHEAD_KB} KiB when mounting")
+
+
+def io_uring() -> Check:
+    name = "FUSE over io_uring"
+    hint = (
+        "As root: echo Y > /sys/module/fuse/parameters/enable_uring; for good: "
+        "echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse-uring.conf. Needs Linux 6.14."
+    )
+    if not URING_PARAMETER.exists():
+        return Check(name, WARN, "is not offered by this kernel; only speed depends on it", hint)
+    if URING_PARAMETER.read_text().strip() not in ("Y", "1"):
+        return Check(name, WARN, "is switched off; only speed depends on it", hint)
+    return Check(name, OK, "is switched on")
+
+
+def abandoned_mounts() -> Check:
+    from cowfs.cli import dead_mounts
+
+    name = "dead mounts"
+    if dead := dead_mounts.find():
+        hint = f"cowfs unmount {dead[0]} (work is kept), or mount there again."
+        return Check(name, WARN, f"the daemon of {', '.join(dead)} has died", hint)
+    return Check(name, OK, "none")
+
+
+ALL = (
+    engine,
+    device,
+    fusermount,
+    cache_directory,
+    state_directory,
+    runtime_directory,
+    read_ahead,
+    io_uring,
+    abandoned_mounts,
+)
+
+
+def _directory(name: str, path: Path, how: str) -> Check:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"cowfs")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        refused = AccessDeniedError(f"{path} is not writable: {error.strerror}", hint=f"Choose another with {how}.")
+        return failed(name, refused)
+    found = os.statvfs(path)
+    free_bytes = found.f_bavail * found.f_frsize
+    if free_bytes < LOW_DISK_BYTES:
+        return Check(name, WARN, f"{path} has only {output.size(free_bytes)} free", f"Free space, or use {how}.")
+    return Check(name, OK, f"{path} is writable, {output.size(free_bytes)} free")
+
+
+def _has_capability(number: int) -> bool:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> number & 1)
+    return False
+
+
+def _reads_ahead(device: str) -> bool:
+    try:
+        return int((BDI / device / "read_ahead_kb").read_text()) >= READ_AHEAD_KB
+    except (OSError, ValueError):
+        return True  # not to be seen here: nothing to complain about
+
+
+def _is_writable_sysfs() -> bool:
+    return os.geteuid() == 0 and not os.statvfs("/sys").f_flag & os.ST_RDONLY

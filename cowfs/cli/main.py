@@ -1,0 +1,118 @@
+"""The `cowfs` command: finds the subcommand and turns every failure into a message and an exit code.
+
+    stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}
+    stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
+    exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
+
+Commands load only what they use, so that `cowfs --help` and completion stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+import cowfs as cowfs_package
+from cowfs import errors, log
+from cowfs.errors import CowfsError, InvalidInputError
+
+COMMANDS = {
+    "create": "Make a volume.",
+    "mount": "Mount a volume to write, or a version to read.",
+    "commit": "Publish what was written as a version.",
+    "unmount": "Unmount; uncommitted work is kept.",
+    "fork": "Make a volume that starts from a version.",
+    "log": "Show a volume's versions.",
+    "ls": "List volumes.",
+    "status": "List mounts and working copies on this machine.",
+    "doctor": "Check what mounting needs, and say what to do.",
+}
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their names and are imported when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"cowfs.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            rows = sorted({(kind.exit_code, kind.kind) for kind in errors.BY_KIND.values()})
+            codes = [(str(code), name.replace("_", " ")) for code, name in rows]
+            formatter.write_dl([("0", "success"), *codes, (str(INTERRUPTED), "interrupted")])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(cowfs_package.__version__, prog_name="cowfs")
+def cowfs() -> None:
+    """A versioned copy-on-write file system on object storage."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits."""
+    log.configure()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_run(given, as_json="--json" in given))
+
+
+def _run(arguments: list[str], *, as_json: bool) -> int:
+    try:
+        result = cowfs.main(arguments, prog_name="cowfs", standalone_mode=False)
+        sys.stdout.flush()
+    except CowfsError as error:
+        return _report(error, as_json=as_json)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return InvalidInputError.exit_code
+    except click.ClickException as error:
+        return _report(_usage(error), as_json=as_json)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("cowfs: interrupted", err=True)
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit):  # click exits for a broken pipe and for nothing else in this mode
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has seen enough
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last resort of the process: reported, never swallowed
+        log.get("cli").debug("unexpected failure", exc_info=True)
+        unexpected = CowfsError(
+            f"unexpected failure: {error!r}", hint="Please report this; COWFS_LOG=debug shows where it happened."
+        )
+        return _report(unexpected, as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: click.ClickException) -> CowfsError:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "cowfs"
+    return InvalidInputError(error.format_message(), hint=f"`{command} --help` shows how it is used.")
+
+
+def _report(error: CowfsError, *, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"error": errors.to_record(error)}, default=str))
+    else:
+        click.echo(f"cowfs: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"hint: {error.hint}", err=True)
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    main()

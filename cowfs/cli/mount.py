@@ -1,0 +1,97 @@
+"""cowfs mount SOURCE PATH: a volume to write, or a version to read. The daemon stays when the command returns.
+
+With --foreground the command stays too, until the mount is gone; Ctrl-C and SIGTERM unmount (uncommitted work is kept).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs.cli import output
+from cowfs.errors import MountFailedError
+
+if TYPE_CHECKING:
+    from cowfs.volume.launch import Started
+
+
+@click.command("mount")
+@click.argument("source")
+@click.argument("path")  # not click.Path, which stats it: a mount handed in does not answer yet
+@click.option("--read-only", is_flag=True, help="Mount the volume's last version, without becoming its writer.")
+@click.option("--foreground", is_flag=True, help="Stay until the mount is gone; Ctrl-C unmounts.")
+@click.option("--fuse-fd", type=int, metavar="N", help="Use this open /dev/fuse descriptor, already mounted at PATH.")
+@click.option("--max-uploads", type=int, default=50, show_default=True, metavar="N", help="Uploads at once.")
+@click.option("--attr-cache", type=float, metavar="S", help="Seconds the kernel may keep attributes. [60; unlimited]")
+@click.option("--entry-cache", type=float, metavar="S", help="Seconds it may keep file names. [60; unlimited]")
+@click.option("--dir-entry-cache", type=float, metavar="S", help="Seconds it may keep directories. [60; unlimited]")
+@click.option("--cache-dir", type=click.Path(), help="Chunks and index blocks; can be deleted at any time.")
+@click.option("--meta-dir", type=click.Path(), help="The working copy: uncommitted work.")
+@click.option("--cache-size", metavar="SIZE", help="Most the cache directory may hold, like 20GiB.")
+@click.option("--resident", is_flag=True, help="Load the whole index at mount: many files, fast, for memory.")
+@click.option(
+    "--fast-lane/--no-fast-lane", default=True, help="Answer requests natively (default), or by pyfuse3 alone."
+)
+@click.option("--take-over", is_flag=True, help="Take the volume from a writer that is gone.")
+@click.option(
+    "--accept-unsafe-store", is_flag=True, help="Use a store on which two writers may lose each other's work."
+)
+@click.option("--allow-other/--no-allow-other", default=None, help="Let other users in. [where permitted]")
+@output.common_options
+def command(
+    source: str, path: str, read_only: bool, store: str | None, as_json: bool, foreground: bool, **tuning: Any
+) -> None:
+    """Mount SOURCE at PATH, an empty directory or a new name in an existing one. Prints the path.
+
+    SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only).
+    """
+    from cowfs.volume import sources
+    from cowfs.volume.options import MountOptions
+    from cowfs.volume.readable import ReadableVersion
+    from cowfs.volume.writable import WritableVolume
+
+    options = MountOptions(foreground=foreground, **tuning)
+    found = sources.find(source, store)
+    mounted: WritableVolume | ReadableVersion
+    if found.is_writable and not read_only:
+        mounted = WritableVolume(found.store.url, found.volume, "existing")
+    else:
+        mounted = ReadableVersion(found.locator())
+    canonical = mounted.mount(path, options)
+    started = mounted.started
+    assert started is not None
+    record = {
+        "mount_path": str(canonical),
+        "volume": found.volume,
+        "version": found.version.hex() if found.version else None,
+        "locator": str(found.locator()) if found.version else None,
+        "read_only": isinstance(mounted, ReadableVersion),
+        "pid": started.pid,
+        "store_url": found.store.url,
+    }
+    kind = "read-only" if record["read_only"] else "writable"
+    if foreground:
+        _pass_signals_on(started)  # first: who reads that it is mounted may want it to end
+    output.say(as_json, f"Mounted {found.volume} {kind} (process {started.pid})")
+    output.emit(as_json, record, str(canonical))
+    if foreground:
+        _stay(started)
+
+
+def _pass_signals_on(started: Started) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.kill(started.pid, signal.SIGTERM))
+
+
+def _stay(started: Started) -> None:
+    sys.stdout.flush()
+    status = started.wait()
+    if status:
+        raise MountFailedError(
+            f"the mount daemon ended with exit status {status}",
+            hint="Uncommitted work is kept: mount the volume again.",
+        )

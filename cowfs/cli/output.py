@@ -1,0 +1,91 @@
+"""How commands speak: results on stdout, as text or as one JSON document; everything else on stderr.
+
+Also the options every command has, and how sizes, times and tables are shown to people.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def common_options(function: F) -> F:
+    """--store and --json."""
+    function = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(function)
+    return click.option("--store", metavar="URL", help="The store; default: COWFS_STORE, or a directory of yours.")(
+        function
+    )
+
+
+def emit(as_json: bool, record: dict[str, Any], text: str) -> None:
+    """The result of a command: `record` with --json, else `text` (nothing when it is empty)."""
+    if as_json:
+        click.echo(json.dumps(record, default=str))
+    elif text:
+        click.echo(text)
+
+
+def say(as_json: bool, text: str) -> None:
+    """A word to a person, on stderr; programs that asked for JSON need none."""
+    if not as_json:
+        click.echo(text, err=True)
+
+
+class Progress:
+    """Shows the progress of a commit on a terminal, and nothing anywhere else. Called from any one thread."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty()
+        self._width = 0
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if not self._is_shown:
+            return
+        done, total = event.get("done_bytes") or 0, event.get("total_bytes") or 0
+        text = str(event.get("stage", ""))
+        if total:
+            text += f" {size(done)} of {size(total)}"
+        click.echo("\r" + text.ljust(self._width), nl=False, err=True)
+        self._width = len(text)
+
+    def close(self) -> None:
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+            self._width = 0
+
+
+def size(size_bytes: int) -> str:
+    """1234567 → "1.2 MiB"."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def time(time_ns: int) -> str:
+    """Local time to the minute."""
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns under a header; the last one is not padded."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    lines = []
+    for row in [header, *rows]:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """Text from a store without control characters: a message must not drive the terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)

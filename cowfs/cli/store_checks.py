@@ -1,0 +1,87 @@
+"""Doctor's checks of a store: reachable, a cowfs store, writable, and what its creation probe saw."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cowfs import config
+from cowfs.cli.checks import OK, WARN, Check, failed
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.format.records import StoreRecord
+from cowfs.format.store_url import StoreUrl
+from cowfs.store import ObjectStore, load_record, open_store, require_writable, scratch
+from cowfs.volume.stores import canonical_url
+
+
+class StoreChecks:
+    """The checks of one store, in the order of `all`: each needs what those before it found."""
+
+    def __init__(self, url: str | None) -> None:
+        self._given = url
+        self._store: ObjectStore | None = None
+        self._record: StoreRecord | None = None
+
+    @property
+    def all(self) -> Sequence[Callable[[], Check]]:
+        return (self.reachable, self.writable, self.probe)
+
+    def reachable(self) -> Check:
+        name = "store"
+        try:
+            url = self._given or config.default_store()
+            self._store = open_store(url)
+            self._record = load_record(self._store)
+        except NotFoundError as error:
+            return self._not_there(name, error)
+        except CowfsError as error:
+            self._store = None
+            return failed(name, error)
+        return Check(name, OK, f"{self._store.url} is a cowfs store ({self._record.store_id})")
+
+    def _not_there(self, name: str, error: NotFoundError) -> Check:
+        """Nothing wrong where the first `create` makes it; a bucket that does not exist is another matter."""
+        if error.details.get("code") == "NoSuchBucket":
+            self._store = None
+            return failed(name, error)
+        blocked = _in_the_way(self._given or config.default_store())
+        if blocked is not None:
+            refused = AccessDeniedError(f"{error.message}, and {blocked} is in the way", hint="Choose another place.")
+            return failed(name, refused)
+        return Check(name, WARN, error.message, "`cowfs create NAME` makes it.")
+
+    def writable(self) -> Check:
+        name = "store writable"
+        if self._store is None:
+            return Check(name, WARN, "not checked: there is no store")
+        try:
+            scratch.store_now_ns(self._store)
+        except CowfsError as error:
+            return failed(name, error)
+        return Check(name, OK, "an object was put, listed and deleted")
+
+    def probe(self) -> Check:
+        name = "store keeps writers apart"
+        if self._record is None:
+            return Check(name, WARN, "not known: a store is probed when it is made")
+        try:
+            require_writable(self._record)
+        except InvalidInputError as error:
+            return failed(name, error)
+        seen = self._record.probe
+        return Check(name, OK, f"of {seen.race_writers} racing writers one won, {seen.race_rounds} times")
+
+
+def _in_the_way(url: str) -> Path | None:
+    """Of a directory store that is not there: what keeps it from being made."""
+    place = StoreUrl.parse(canonical_url(url))
+    if place.protocol != "file":
+        return None
+    path = Path("/" + place.path)
+    existing = next(each for each in (path, *path.parents) if each.exists())
+    return None if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK) else existing
+
+
+def all_of(url: str | None) -> Sequence[Callable[[], Check]]:
+    return StoreChecks(url).all

@@ -1,0 +1,105 @@
+"""cowfs unmount PATH|NAME: keeps uncommitted work for the next mount, commits it, or discards it.
+
+A mount whose daemon has died is taken off too; what was written is in the working copy and comes back at the next mount.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs.cli import output
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+
+if TYPE_CHECKING:
+    from cowfs.volume.mounts import MountEntry
+    from cowfs.volume.writable import WritableVolume
+
+
+@click.command("unmount")
+@click.argument("target", metavar="PATH|NAME")
+@click.option("--commit", "is_commit", is_flag=True, help="Commit first; prints the locator.")
+@click.option("-m", "--message", default="", help="With --commit: what this version is.")
+@click.option("--discard", "is_discard", is_flag=True, help="Drop uncommitted work for good.")
+@click.option("--force", "is_forced", is_flag=True, help="Also while in use; programs that use it get errors.")
+@output.common_options
+def command(
+    target: str, is_commit: bool, message: str, is_discard: bool, is_forced: bool, store: str | None, as_json: bool
+) -> None:
+    """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say otherwise."""
+    from cowfs.cli import targets
+    from cowfs.volume.mounts import MountEntry
+
+    if is_commit and is_discard:
+        raise InvalidInputError("--commit and --discard exclude each other", hint="Choose one.")
+    if message and not is_commit:
+        raise InvalidInputError("a message without --commit", hint="Add --commit.")
+    if _detach_dead(target, wants_work=is_commit or is_discard):
+        output.say(as_json, f"Took off {target}, whose daemon had died; its work comes back at the next mount")
+        output.emit(as_json, {"mount_path": target, "was_dead": True}, "")
+        return
+    found = targets.find_mount(target, store)
+    if not isinstance(found, MountEntry):
+        record = _unmounted(found, is_discard=is_discard)
+    elif is_commit:
+        record = _commit(found, message)
+    else:
+        record = _unmount(found, is_discard=is_discard, is_forced=is_forced)
+    output.say(as_json, record.pop("said"))
+    output.emit(as_json, record, record.get("locator", ""))
+
+
+def _commit(entry: MountEntry, message: str) -> dict[str, Any]:
+    from cowfs.cli import versions
+    from cowfs.volume import daemon, provenance
+
+    request = provenance.commit_request(message)
+    with closing(output.Progress()) as progress:
+        version = versions.of_mount(entry, daemon.commit_and_unmount(entry, request, progress))
+    said = f"{versions.summary(version)}; unmounted {entry.mount_path}"
+    return {**versions.record(version), "mount_path": entry.mount_path, "said": said}
+
+
+def _unmount(entry: MountEntry, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
+    from cowfs.volume import daemon
+    from cowfs.volume.working_copy import WorkingCopy
+
+    record = {"mount_path": entry.mount_path, "volume": entry.volume, "was_dead": False}
+    if is_discard:
+        daemon.discard(entry, force=is_forced)
+        return {**record, "uncommitted": False, "said": f"Unmounted {entry.mount_path} and dropped uncommitted work"}
+    daemon.unmount(entry, force=is_forced)
+    is_kept = entry.working_copy is not None and WorkingCopy(Path(entry.working_copy)).may_have_uncommitted
+    said = f"Unmounted {entry.mount_path}" + ("; uncommitted work is kept" if is_kept else "")
+    return {**record, "uncommitted": is_kept, "said": said}
+
+
+def _unmounted(volume: WritableVolume, *, is_discard: bool) -> dict[str, Any]:
+    """A volume that is not mounted here has nothing to unmount, but may have a working copy to drop."""
+    if not is_discard:
+        raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")
+    volume.discard()
+    said = f"Dropped uncommitted work of {volume.name}"
+    return {"mount_path": None, "volume": volume.name, "uncommitted": False, "said": said}
+
+
+def _detach_dead(target: str, *, wants_work: bool) -> bool:
+    """Takes a mount without a live daemon off its path; False when target is no such mount."""
+    from cowfs.cli import dead_mounts
+    from cowfs.mount import mount_point
+    from cowfs.volume import mounts
+
+    path = mounts.canonical(target)
+    mount = dead_mounts.find_at(path)
+    if mount is None:
+        return False
+    if wants_work:
+        raise InvalidStateError(
+            f"the daemon of {path} has died; its work is in the working copy",
+            hint="Mount the volume again (there or elsewhere), then commit or discard.",
+        )
+    mount_point.unmount(mount, lazy=True)
+    return True

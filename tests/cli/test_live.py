@@ -1,0 +1,219 @@
+"""The command line end to end: real daemons, real mounts, as a user at a shell would have it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs.control import wait_gone
+from cowfs.volume import mounts
+from tests.cli.conftest import Said
+from tests.volume.conftest import place
+
+pytestmark = pytest.mark.mount
+
+__all__ = ["place"]
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def run(place: Path) -> Command:
+    """`cowfs` in a process of its own, started below the machine's root."""
+
+    def runner(*arguments: str | Path, cwd: Path | None = None) -> Said:
+        done = subprocess.run(
+            [sys.executable, "-m", "cowfs.cli", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            cwd=cwd or place,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        )
+        assert "Traceback" not in done.stdout + done.stderr, done.stderr
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return runner
+
+
+@pytest.fixture
+def mounted(run: Command, place: Path) -> Path:
+    """Volume "data", mounted with one file."""
+    run("create", "data")
+    path = place / "mnt" / "data"
+    assert run("mount", "data", path).out == f"{path}\n"
+    (path / "file").write_text("one")
+    return path
+
+
+def test_commit_prints_a_locator_that_mounts_read_only_anywhere(
+    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locator = run("commit", mounted, "-m", "first").out.strip()
+    assert locator.startswith("cowfs+file:///")
+    assert run("commit", "data").out.strip() == locator, "nothing changed"
+    assert run("commit", ".", cwd=mounted).out.strip() == locator, "from inside"
+    (mounted / "dir").mkdir()
+    assert run("commit", "dir", cwd=mounted).code == 3, "a bare word is a name"
+    assert run("commit", "./dir", cwd=mounted).out.strip() != locator, "a path inside means the mount around it"
+
+    monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "elsewhere"))
+    for source in (locator, f"data@{locator.rpartition('@')[2][:8]}"):
+        path = place / "mnt" / "back"
+        record = run("mount", source, path, "--json").json
+        assert (record["read_only"], record["locator"]) == (True, locator)
+        assert [each.name for each in path.iterdir()] == ["file"]
+        assert run("commit", path).code == 7
+        assert run("unmount", path).code == 0
+    assert run("mount", "data", place / "mnt" / "again").code == 5, "one writer, also across machines"
+    assert run("mount", "data", place / "mnt" / "again", "--read-only").code == 0
+    assert run("unmount", place / "mnt" / "again").code == 0
+
+
+def test_log_ls_and_fork(run: Command, place: Path, mounted: Path) -> None:
+    first = run("commit", mounted, "-m", "first\x1b[31m", "--label", "a=b", "--author", "Ada", "--json").json
+    (mounted / "file").write_text("two")
+    versions = run("log", "data", "--json").json["versions"]
+    assert [each["message"] for each in versions] == ["first\x1b[31m"]
+    assert (versions[0]["labels"], versions[0]["author"]) == ({"a": "b"}, "Ada")
+    assert "\x1b" not in run("log", "data").out, "a message does not drive the terminal"
+
+    assert run("fork", f"data@{first['version'][:8]}", "old").out == "old\n"
+    assert run("fork", "data", "new", "--json").json["name"] == "new"
+    assert run("fork", "data", "new").code == 4
+    assert len(run("log", "new", "--json").json["versions"]) == 2, "the fork of a mounted volume commits it first"
+    assert len(run("log", "old", "--json").json["versions"]) == 1
+    assert len(run("log", "new", "-n", "1").out.splitlines()) == 2
+
+    listed = {each["name"]: each for each in run("ls", "--json").json["volumes"]}
+    assert listed["data"]["mounted"].endswith(str(mounted))
+    assert (listed["new"]["files"], listed["new"]["bytes"], listed["new"]["mounted"]) == (1, 3, None)
+
+
+def test_unmount_keeps_commits_or_discards(run: Command, place: Path, mounted: Path) -> None:
+    said = run("unmount", mounted)
+    assert said.code == 0
+    assert "uncommitted work is kept" in said.err
+    kept = run("status", "--json").json["working_copies"]
+    assert [(each["volume"], each["uncommitted"]) for each in kept] == [("data", True)]
+    assert run("unmount", mounted).code == 3
+
+    run("mount", "data", mounted)
+    assert (mounted / "file").read_text() == "one"
+    status = run("status", "--json").json
+    assert [(each["volume"], each["uncommitted"]) for each in status["mounts"]] == [("data", True)]
+    assert status["working_copies"] == []
+    locator = run("unmount", "data", "--commit", "-m", "by name").out.strip()
+    assert run("log", locator, "--json").json["versions"][0]["message"] == "by name"
+
+    run("mount", "data", mounted)
+    (mounted / "file").write_text("dropped")
+    assert run("unmount", mounted, "--discard").code == 0
+    run("mount", "data", mounted)
+    assert (mounted / "file").read_text() == "one"
+    (mounted / "file").write_text("dropped")
+    run("unmount", mounted)
+    assert run("unmount", "data", "--discard").code == 0, "a working copy that is not mounted"
+    run("mount", "data", mounted)
+    assert (mounted / "file").read_text() == "one"
+
+
+def test_commit_of_a_volume_that_is_not_mounted(run: Command, place: Path, mounted: Path) -> None:
+    run("unmount", mounted)
+    locator = run("commit", "data", "-m", "kept work").out.strip()
+    assert run("log", locator, "--json").json["versions"][0]["stats"]["files"] == 1
+    assert mounts.list_mounts() == []
+    assert run("status", "--json").json["working_copies"][0]["uncommitted"] is False
+
+
+def test_unmount_of_a_busy_mount_names_who_uses_it(run: Command, mounted: Path) -> None:
+    descriptor = os.open(mounted / "file", os.O_RDONLY)
+    said = run("unmount", mounted)
+    assert said.code == 4
+    assert str(os.getpid()) in said.err
+    assert run("unmount", mounted, "--force").code == 0
+    assert not os.path.ismount(mounted)
+    with contextlib.suppress(OSError):  # its mount is gone
+        os.close(descriptor)
+
+
+def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: Path) -> None:
+    entry = mounts.list_mounts()[0]
+    os.kill(entry.pid, signal.SIGKILL)
+    assert wait_gone(entry.pid, 60)
+    status = run("status", "--json").json
+    assert str(mounted) in status["dead_mounts"]
+    assert status["mounts"] == []
+    assert [(each["volume"], each["uncommitted"]) for each in status["working_copies"]] == [("data", True)]
+    assert run("status").code == 0
+    assert run("unmount", mounted, "--commit").code == 14
+    assert run("unmount", mounted).code == 0
+    assert not os.path.ismount(mounted)
+    run("mount", "data", mounted)
+    assert (mounted / "file").read_text() == "one"
+
+
+def test_a_live_mount_of_another_registry_is_left_alone(
+    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("COWFS_CACHE_DIR", str(place / "elsewhere"))
+        assert run("unmount", mounted).code == 3
+        assert str(mounted) not in run("status", "--json").json["dead_mounts"]
+    assert (mounted / "file").read_text() == "one"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_foreground_stays_until_told_to_end(run: Command, place: Path, number: signal.Signals) -> None:
+    run("create", "front")
+    path = place / "mnt" / "front"
+    command = [sys.executable, "-m", "cowfs.cli", "mount", "front", str(path), "--foreground", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["mount_path"] == str(path)
+        (path / "file").write_text("kept")
+        process.send_signal(number)
+        assert process.wait(60) == 0, process.stderr.read() if process.stderr else ""
+    assert not os.path.ismount(path)
+    run("mount", "front", path)
+    assert (path / "file").read_text() == "kept"
+
+
+@pytest.fixture
+def device(place: Path) -> Iterator[tuple[int, Path]]:
+    """A /dev/fuse descriptor mounted by hand, as a supervisor would hand it in."""
+    import ctypes
+
+    path = place / "mnt" / "handed"
+    path.mkdir()
+    descriptor = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={descriptor},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other".encode()
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.mount(b"cowfs:handed", os.fsencode(path), b"fuse.cowfs", 0, options)
+    assert failed == 0, os.strerror(ctypes.get_errno())
+    try:
+        yield descriptor, path
+    finally:
+        os.close(descriptor)
+        libc.umount2(os.fsencode(path), 2)
+
+
+def test_a_descriptor_handed_in(run: Command, place: Path, device: tuple[int, Path]) -> None:
+    descriptor, path = device
+    run("create", "handed")
+    command = [sys.executable, "-m", "cowfs.cli", "mount", "handed", str(path), "--fuse-fd", str(descriptor)]
+    done = subprocess.run(command, pass_fds=[descriptor], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (path / "file").write_text("through a handed-in descriptor")
+    assert run("commit", path).code == 0
+    assert run("unmount", path).code == 0
+    assert run("log", "handed", "--json").json["versions"][0]["stats"]["files"] == 1

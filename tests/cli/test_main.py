@@ -1,0 +1,110 @@
+"""Every failure is a message with a hint and an exit code from the table; results are on stdout alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from cowfs.cli import main
+from cowfs.errors import BY_KIND, CowfsError
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.quick
+
+
+def test_help_names_every_command_and_exit_code(run: Run) -> None:
+    said = run("--help")
+    assert said.code == 0
+    for name in main.COMMANDS:
+        assert name in said.out
+    for kind in BY_KIND.values():
+        assert f"{kind.exit_code} " in said.out
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_takes_store_and_json(name: str) -> None:
+    group = main.cowfs
+    assert isinstance(group, click.Group)
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {"--store", "--json"} <= options
+    assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
+
+
+def test_every_mount_option_has_its_flag() -> None:
+    from dataclasses import fields
+
+    from cowfs.cli.mount import command
+    from cowfs.volume.options import MountOptions
+
+    flags = {parameter.name for parameter in command.params}
+    assert {field.name for field in fields(MountOptions)} <= flags
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nothing",),
+        ("create",),
+        ("create", "a", "b"),
+        ("create", "a/b"),
+        ("mount", "a"),
+        ("mount", "a", "b", "--max-uploads", "many"),
+        ("mount", "a", "b", "--max-uploads", "0"),
+        ("mount", "a", "b", "--cache-size", "much"),
+        ("mount", "a@", "b"),
+        ("mount", "cowfs+file:///x/-/a@12", "b"),
+        ("log", "cowfs+nothing"),
+        ("commit", "a", "--label", "colour"),
+        ("unmount", "a", "--commit", "--discard"),
+        ("unmount", "a", "-m", "message"),
+        ("ls", "--store", "nothing://x"),
+        ("--no-such-option",),
+    ],
+)
+def test_bad_arguments_are_invalid_input_with_a_hint(run: Run, arguments: tuple[str, ...]) -> None:
+    said = run(*arguments)
+    assert said.code == 2, said
+    assert said.out == ""
+    assert said.err.startswith("cowfs: ")
+    assert "\nhint: " in said.err
+    error = run(*arguments, "--json").json["error"]
+    assert error["kind"] == "invalid_input"
+    assert error["message"]
+    assert error["hint"]
+
+
+def test_unexpected_failures_show_no_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cowfs.store.open_store", lambda *_, **__: 1 / 0)
+    said = run("ls")
+    assert said.code == 1
+    assert "ZeroDivisionError" in said.err
+
+
+def test_errors_keep_their_codes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for cls in BY_KIND.values():
+
+        def fail(*_: object, cls: type[CowfsError] = cls, **__: object) -> None:
+            raise cls("it is so", hint="do this")
+
+        monkeypatch.setattr("cowfs.store.open_store", fail)
+        said = run("ls")
+        assert (said.code, said.err) == (cls.exit_code, "cowfs: it is so\nhint: do this\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
+    command = f"{sys.executable} -m cowfs.cli --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_is_quick_to_load() -> None:
+    code = "from cowfs.cli.main import main\nimport sys\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "print([name for name in ('anyio', 'blake3', 'apsw', 'fsspec', 'trio') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

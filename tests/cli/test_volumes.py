@@ -1,0 +1,160 @@
+"""Commands that need no mount, on a real directory store."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.volume import mounts
+from tests.cli.conftest import Run
+
+
+@pytest.mark.quick
+def test_create_is_strict_and_prints_the_name(run: Run) -> None:
+    assert run("create", "a").out == "a\n"
+    said = run("create", "a")
+    assert said.code == 4
+    assert "'a'" in said.err
+    assert run("create", "b", "--json").json["name"] == "b"
+    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["a", "b"]
+    assert run("ls").out.splitlines()[1].startswith("a ")
+
+
+@pytest.mark.quick
+def test_what_is_not_there_is_not_found(run: Run, home: Path) -> None:
+    assert run("ls").code == 3, "no store yet"
+    run("create", "a")
+    for arguments in (("log", "b"), ("log", "a@tag"), ("log", "a@" + "0" * 8), ("fork", "b", "c"), ("commit", "b")):
+        assert run(*arguments).code == 3, arguments
+    assert run("unmount", "a").code == 3
+    assert run("unmount", str(home / "x")).code == 3
+    assert run("commit", ".").code == 3
+
+
+@pytest.mark.quick
+def test_log_of_a_volume_without_versions(run: Run) -> None:
+    run("create", "a")
+    said = run("log", "a")
+    assert (said.code, said.out) == (0, "")
+    assert run("log", "a", "--json").json == {"volume": "a", "versions": []}
+
+
+@pytest.mark.quick
+def test_locator_and_store_must_agree(run: Run, home: Path) -> None:
+    run("create", "a")
+    locator = f"cowfs+file://{home}/store/-/a@{'0' * 64}"
+    assert run("log", locator, "--store", "file:///elsewhere").code == 2
+    assert run("log", locator, "--store", (home / "store").as_uri()).code == 3
+
+
+@pytest.mark.quick
+def test_a_word_that_is_a_mount_and_a_volume_is_not_guessed(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("create", "both")
+    monkeypatch.chdir(home)
+    store_id = json.loads((home / "store" / "cowfs.json").read_bytes())["store_id"]
+    places = {"both": "other", str(home / "elsewhere"): "both"}
+    for path, volume in places.items():
+        mounts.register(
+            mounts.new_id(),
+            mount_path=Path(path),
+            socket=home / "none.sock",
+            store_url=(home / "store").as_uri(),
+            store_id=store_id,
+            volume=volume,
+            version_id=None,
+            read_only=False,
+            working_copy=home / "w",
+        )
+    said = run("commit", "both")
+    assert said.code == 2
+    assert "./both" in said.err
+    assert run("commit", "./both").code == 8, "unambiguous: the daemon of this made-up entry does not answer"
+
+
+@pytest.mark.quick
+def test_status_survives_daemons_that_do_not_answer(run: Run, home: Path) -> None:
+    assert run("status", "--json").json == {"mounts": [], "working_copies": [], "dead_mounts": []}
+    entry = mounts.register(
+        mounts.new_id(),
+        mount_path=home / "m",
+        socket=home / "none.sock",
+        store_url="file:///store",
+        store_id="0" * 32,
+        volume="v",
+        version_id=None,
+        read_only=False,
+        working_copy=home / "w",
+    )
+    found = run("status", "--json").json["mounts"][0]
+    assert (found["mount_path"], found["pid"]) == (str(home / "m"), os.getpid())
+    assert found["error"]
+    assert run("status").code == 0
+    mounts.unregister(entry)
+
+
+@pytest.mark.quick
+def test_status_shows_working_copies_it_cannot_read(run: Run, home: Path) -> None:
+    place = home / "c" / "state" / "working" / f"{'0' * 16}-kept"
+    place.mkdir(parents=True)
+    (place / "state.json").write_text('{"format": 99}')
+    found = run("status", "--json").json["working_copies"][0]
+    assert found["volume"] == "kept"
+    assert "99" in found["error"]
+
+
+@pytest.mark.quick
+def test_doctor_on_a_sound_machine(run: Run) -> None:
+    run("create", "a")
+    said = run("doctor", "--json")
+    states = {check["name"]: check["state"] for check in said.json["checks"]}
+    assert states["store"] == states["store writable"] == states["store keeps writers apart"] == "ok"
+    assert states["cache directory"] == states["native engine"] == "ok"
+    for check in said.json["checks"]:
+        assert check["state"] == "ok" or check["hint"] or "not " in check["message"]
+
+
+@pytest.mark.quick
+def test_doctor_makes_no_store(run: Run, home: Path) -> None:
+    assert run("doctor", "--json").json["ok"]
+    assert not (home / "store").exists()
+
+
+@pytest.mark.quick
+def test_doctor_fails_on_an_unreachable_store(run: Run, home: Path) -> None:
+    (home / "file").write_text("")
+    said = run("doctor", "--store", (home / "file").as_uri())
+    assert said.code != 0
+    assert "fail  store" in said.out
+    assert "hint: " in said.out
+
+
+@pytest.mark.quick
+def test_doctor_fails_on_a_state_directory_that_is_a_file(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COWFS_CACHE_DIR", str(home / "file"))
+    (home / "file").write_text("")
+    said = run("doctor", "--json")
+    assert said.code == 9
+    assert {check["kind"] for check in said.json["checks"] if check["state"] == "fail"} == {"access_denied"}
+
+
+def test_a_mount_daemon_that_cannot_start_says_why(home: Path, run: Run) -> None:
+    """The whole way: command, daemon in a process of its own, its error back as ours, and nothing left."""
+    run("create", "a")
+    (home / "full").mkdir()
+    (home / "full" / "file").write_text("mine")
+    command = [sys.executable, "-m", "cowfs.cli", "mount", "a", str(home / "full"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 4, done.stderr
+    assert json.loads(done.stdout)["error"]["kind"] == "conflict"
+    assert stat.S_ISREG((home / "full" / "file").stat().st_mode)
+    assert mounts.list_mounts() == []
