@@ -1,0 +1,340 @@
+"""What `docs/semantics.md` promises about files on a mount, paragraph by paragraph, where no other test shows it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.machine import ROOT, Machine, as_nobody
+
+mount = pytest.mark.mount
+LIBC = ctypes.CDLL(None, use_errno=True)
+AT_FDCWD, NOREPLACE, EXCHANGE, WHITEOUT = -100, 1, 2, 4
+PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+HAS_FAST_LANE = os.environ.get("COWFS_FAST_LANE") != "0"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Machine, Path]]:
+    """One writable mount for all the tests here; each uses names of its own."""
+    with Machine() as machine:
+        machine.create("semantics")
+        yield machine, machine.mount("semantics")
+
+
+@pytest.fixture
+def place(shared: tuple[Machine, Path], request: pytest.FixtureRequest) -> Path:
+    path = shared[1] / re.sub(r"\W", "_", request.node.name)
+    path.mkdir()
+    return path
+
+
+def rename2(source: Path, target: Path, flags: int) -> int:
+    """0, or the error number."""
+    done = LIBC.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), ctypes.c_uint(flags))
+    return ctypes.get_errno() if done else 0
+
+
+@pytest.mark.quick
+def test_every_paragraph_names_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "semantics.md").read_text()
+    numbers = [int(found) for found in re.findall(r"^(\d+)\. ", text, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    paragraphs = re.split(r"^\d+\. ", text, flags=re.MULTILINE)[1:]
+    known: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        names = set(re.findall(r"^(?:def|class|async def) (\w+)|^(Test\w+) =", path.read_text(), re.MULTILINE))
+        known[str(path.relative_to(ROOT / "tests"))] = {a or b for a, b in names}
+    for number, paragraph in enumerate(paragraphs, start=1):
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", paragraph)
+        assert named, f"paragraph {number} names no test"
+        for file, test in named:
+            assert test in known.get(file, set()), f"paragraph {number} names {file}::{test}, which does not exist"
+
+
+@mount
+def test_names_are_bytes_and_never_normalised(place: Path) -> None:
+    names = [b"\xff\xfe", "é".encode(), "e\u0301".encode(), b"a\nb", b" ", b"n" * 255, b"-", b"CON", b"a:b", b"\\"]
+    for name in names:
+        Path(os.fsdecode(os.fsencode(place) + b"/" + name)).write_bytes(name)
+    assert sorted(os.listdir(os.fsencode(place))) == sorted(names)
+    with pytest.raises(OSError, match="too long") as raised:
+        (place / ("n" * 256)).touch()
+    assert raised.value.errno == errno.ENAMETOOLONG
+
+
+@mount
+def test_reading_leaves_the_access_time_alone(place: Path) -> None:
+    file = place / "file"
+    file.write_bytes(b"x" * 5000)
+    os.utime(file, ns=(1_000_000_007, 2_000_000_009))
+    file.read_bytes()
+    assert file.stat().st_atime_ns == 1_000_000_007
+    os.listdir(place)
+    file.write_bytes(b"y")
+    assert file.stat().st_atime_ns == 1_000_000_007
+    assert file.stat().st_mtime_ns > 2_000_000_009
+
+
+@mount
+def test_appends_of_several_processes_do_not_overwrite_each_other(place: Path) -> None:
+    script = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+for number in range(300):
+    os.write(fd, f"{sys.argv[2]} {number:06}\\n".encode())
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", script, place / "log", name]) for name in "abcd"]
+    assert [writer.wait(timeout=120) for writer in writers] == [0] * 4
+    lines = (place / "log").read_text().splitlines()
+    assert sorted(lines) == sorted(f"{name} {number:06}" for name in "abcd" for number in range(300))
+
+
+@mount
+def test_mapped_stores_are_seen_by_readers_and_other_mappings(place: Path) -> None:
+    file = place / "mapped"
+    file.write_bytes(b"\0" * 20_000)
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as first, mmap.mmap(opened.fileno(), 0) as second:
+        first[5000:5005] = b"first"
+        assert second[5000:5005] == b"first"
+        assert os.pread(opened.fileno(), 5, 5000) == b"first"
+        os.pwrite(opened.fileno(), b"write", 9000)
+        assert first[9000:9005] == b"write"
+    assert file.read_bytes()[5000:5005] == b"first"
+
+
+@mount
+def test_rename_flags(place: Path) -> None:
+    (place / "a").write_text("a")
+    (place / "b").write_text("b")
+    assert rename2(place / "a", place / "b", NOREPLACE) == errno.EEXIST
+    assert rename2(place / "a", place / "b", EXCHANGE) == 0
+    assert ((place / "a").read_text(), (place / "b").read_text()) == ("b", "a")
+    assert rename2(place / "a", place / "missing", EXCHANGE) == errno.ENOENT
+    assert rename2(place / "a", place / "c", NOREPLACE) == 0
+    assert rename2(place / "c", place / "d", WHITEOUT) == errno.EINVAL
+    os.link(place / "b", place / "same")
+    os.rename(place / "b", place / "same")
+    assert {"b", "same"} <= set(os.listdir(place)), "renaming a hard link onto itself does nothing"
+
+
+@mount
+def test_holes_take_no_space(place: Path) -> None:
+    with (place / "sparse").open("wb") as file:
+        file.write(b"head")
+        file.seek(1 << 40)
+        file.write(b"tail")
+    found = (place / "sparse").stat()
+    assert found.st_size == (1 << 40) + 4
+    assert found.st_blocks * 512 < 1 << 20
+    with (place / "sparse").open("rb") as file:
+        file.seek(1 << 39)
+        assert file.read(4096) == b"\0" * 4096
+    os.truncate(place / "sparse", 2)
+    os.truncate(place / "sparse", 10)
+    assert (place / "sparse").read_bytes() == b"he" + b"\0" * 8
+
+
+@mount
+def test_preallocation_and_hole_punching(place: Path) -> None:
+    with (place / "file").open("w+b") as file:
+        os.posix_fallocate(file.fileno(), 0, 100_000)
+        assert os.fstat(file.fileno()).st_size == 100_000
+        file.write(b"x" * 8192)
+        file.flush()
+        done = LIBC.fallocate(file.fileno(), PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(4096))
+        if HAS_FAST_LANE:
+            assert done == 0, os.strerror(ctypes.get_errno())
+            assert os.pread(file.fileno(), 8192, 0) == bytes(4096) + b"x" * 4096
+        else:
+            assert (done, ctypes.get_errno()) == (-1, errno.EOPNOTSUPP)
+
+
+@mount
+def test_data_and_holes_are_told_apart(place: Path) -> None:
+    with (place / "sparse").open("wb") as file:
+        file.seek(1 << 20)
+        file.write(b"data")
+    fd = os.open(place / "sparse", os.O_RDONLY)
+    found = (os.lseek(fd, 0, os.SEEK_DATA), os.lseek(fd, 1 << 20, os.SEEK_HOLE))
+    os.close(fd)
+    assert found == (1 << 20 if HAS_FAST_LANE else 0, (1 << 20) + 4)
+
+
+@mount
+def test_unnamed_temporary_files(place: Path) -> None:
+    """Where they are refused Python's tempfile and others fall back to a named file that they unlink."""
+    if not HAS_FAST_LANE:
+        with pytest.raises(OSError, match="not supported") as raised:
+            os.open(place, os.O_TMPFILE | os.O_RDWR)
+        assert raised.value.errno == errno.EOPNOTSUPP
+        return
+    fd = os.open(place, os.O_TMPFILE | os.O_RDWR)
+    os.write(fd, b"data")
+    assert (os.pread(fd, 10, 0), os.listdir(place)) == (b"data", [])
+    os.close(fd)
+
+
+@mount
+def test_copy_file_range_copies(place: Path) -> None:
+    data = os.urandom(3_000_000)
+    (place / "from").write_bytes(data)
+    with (place / "from").open("rb") as source, (place / "to").open("wb") as target:
+        copied = 0
+        while copied < len(data):
+            copied += os.copy_file_range(source.fileno(), target.fileno(), len(data) - copied)
+    assert (place / "to").read_bytes() == data
+
+
+@mount
+def test_locks_hold_between_processes(place: Path) -> None:
+    script = """
+import errno, fcntl, sys
+file = open(sys.argv[1], "r+b")
+results = []
+for lock in (lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB), lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 10)):
+    try:
+        lock()
+        results.append("taken")
+    except BlockingIOError:
+        results.append("held")
+print(*results)
+"""
+    (place / "file").write_bytes(b"0" * 100)
+    with (place / "file").open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.lockf(file, fcntl.LOCK_EX, 10)
+        done = subprocess.run([sys.executable, "-c", script, place / "file"], capture_output=True, text=True)
+        assert done.stdout.split() == ["held", "held"], done.stderr
+    done = subprocess.run([sys.executable, "-c", script, place / "file"], capture_output=True, text=True)
+    assert done.stdout.split() == ["taken", "taken"], done.stderr
+
+
+@mount
+def test_posix_acls_are_refused(place: Path) -> None:
+    (place / "file").touch()
+    with pytest.raises(OSError, match="not supported") as raised:
+        os.setxattr(place / "file", "system.posix_acl_access", b"\2\0\0\0")
+    assert raised.value.errno == errno.EOPNOTSUPP
+
+
+@mount
+def test_extended_attributes(place: Path) -> None:
+    file = place / "file"
+    file.touch()
+    os.setxattr(file, "user.a", b"1", os.XATTR_CREATE)
+    with pytest.raises(FileExistsError):
+        os.setxattr(file, "user.a", b"2", os.XATTR_CREATE)
+    with pytest.raises(OSError, match="No data") as raised:
+        os.setxattr(file, "user.b", b"2", os.XATTR_REPLACE)
+    assert raised.value.errno == errno.ENODATA
+    os.setxattr(file, "user.big", b"v" * 60_000)
+    os.setxattr(file, "trusted.t", b"\0\xff")
+    assert set(os.listxattr(file)) == {"user.a", "user.big", "trusted.t"}
+    assert os.getxattr(file, "user.big") == b"v" * 60_000
+    os.removexattr(file, "user.a")
+    assert "user.a" not in os.listxattr(file)
+
+
+@mount
+def test_writing_clears_setuid_and_setgid(place: Path) -> None:
+    file = place / "file"
+    file.write_bytes(b"data")
+    os.chown(file, 1, 1)
+    file.chmod(0o6777)
+    place.chmod(0o777)
+
+    def write() -> None:
+        fd = os.open(file, os.O_WRONLY)
+        os.write(fd, b"x")
+        os.close(fd)
+
+    if HAS_FAST_LANE:
+        write()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o6777, "root's own writes clear nothing"
+    assert as_nobody(write) == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o777
+
+
+@mount
+def test_special_files(place: Path) -> None:
+    os.mkfifo(place / "fifo", 0o640)
+    os.mknod(place / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    os.mknod(place / "block", stat.S_IFBLK | 0o600, os.makedev(7, 200))
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append((place / "fifo").read_bytes()))
+    reader.start()
+    (place / "fifo").write_bytes(b"through the pipe")
+    reader.join(timeout=30)
+    assert received == [b"through the pipe"]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(place / "socket"))
+        assert stat.S_ISSOCK((place / "socket").stat().st_mode)
+    assert (place / "null").stat().st_rdev == os.makedev(1, 3)
+    assert (place / "block").stat().st_rdev == os.makedev(7, 200)
+
+
+@mount
+def test_a_directory_read_while_its_entries_are_deleted_is_complete(place: Path) -> None:
+    count = 5000
+    for number in range(count):
+        (place / f"{number:05}").touch()
+    seen = []
+    with os.scandir(place) as entries:
+        for index, entry in enumerate(entries):
+            seen.append(entry.name)
+            if index % 3 == 0:
+                os.unlink(entry.path)
+    assert len(seen) == len(set(seen)), "an entry was returned twice"
+    kept = {path.name for path in place.iterdir()}
+    assert kept <= set(seen), "an entry that was there all the time was left out"
+    subprocess.run(["rm", "-r", place], check=True)
+
+
+@mount
+def test_inode_numbers_stay(shared: tuple[Machine, Path], place: Path) -> None:
+    machine, mounted = shared
+    (place / "file").write_text("x")
+    before = ((place / "file").stat().st_ino, place.stat().st_ino)
+    machine.commit(mounted)
+    machine.unmount(mounted)
+    machine.mount("semantics")
+    assert ((place / "file").stat().st_ino, place.stat().st_ino) == before
+    (place / "file").unlink()
+    (place / "another").write_text("y")
+    assert (place / "another").stat().st_ino != before[0], "a number is never used again"
+
+
+@mount
+def test_uncommitted_work_is_in_no_version(shared: tuple[Machine, Path], place: Path) -> None:
+    machine, mounted = shared
+    (place / "file").write_text("first")
+    locator = machine.commit(mounted)
+    assert machine.commit(mounted) == locator, "nothing changed: the same version"
+    (place / "file").write_text("second")
+    with Machine(machine.store) as elsewhere:
+        assert (elsewhere.mount(locator, at="v") / place.name / "file").read_text() == "first"
+    assert machine.commit(mounted) != locator
+
+
+@mount
+def test_other_users_are_subject_to_permissions(place: Path) -> None:
+    place.chmod(0o755)
+    (place / "private").write_text("secret")
+    (place / "private").chmod(0o600)
+    assert as_nobody(lambda: os.listdir(place)) == 0
+    assert as_nobody(lambda: os.open(place / "private", os.O_RDONLY)) == errno.EACCES
+    assert as_nobody(lambda: os.mkdir(place / "new")) == errno.EACCES
