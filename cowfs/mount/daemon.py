@@ -17,6 +17,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -48,6 +49,7 @@ from cowfs.volume import mounts
 READ_AHEAD_KB = 4096
 MAX_BACKGROUND = 128
 FORWARD_VARIABLE = "COWFS_LANE_FORWARD"
+DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 COMMIT_GRACE_S = 60.0
 """A commit under way when the mount ends may finish; one that takes longer is resolved by the next mount."""
@@ -280,11 +282,20 @@ def main() -> NoReturn:
     os.chdir("/")  # the starter's directory may have to be unmounted, or lie below the mount point
     faulthandler.enable()
     log.configure()
+    _raise_descriptor_limit()
     for number in SIGNALS:
         signal.signal(number, _interrupted)  # until the loop runs: undo what was done, then exit
     status = _run(answer_fd)
     sys.stderr.flush()
     os._exit(status)  # all is durable; a thread that waits for a dead store must not keep the process
+
+
+def _raise_descriptor_limit() -> None:
+    """Chunk files and segments are kept open; the usual 1,024 is for programs that use select(2)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def answer(answer_fd: int, message: dict[str, Any]) -> None:

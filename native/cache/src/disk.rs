@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -24,6 +24,8 @@ pub struct Disk {
 pub struct ChunkFile {
     pub file: File,
     pub raw_len: u64,
+    /// Tells it from a file that takes its name later.
+    pub inode: u64,
 }
 
 impl ChunkFile {
@@ -50,17 +52,26 @@ impl Disk {
     /// The chunk's verified bytes and its file. A damaged file is deleted; one of another length is
     /// a miss (`store` replaces it): perhaps it is the caller who is wrong.
     pub fn load(&self, hash: &Hash, raw_len: u64) -> Option<(ChunkFile, Vec<u8>)> {
-        let path = self.path(hash);
-        let file = File::open(&path).ok()?;
+        let chunk = self.open(hash, raw_len)?;
+        let Some(data) = read_verified(&chunk.file, raw_len) else {
+            let _ = fs::remove_file(self.path(hash));
+            return None;
+        };
+        Some((chunk, data))
+    }
+
+    /// The chunk's file, its bytes not looked at: for one whose `inode` this process has verified.
+    pub fn open(&self, hash: &Hash, raw_len: u64) -> Option<ChunkFile> {
+        let file = File::open(self.path(hash)).ok()?;
         let found = file.metadata().ok()?;
         if !found.is_file() || Some(found.len()) != raw_len.checked_add(TRAILER_BYTES) {
             return None;
         }
-        let Some(data) = read_verified(&file, raw_len) else {
-            let _ = fs::remove_file(&path);
-            return None;
+        let chunk = ChunkFile {
+            file,
+            raw_len,
+            inode: found.ino(),
         };
-        let chunk = ChunkFile { file, raw_len };
         if found
             .modified()
             .ok()
@@ -69,23 +80,24 @@ impl Disk {
         {
             chunk.touch();
         }
-        Some((chunk, data))
+        Some(chunk)
     }
 
-    /// Stores the chunk unless a file of its length is there. Failures are kept quiet: this is a cache.
-    pub fn store(&self, hash: &Hash, data: &[u8]) {
+    /// Stores the chunk unless a file of its length is there; the inode of the file if it was made. Failures are kept quiet:
+    /// this is a cache.
+    pub fn store(&self, hash: &Hash, data: &[u8]) -> Option<u64> {
         if self.contains(hash, data.len() as u64) {
-            return;
+            return None;
         }
         let path = self.path(hash);
         let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_file_name(format!(".{}.{number}.new", std::process::id()));
-        if write_new(&temporary, data)
-            .and_then(|()| fs::rename(&temporary, &path))
-            .is_err()
-        {
+        let inode = write_new(&temporary, data)
+            .and_then(|inode| fs::rename(&temporary, &path).map(|()| inode));
+        if inode.is_err() {
             let _ = fs::remove_file(&temporary);
         }
+        inode.ok()
     }
 
     pub fn touch(&self, hash: &Hash) {
@@ -142,7 +154,7 @@ impl Disk {
         files
     }
 
-    fn path(&self, hash: &Hash) -> PathBuf {
+    pub fn path(&self, hash: &Hash) -> PathBuf {
         let name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         self.dir.join(&name[..2]).join(name)
     }
@@ -166,7 +178,8 @@ fn read_verified(file: &File, raw_len: u64) -> Option<Vec<u8>> {
     Some(data)
 }
 
-fn write_new(path: &Path, data: &[u8]) -> io::Result<()> {
+/// The inode of the file.
+fn write_new(path: &Path, data: &[u8]) -> io::Result<u64> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut file = match options.open(path) {
@@ -183,7 +196,8 @@ fn write_new(path: &Path, data: &[u8]) -> io::Result<()> {
     let mut trailer = [0; TRAILER_BYTES as usize];
     trailer[..4].copy_from_slice(&crc32c::crc32c(data).to_le_bytes());
     trailer[4..].copy_from_slice(MAGIC);
-    file.write_all(&trailer)
+    file.write_all(&trailer)?;
+    Ok(file.metadata()?.ino())
 }
 
 fn is_abandoned(name: &str, written: SystemTime) -> bool {

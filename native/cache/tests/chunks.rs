@@ -196,7 +196,17 @@ fn threads_and_instances_share_a_directory_that_is_trimmed_meanwhile() {
 #[test]
 fn open_files_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
+    let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let limit = |current| {
+        let limit = rustix::process::Rlimit {
+            current,
+            maximum: before.maximum,
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    };
+    limit(Some(512));
     let cache = ChunkCache::open(dir.path(), 0);
+    limit(before.current);
     let data = bytes(70_000);
     for number in 0..300 {
         cache.insert(&hash(number), &data);

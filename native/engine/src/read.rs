@@ -40,15 +40,23 @@ struct Plan {
 impl Engine {
     /// Bytes of an open file; fewer than `size` only at its end.
     pub fn read_file(&self, fh: u64, offset: u64, size: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; size];
+        let length = self.read_into(fh, offset, &mut bytes)?;
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// Fills `buffer` from an open file, each byte copied once; how many there were, fewer than it holds only at the file's
+    /// end. What is behind them, and all of it after an error, is undefined.
+    pub fn read_into(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let handle = self.handles.get(fh)?;
         for _ in 0..PLANS_MAX {
-            let plan = plan(&*self.read()?, handle.ino, offset, size)?;
-            match self.follow(&plan, &handle, offset) {
-                Ok(bytes) => {
-                    handle
-                        .next_offset
-                        .store(offset + bytes.len() as u64, Ordering::Relaxed);
-                    return Ok(bytes);
+            let plan = plan(&*self.read()?, handle.ino, offset, buffer.len())?;
+            match self.follow(&plan, &handle, offset, &mut buffer[..plan.length]) {
+                Ok(()) => {
+                    let end = offset + plan.length as u64;
+                    handle.next_offset.store(end, Ordering::Relaxed);
+                    return Ok(plan.length);
                 }
                 Err(Error::Os(_)) if plan.pieces.iter().any(|piece| self.is_gone(piece)) => {}
                 Err(error) => return Err(error),
@@ -64,11 +72,13 @@ impl Engine {
             .is_some_and(|(segment, _)| !self.is_readable(segment))
     }
 
-    fn follow(&self, plan: &Plan, handle: &Handle, offset: u64) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; plan.length];
+    fn follow(&self, plan: &Plan, handle: &Handle, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let mut needed: Vec<Arc<ChunkRef>> = Vec::new();
+        let mut filled = 0;
         for piece in &plan.pieces {
-            let part = &mut bytes[piece.at..piece.at + piece.length];
+            buffer[filled..piece.at].fill(0);
+            filled = piece.at + piece.length;
+            let part = &mut buffer[piece.at..filled];
             match self.read_piece_staged(piece, part) {
                 Some(Ok(())) => continue,
                 Some(Err(error)) if piece.source.chunk.is_none() => return Err(error),
@@ -82,8 +92,9 @@ impl Engine {
                 needed.push(chunk.clone());
             }
         }
+        buffer[filled..].fill(0);
         if needed.is_empty() {
-            return Ok(bytes);
+            return Ok(());
         }
         let next_offset = handle.next_offset.load(Ordering::Relaxed);
         let ahead = match offset.abs_diff(next_offset) <= SEQUENTIAL_WINDOW_BYTES {

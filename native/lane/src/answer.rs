@@ -11,6 +11,7 @@ use cowfs_fuse_abi::{
     Listing, MINOR, Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
 };
 
+use crate::buffer::ReadBuffer;
 use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
@@ -48,7 +49,7 @@ pub(crate) struct Lifetime {
 pub(crate) struct Answer {
     pub message: Vec<u8>,
     /// Follows the message in the same write.
-    pub data: Vec<u8>,
+    pub data: ReadBuffer,
     /// The inode whose count was raised.
     pub node: Option<u64>,
     /// The handle that was opened.

@@ -5,6 +5,7 @@ use cowfs_engine::Result;
 use cowfs_fuse_abi::{Header, Operation, Reply, WRITE_KILL_SUIDGID, opcode};
 
 use crate::answer::{Answer, OPENED, unknown};
+use crate::buffer::ReadBuffer;
 use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
@@ -25,8 +26,9 @@ impl Shared {
                 Ok(Answer::opened(Reply::new(unique).opened(fh, OPENED), fh))
             }
             Operation::Read(io) => {
-                let data =
-                    engine.read_file(io.fh, io.offset, io.size.min(MAX_WRITE_BYTES) as usize)?;
+                let mut data = ReadBuffer::take(io.size.min(MAX_WRITE_BYTES) as usize);
+                let length = engine.read_into(io.fh, io.offset, &mut data)?;
+                data.truncate(length);
                 let message = Reply::new(unique).finish(data.len());
                 Ok(Answer {
                     message,

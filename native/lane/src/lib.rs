@@ -20,6 +20,7 @@
 //! none is held across an engine call or a write to the device.
 
 mod answer;
+mod buffer;
 mod caller;
 mod device;
 mod files;
