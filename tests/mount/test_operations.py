@@ -79,6 +79,38 @@ def test_appends_of_several_processes_do_not_overwrite_each_other(path: Path) ->
     assert sorted(lines) == sorted([letter * 50 for letter in (b"a", b"b", b"c") for _ in range(200)])
 
 
+def test_stores_mapped_through_a_handle_that_appends_stay_where_they_were_made(path: Path) -> None:
+    file = path / "mapped"
+    file.write_bytes(b"0" * 600_000)
+    fd = os.open(file, os.O_RDWR | os.O_APPEND)
+    try:
+        with mmap.mmap(fd, 600_000) as view:
+            view[5_000:5_100] = b"1" * 100
+            view.flush()
+        assert os.fstat(fd).st_size == 600_000
+        os.write(fd, b"end")
+        os.pwrite(fd, b"also", 7)  # appends too on Linux, whatever the offset
+    finally:
+        os.close(fd)
+    expected = bytearray(b"0" * 600_000 + b"endalso")
+    expected[5_000:5_100] = b"1" * 100
+    assert file.read_bytes() == expected
+
+
+def test_a_handle_may_begin_and_cease_to_append(path: Path) -> None:
+    file = path / "either"
+    file.write_bytes(b"0123456789")
+    fd = os.open(file, os.O_RDWR)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+        os.write(fd, b"end")
+        fcntl.fcntl(fd, fcntl.F_SETFL, 0)
+        os.pwrite(fd, b"ab", 4)
+    finally:
+        os.close(fd)
+    assert file.read_bytes() == b"0123ab6789end"
+
+
 def test_sparse_files_hold_only_what_was_written(path: Path) -> None:
     file = path / "sparse"
     with file.open("wb") as out:

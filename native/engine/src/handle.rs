@@ -26,10 +26,6 @@ impl Handle {
     pub fn is_writable(&self) -> bool {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
     }
-
-    pub fn appends(&self) -> bool {
-        self.flags & libc::O_APPEND != 0
-    }
 }
 
 /// Every open handle. Numbers are never used twice.

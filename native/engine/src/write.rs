@@ -10,7 +10,8 @@ use crate::row::SIZE_MAX_BYTES;
 use crate::staged::needed_segments;
 
 impl Engine {
-    /// Stores `data`; it survives the daemon when this returns. With O_APPEND the offset is the size at that moment.
+    /// Stores `data` at `offset`; it survives the daemon when this returns. O_APPEND changes nothing here: the kernel gives
+    /// appends their offset, and a mapped store may arrive through a handle that appends.
     /// `clears_privileges`: whether set-id bits go, as they do for anybody but root.
     pub fn write(
         &self,
@@ -32,12 +33,7 @@ impl Engine {
         {
             let state = self.read()?;
             state.content(handle.ino)?;
-            let start = if handle.appends() {
-                state.inode(handle.ino)?.size
-            } else {
-                offset
-            };
-            check_end(start, length)?;
+            check_end(offset, length)?;
         }
         let mut _unmapped = disk.appends.read();
         let location = match disk.staging.append(data) {
@@ -54,7 +50,6 @@ impl Engine {
         };
         let mut state = self.change()?;
         let inode = state.inode(handle.ino)?;
-        let offset = if handle.appends() { inode.size } else { offset };
         let end = check_end(offset, length)?;
         let mut row = inode.row();
         if clears_privileges {

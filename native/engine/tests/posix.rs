@@ -368,22 +368,16 @@ fn a_removed_directory_that_is_open_is_empty_and_takes_nothing() {
 }
 
 #[test]
-fn appending_goes_to_the_end_whatever_the_offset() {
+fn a_write_goes_to_its_offset_also_through_a_handle_that_appends() {
     let world = World::new();
-    let ino = world.put("log", b"");
-    let open = || {
-        world
-            .ask(|engine| engine.open_file(ino, libc::O_WRONLY | libc::O_APPEND))
-            .expect("opens")
-    };
-    let (first, second) = (open(), open());
-    for number in 0..10 {
-        let fh = if number % 2 == 0 { first } else { second };
-        world
-            .ask(|engine| engine.write(fh, 0, b"line\n", true))
-            .expect("appends");
-    }
-    assert_eq!(world.get("log"), b"line\n".repeat(10));
+    let ino = world.put("log", b"0123456789");
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_RDWR | libc::O_APPEND))
+        .expect("opens");
+    world
+        .ask(|engine| engine.write(fh, 2, b"mapped", true))
+        .expect("writes");
+    assert_eq!(world.get("log"), b"01mapped89");
 }
 
 #[test]
