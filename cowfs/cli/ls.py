@@ -28,7 +28,8 @@ def command(store: str | None, as_json: bool) -> None:
 
     opened = stores.open_store(store)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda name: _describe(opened, name), volumes.volume_names(opened.objects)))
+        names = sorted(volumes.volume_names(opened.objects))  # in key order "a-b" stands before "a"
+        found = list(pool.map(lambda name: _describe(opened, name), names))
     records = [record for record in found if record is not None]
     header = ("NAME", "SIZE", "FILES", "OWNER", "HEAD", "CHANGED", "MOUNTED")
     if not records:

@@ -117,4 +117,6 @@ def _text(record: dict[str, Any]) -> str:
 def _work(each: dict[str, Any]) -> str:
     if each["error"]:
         return f"? ({output.printable(each['error'])})"
+    if each.get("read_only"):
+        return "-"
     return "uncommitted" if each["uncommitted"] else "committed"

@@ -64,7 +64,7 @@ def read_head(store: ObjectStore, name: str) -> Head:
 
 
 def volume_names(store: ObjectStore, *, limit: int | None = None) -> list[str]:
-    """Names of the store's volumes in byte order, one small list request each."""
+    """Names of the store's volumes in the order of their keys, one small list request each."""
     names: list[str] = []
     after = ""
     while limit is None or len(names) < limit:

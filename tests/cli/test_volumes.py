@@ -22,7 +22,8 @@ def test_create_is_strict_and_prints_the_name(run: Run) -> None:
     assert said.code == 4
     assert "'a'" in said.err
     assert run("create", "b", "--json").json["name"] == "b"
-    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["a", "b"]
+    run("create", "a-b")
+    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["a", "a-b", "b"]
     assert run("ls").out.splitlines()[1].startswith("a ")
 
 
