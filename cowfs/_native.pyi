@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 # (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, symlink target or b"")
 # mode includes the S_IFMT bits; flags: INODE_HAS_XATTRS = 1 (the inode has rows in xattrs).
-InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, bytes]
+InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]
 
 # (offset in file, length shown, chunk hash (32 bytes), pack number, offset in pack, stored length, raw length, skip into the raw chunk, codec)
 ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]

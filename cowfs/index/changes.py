@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from cowfs.ids import PackId
 
-# (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, symlink target or b"")
-InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, bytes]
+# (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, symlink target or b"")
+InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]
 
 # (offset in file, length shown, chunk hash, pack number, offset in pack, stored length, raw length, skip, codec)
 ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]

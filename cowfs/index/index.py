@@ -60,7 +60,7 @@ def empty_index(cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_n
     """
     nothing = MemoryBlocks("the index of an empty volume", [])
     overlay = Overlay(nothing, cache_dir)
-    root = (ROOT_INO, stat.S_IFDIR | mode, 2, uid, gid, 0, 0, now_ns, now_ns, now_ns, 0, b"")
+    root = (ROOT_INO, stat.S_IFDIR | mode, 2, uid, gid, 0, 0, 0, now_ns, now_ns, now_ns, 0, b"")
     session = Session(overlay, writable=True)
     try:
         session.execute("BEGIN IMMEDIATE")

@@ -24,7 +24,7 @@ XATTR_VALUE_BYTES = 65536
 
 _U32 = (1 << 32) - 1
 _I64 = (1 << 63) - 1
-_INODE_TYPES = (int,) * 11 + (bytes,)
+_INODE_TYPES = (int,) * 12 + (bytes,)
 _EXTENT_TYPES = (int, int, bytes, int, int, int, int, int, int)
 _FILE_TYPES = frozenset(
     (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
@@ -40,13 +40,15 @@ def inode_problem(row: Sequence[Any]) -> str | None:
     """What is wrong with an inode row; None when nothing is."""
     if not _fits(row, _INODE_TYPES):
         return "an inode row has values of the wrong type"
-    ino, mode, nlink, uid, gid, rdev, size, _, _, _, flags, target = row
+    ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, _, _, _, flags, target = row
     if not (ino >= ROOT_INO and 0 <= mode <= 0o177777 and stat.S_IFMT(mode) in _FILE_TYPES):
         return f"inode {ino} has mode {mode:o}" if ino >= ROOT_INO else f"{ino} is no inode number"
     if not (0 <= nlink <= _U32 and 0 <= uid <= _U32 and 0 <= gid <= _U32 and 0 <= rdev <= _U32 and 0 <= flags <= _U32):
         return f"inode {ino} has a number out of range"
     if size < 0 or len(target) > TARGET_BYTES or b"\0" in target:
         return f"inode {ino} has an impossible size or target"
+    if not 0 <= mapped_bytes <= (size if stat.S_ISREG(mode) else 0):
+        return f"inode {ino} maps more bytes than it has"
     return None
 
 

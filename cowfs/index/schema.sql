@@ -38,6 +38,8 @@ CREATE TABLE dirents (
 --   uid, gid   owner
 --   rdev       device number of a block or character device, else 0
 --   size       bytes of a regular file, length of a symlink's target, else 0
+--   mapped_bytes   bytes of a regular file that are in extents, else 0: what stat(2) counts as st_blocks, known before
+--              a single extent is read
 --   *_ns       access, modification and change time
 --   flags      1: the inode has rows in xattrs
 --   target     what a symlink points to, else empty
@@ -49,6 +51,7 @@ CREATE TABLE inodes (
     gid INTEGER NOT NULL,
     rdev INTEGER NOT NULL,
     size INTEGER NOT NULL,
+    mapped_bytes INTEGER NOT NULL,
     atime_ns INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
     ctime_ns INTEGER NOT NULL,

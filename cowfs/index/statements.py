@@ -5,11 +5,14 @@ from __future__ import annotations
 READ_META = "SELECT key, value FROM meta"
 READ_PACKS = "SELECT number, id FROM packs ORDER BY number"
 READ_PACK = "SELECT id FROM packs WHERE number = ?"
-READ_INODE = "SELECT ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target FROM inodes WHERE ino = ?"
+READ_INODE = (
+    "SELECT ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target "
+    "FROM inodes WHERE ino = ?"
+)
 READ_ENTRY = "SELECT ino FROM dirents WHERE parent = ? AND name = ?"
 READ_ANY_ENTRY = "SELECT 1 FROM dirents WHERE parent = ? LIMIT 1"
 READ_DIRECTORY = (
-    "SELECT d.name, i.ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target "
+    "SELECT d.name, i.ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target "
     "FROM dirents AS d LEFT JOIN inodes AS i ON i.ino = d.ino WHERE d.parent = ? ORDER BY d.name"
 )
 READ_EXTENTS = (
@@ -22,8 +25,8 @@ INSERT_META = "INSERT INTO meta (key, value) VALUES (?, ?)"
 UPDATE_META = "UPDATE meta SET value = ? WHERE key = ?"
 INSERT_PACK = "INSERT INTO packs (number, id) VALUES (?, ?)"
 WRITE_INODE = (
-    "REPLACE INTO inodes (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "REPLACE INTO inodes (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 WRITE_ENTRY = "REPLACE INTO dirents (parent, name, ino) VALUES (?, ?, ?)"
 WRITE_EXTENT = (

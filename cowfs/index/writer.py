@@ -6,8 +6,9 @@ Tables are written one after the other, each in the order of its keys, and only 
 dirties few pages, and a large first one leaves each table in pages that follow one another. Totals are kept from row to row.
 
 Refused (InvalidInputError), because the version would be broken: an entry whose inode or directory does not exist, an extent in
-an unknown pack or past the end of its file, a removed directory that still has entries, an inode number from beyond next_ino, a
-root that is no directory. Not checked, because it would read the whole index: link counts, inodes without a name.
+an unknown pack or past the end of its file, extents that do not add up to their file's mapped_bytes, a removed directory that
+still has entries, an inode number from beyond next_ino, a root that is no directory. Not checked, because it would read the
+whole index: link counts, inodes without a name.
 
 The base is never touched: an error leaves nothing behind, and the same change set can be applied again.
 """
@@ -236,6 +237,9 @@ class _Transaction:
         row = self._new.get(ino) or self._old_inode(ino)
         if rows and row is not None and rows[-1][0] + rows[-1][1] > row[6]:
             refuse(f"file {ino} has {row[6]} bytes but an extent that ends at {rows[-1][0] + rows[-1][1]}")
+        mapped_bytes = sum(extent[1] for extent in rows)
+        if row is not None and row[7] != mapped_bytes:
+            refuse(f"file {ino} claims {row[7]} mapped bytes, its extents have {mapped_bytes}")
 
     def _write_xattrs(self) -> None:
         gone: list[tuple[int, bytes]] = []

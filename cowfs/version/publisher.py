@@ -287,9 +287,11 @@ class Publisher:
         if layer is None:
             return ChangeSet(next_ino=self._index.next_ino)
         used = {row[3] for _, _, rows in contents for row in rows}
+        mapped = {ino: sum(row[1] for row in rows) for ino, _, rows in contents}  # cutting may have made holes of zeros
+        inodes = self._engine.layer_inodes(layer)
         return ChangeSet(
             next_ino=self._engine.layer_next_ino(layer),
-            inodes=self._engine.layer_inodes(layer),
+            inodes=[(*row[:7], mapped.get(row[0], row[7]), *row[8:]) for row in inodes],
             removed=self._engine.layer_removed(layer),
             entries=self._engine.layer_entries(layer),
             contents={ino: rows for ino, _, rows in contents},

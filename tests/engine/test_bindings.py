@@ -27,7 +27,7 @@ from tests.engine.volumes import CALLER, ROOT, fresh_engine, open_engine
 
 pytestmark = pytest.mark.quick
 
-FILE_ROW = (2, stat.S_IFREG | 0o640, 1, 7, 8, 0, 10, -5, 6, 7, INODE_HAS_XATTRS, b"")
+FILE_ROW = (2, stat.S_IFREG | 0o640, 1, 7, 8, 0, 10, 6, -5, 6, 7, INODE_HAS_XATTRS, b"")
 HASH = ChunkHash(bytes(range(32)))
 EXTENT_ROW = (2, 6, HASH, 3, 4096, 80, 100, 20, CODEC_ZSTD)
 
@@ -142,8 +142,8 @@ def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
     assert layer == 1
     rows = {row[0]: row for row in engine.layer_inodes(layer)}
     assert set(rows) == {ROOT, ino}
-    assert rows[ino][6] == 1000
-    assert rows[ino][10] == INODE_HAS_XATTRS
+    assert rows[ino][6:8] == (1000, 1000)
+    assert rows[ino][11] == INODE_HAS_XATTRS
     assert engine.layer_entries(layer) == [(ROOT, b"f", ino)]
     assert engine.layer_removed(layer) == []
     assert engine.layer_xattrs(layer) == [(ino, [(b"user.k", b"v")])]
@@ -203,7 +203,7 @@ def test_a_read_only_engine_raises_erofs(tmp_path: Path) -> None:
 
 def test_rows_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
     engine = open_engine(tmp_path)
-    with pytest.raises(ValueError, match="tuple of length 12"):
+    with pytest.raises(ValueError, match="13 values, not 2"):
         engine.load_inode((2, 3))  # type: ignore[arg-type]
     with pytest.raises(OverflowError):
         engine.load_inode((-1, *FILE_ROW[1:]))

@@ -9,7 +9,7 @@ from cowfs.native import Caller, Engine
 
 ROOT = 1
 CALLER = Caller(0, 0, 1, 0o022, [0])
-ROOT_ROW = (ROOT, stat.S_IFDIR | 0o755, 2, 0, 0, 0, 0, 1, 2, 3, 0, b"")
+ROOT_ROW = (ROOT, stat.S_IFDIR | 0o755, 2, 0, 0, 0, 0, 0, 1, 2, 3, 0, b"")
 
 
 def open_engine(directory: Path, *, after_layer: int = 0, writable: bool = True, boot_id: str = "boot") -> Engine:

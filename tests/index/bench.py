@@ -158,17 +158,38 @@ class Bench:
 
 
 def file_row(
-    ino: int, size: int = 0, *, mode: int = stat.S_IFREG | 0o644, mtime_ns: int = NOW_NS, flags: int = 0
+    ino: int,
+    size: int = 0,
+    *,
+    mapped_bytes: int | None = None,
+    mode: int = stat.S_IFREG | 0o644,
+    mtime_ns: int = NOW_NS,
+    flags: int = 0,
 ) -> InodeRow:
-    return (ino, mode, 1, 1000, 1000, 0, size, NOW_NS, mtime_ns, mtime_ns, flags, b"")
+    """A regular file, without holes unless `mapped_bytes` says so."""
+    return (
+        ino,
+        mode,
+        1,
+        1000,
+        1000,
+        0,
+        size,
+        size if mapped_bytes is None else mapped_bytes,
+        NOW_NS,
+        mtime_ns,
+        mtime_ns,
+        flags,
+        b"",
+    )
 
 
 def directory_row(ino: int, *, mtime_ns: int = NOW_NS) -> InodeRow:
-    return (ino, stat.S_IFDIR | 0o755, 2, 1000, 1000, 0, 0, NOW_NS, mtime_ns, mtime_ns, 0, b"")
+    return (ino, stat.S_IFDIR | 0o755, 2, 1000, 1000, 0, 0, 0, NOW_NS, mtime_ns, mtime_ns, 0, b"")
 
 
 def symlink_row(ino: int, target: bytes) -> InodeRow:
-    return (ino, stat.S_IFLNK | 0o777, 1, 1000, 1000, 0, len(target), NOW_NS, NOW_NS, NOW_NS, 0, target)
+    return (ino, stat.S_IFLNK | 0o777, 1, 1000, 1000, 0, len(target), 0, NOW_NS, NOW_NS, NOW_NS, 0, target)
 
 
 def extent(offset: int, length: int, *, chunk: int = 0, pack: int = 1, skip: int = 0) -> ExtentRow:

@@ -21,11 +21,11 @@ T = 1_750_000_000_000_000_000
 EXAMPLE = ChangeSet(
     next_ino=6,
     inodes=[
-        (1, stat.S_IFDIR | 0o755, 3, 1000, 1000, 0, 0, T, T + 1, T + 1, 0, b""),
-        (2, stat.S_IFREG | 0o644, 1, 1000, 1000, 0, 11, T, T, T, 0, b""),
-        (3, stat.S_IFLNK | 0o777, 1, 1000, 1000, 0, 7, T, T, T, 0, b"bin/run"),
-        (4, stat.S_IFDIR | 0o755, 2, 1000, 1000, 0, 0, T, T, T, 0, b""),
-        (5, stat.S_IFREG | 0o755, 2, 1000, 1000, 0, 700_000, T, T, T, 1, b""),
+        (1, stat.S_IFDIR | 0o755, 3, 1000, 1000, 0, 0, 0, T, T + 1, T + 1, 0, b""),
+        (2, stat.S_IFREG | 0o644, 1, 1000, 1000, 0, 11, 11, T, T, T, 0, b""),
+        (3, stat.S_IFLNK | 0o777, 1, 1000, 1000, 0, 7, 0, T, T, T, 0, b"bin/run"),
+        (4, stat.S_IFDIR | 0o755, 2, 1000, 1000, 0, 0, 0, T, T, T, 0, b""),
+        (5, stat.S_IFREG | 0o755, 2, 1000, 1000, 0, 700_000, 200_000, T, T, T, 1, b""),
     ],
     entries=[(1, b"readme.txt", 2), (1, b"run", 3), (1, b"bin", 4), (4, b"run", 5), (4, b"\xff", 5)],
     contents={

@@ -214,9 +214,9 @@ def database(*statements: str) -> list[bytes]:
     return [data[at : at + 16384] for at in range(0, len(data), 16384)]
 
 
-ROOT = "INSERT INTO inodes VALUES (1, 16877, 2, 0, 0, 0, 0, 0, 0, 0, 0, x'')"
+ROOT = "INSERT INTO inodes VALUES (1, 16877, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, x'')"
 META = "INSERT INTO meta VALUES ('format', 1), ('next_ino', 9), ('files', 1), ('directories', 0), ('bytes', 0)"
-FILE = "INSERT INTO inodes VALUES (2, 33188, 1, 0, 0, 0, 10, 0, 0, 0, 0, x'')"
+FILE = "INSERT INTO inodes VALUES (2, 33188, 1, 0, 0, 0, 10, 7, 0, 0, 0, 0, x'')"
 
 
 def test_what_sqlite_itself_made_is_read(bench: Bench) -> None:
@@ -278,7 +278,10 @@ Query = Callable[[Index], object]
     [
         (FILE.replace("33188", "420"), lambda index: index.inode(2)),
         (FILE.replace("33188", "-1"), lambda index: index.inode(2)),
-        (FILE.replace("10, 0", "-10, 0"), lambda index: index.inode(2)),
+        (FILE.replace("10, 7", "-10, 0"), lambda index: index.inode(2)),
+        (FILE.replace("10, 7", "10, 11"), lambda index: index.inode(2)),
+        (FILE.replace("10, 7", "10, -1"), lambda index: index.inode(2)),
+        (FILE.replace("33188", "4516"), lambda index: index.inode(2)),
         (FILE.replace("1, 0, 0, 0, 10", "1, 4294967296, 0, 0, 10"), lambda index: index.inode(2)),
         (FILE.replace("x''", "zeroblob(5000)"), lambda index: index.inode(2)),
         (FILE.replace("x''", "zeroblob(2000000)"), lambda index: index.inode(2)),

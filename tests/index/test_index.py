@@ -26,7 +26,7 @@ pytestmark = pytest.mark.quick
 
 def test_an_empty_volume_has_a_root_and_nothing_else(bench: Bench) -> None:
     with bench.empty() as index:
-        assert index.inode(1) == (1, 0o40755, 2, 1000, 1000, 0, 0, NOW_NS, NOW_NS, NOW_NS, 0, b"")
+        assert index.inode(1) == (1, 0o40755, 2, 1000, 1000, 0, 0, 0, NOW_NS, NOW_NS, NOW_NS, 0, b"")
         assert index.inode(2) is None
         assert index.directory(1) == []
         assert index.content(1) == ([], [])
@@ -45,11 +45,12 @@ def test_everything_comes_back_from_the_store(bench: Bench) -> None:
         extent(4096, 1 << 20, chunk=2, skip=7),
         extent(1 << 41, 1, chunk=3, pack=2),
     ]
+    sparse = file_row(15, (1 << 41) + 1, mapped_bytes=10 + (1 << 20) + 1, flags=1)
     changes = ChangeSet(
         next_ino=30,
         inodes=[
             *(file_row(ino) for ino in range(10, 15)),
-            file_row(15, (1 << 41) + 1, flags=1),
+            sparse,
             symlink_row(16, b"\xff/somewhere"),
             directory_row(17),
         ],
@@ -66,7 +67,7 @@ def test_everything_comes_back_from_the_store(bench: Bench) -> None:
         assert dict(index.directory(1))[b"link"] == symlink_row(16, b"\xff/somewhere")
         assert index.directory(17) == [(b"a", file_row(10))]
         assert index.content(15) == (extents, [(b"user.a", b""), (b"user.b", b"\0" * 65536)])
-        assert index.inode(15) == file_row(15, (1 << 41) + 1, flags=1)
+        assert index.inode(15) == sparse
         assert index.pack_ids() == {1: pack_id(1), 2: pack_id(2)}
         assert index.pack_numbers == {pack_id(1): 1, pack_id(2): 2}
         assert index.next_ino == 30

@@ -48,7 +48,8 @@ class Model:
 
     def write(self, ino: int, extents: list[ExtentRow]) -> None:
         end = extents[-1][0] + extents[-1][1] if extents else 0
-        self.inodes[ino] = file_row(ino, end, mtime_ns=len(extents))
+        mapped_bytes = sum(row[1] for row in extents)
+        self.inodes[ino] = file_row(ino, end, mapped_bytes=mapped_bytes, mtime_ns=len(extents))
         self.extents[ino] = extents
         self.packs = max([self.packs, *(row[3] for row in extents)])
 

@@ -44,6 +44,20 @@ def test_what_a_commit_says_is_in_the_version(mount: Mount) -> None:
     assert mount.call("status")["version"] == result["version"]
 
 
+def test_what_a_sparse_file_takes_is_known_everywhere_before_it_is_read(place: Place, mount: Mount) -> None:
+    with (mount.path / "sparse").open("wb") as file:
+        file.write(os.urandom(10_000))
+        file.seek(1 << 40)
+        file.write(b"end")
+    before = os.stat(mount.path / "sparse")
+    assert before.st_blocks == -(-10_003 // 512)
+    version = mount.commit()
+    assert os.stat(mount.path / "sparse").st_blocks == before.st_blocks
+    reader = place.mount("v", version=version)
+    found = os.stat(reader.path / "sparse")
+    assert (found.st_size, found.st_blocks) == (before.st_size, before.st_blocks)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{"message": 1}, {"labels": []}, {"labels": {"a": 1}}, {"produced_by": "x"}, {"unknown": True}],

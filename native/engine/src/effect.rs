@@ -3,7 +3,8 @@
 //! An operation is a list of effects, written as one record and then applied; replay applies the same list. Effects are
 //! absolute ("this inode's row is …"), so that they mean the same on top of any base version that has, or has not, got them.
 //!
-//! Record: version byte, then effects one after the other; numbers little-endian, fixed width. A record with an effect that
+//! Record: version byte, then effects one after the other; numbers little-endian, fixed width. What follows from other effects
+//! (flags, mapped bytes) a record leaves out. A record with an effect that
 //! version 1 has not got (8) says version 2, any other version 1: what needs nothing new is readable by an older build.
 //!
 //! ```text
@@ -266,6 +267,7 @@ fn decode_row(input: &mut Reader<'_>) -> Result<InodeRow, String> {
         gid: input.u32()?,
         rdev: input.u32()?,
         size: input.u64()?,
+        mapped_bytes: 0,
         atime_ns: input.u64()? as i64,
         mtime_ns: input.u64()? as i64,
         ctime_ns: input.u64()? as i64,

@@ -76,6 +76,7 @@ fn row() -> impl Strategy<Value = InodeRow> {
             gid: numbers[3],
             rdev: numbers[4],
             size: size >> 1,
+            mapped_bytes: 0,
             atime_ns: times.0,
             mtime_ns: times.1,
             ctime_ns: times.2,

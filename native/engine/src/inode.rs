@@ -23,6 +23,8 @@ pub(crate) enum Node {
 pub(crate) struct Inode {
     pub ino: Ino,
     pub size: u64,
+    /// As loaded; `mapped_bytes()` knows better once the content is here.
+    mapped_bytes: u64,
     pub atime_ns: i64,
     pub mtime_ns: i64,
     pub ctime_ns: i64,
@@ -68,6 +70,7 @@ impl Inode {
         Inode {
             ino: row.ino,
             size: row.size,
+            mapped_bytes: row.mapped_bytes,
             atime_ns: row.atime_ns,
             mtime_ns: row.mtime_ns,
             ctime_ns: row.ctime_ns,
@@ -84,7 +87,7 @@ impl Inode {
         }
     }
 
-    /// Takes over everything of the row but number, target and flags.
+    /// Takes over everything of the row but number, target, flags and mapped bytes, which follow from other effects.
     pub fn set_row(&mut self, row: &InodeRow) {
         self.mode = row.mode;
         self.nlink = row.nlink;
@@ -106,6 +109,7 @@ impl Inode {
             gid: self.gid,
             rdev: self.rdev,
             size: self.size,
+            mapped_bytes: self.mapped_bytes(),
             atime_ns: self.atime_ns,
             mtime_ns: self.mtime_ns,
             ctime_ns: self.ctime_ns,
@@ -119,11 +123,6 @@ impl Inode {
     }
 
     pub fn attr(&self) -> Attr {
-        let mapped_bytes = match &self.content {
-            Some(content) => content.extents.mapped_bytes(),
-            None if self.is_file() => self.size,
-            None => 0,
-        };
         Attr {
             ino: self.ino,
             mode: self.mode,
@@ -132,10 +131,17 @@ impl Inode {
             gid: self.gid,
             rdev: self.rdev,
             size: self.size,
-            blocks: mapped_bytes.div_ceil(512),
+            blocks: self.mapped_bytes().div_ceil(512),
             atime_ns: self.atime_ns,
             mtime_ns: self.mtime_ns,
             ctime_ns: self.ctime_ns,
+        }
+    }
+
+    pub fn mapped_bytes(&self) -> u64 {
+        match &self.content {
+            Some(content) => content.extents.mapped_bytes(),
+            None => self.mapped_bytes,
         }
     }
 

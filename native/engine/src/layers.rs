@@ -75,12 +75,15 @@ impl Engine {
         Ok(Some(layer))
     }
 
-    /// Inodes whose row changed and which have a name, as they were at the freeze.
+    /// Inodes whose row or extents changed and which have a name, as they were at the freeze. A file of `layer_contents` counts
+    /// its mapped bytes before the commit cuts it: zeros may become holes.
     pub fn layer_inodes(&self, layer: Layer) -> Result<Vec<InodeRow>> {
         let changes = self.layer_changes(layer)?;
-        self.collect(layer, changes.marked(ROW), |state, frozen, ino| {
-            state.frozen_row(frozen, ino)
-        })
+        self.collect(
+            layer,
+            changes.marked(ROW | EXTENTS),
+            |state, frozen, ino| state.frozen_row(frozen, ino),
+        )
     }
 
     /// Inodes of the base version, or of an earlier layer, that have no name any more.

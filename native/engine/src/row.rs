@@ -25,7 +25,8 @@ pub(crate) const S_IFDIR: u32 = libc::S_IFDIR;
 pub(crate) const S_IFREG: u32 = libc::S_IFREG;
 pub(crate) const S_IFLNK: u32 = libc::S_IFLNK;
 
-/// One inode as the index has it. `mode` includes the file type.
+/// One inode as the index has it. `mode` includes the file type; `mapped_bytes` is the sum of its extents, so that what is
+/// allocated is known before they are here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the fields of stat(2)")]
 pub struct InodeRow {
@@ -36,6 +37,7 @@ pub struct InodeRow {
     pub gid: u32,
     pub rdev: u32,
     pub size: u64,
+    pub mapped_bytes: u64,
     pub atime_ns: i64,
     pub mtime_ns: i64,
     pub ctime_ns: i64,
@@ -44,7 +46,8 @@ pub struct InodeRow {
 }
 
 impl InodeRow {
-    /// Refuses (EIO) a row the engine cannot hold: no number, no known type, an impossible size or target.
+    /// Refuses (EIO) a row the engine cannot hold: no number, no known type, an impossible size or target, more bytes mapped
+    /// than it has.
     pub fn check(&self) -> Result<(), Errno> {
         let known_type = matches!(
             self.mode & S_IFMT,
@@ -58,7 +61,17 @@ impl InodeRow {
         );
         let target_fits = self.target.is_empty()
             || (self.mode & S_IFMT == S_IFLNK && self.target.len() <= TARGET_MAX_BYTES);
-        if self.ino == 0 || !known_type || self.size > SIZE_MAX_BYTES || !target_fits {
+        let mapped_max_bytes = if self.mode & S_IFMT == S_IFREG {
+            self.size
+        } else {
+            0
+        };
+        if self.ino == 0
+            || !known_type
+            || self.size > SIZE_MAX_BYTES
+            || self.mapped_bytes > mapped_max_bytes
+            || !target_fits
+        {
             return Err(Errno::EIO);
         }
         Ok(())

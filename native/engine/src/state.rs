@@ -241,6 +241,7 @@ impl State {
     }
 
     fn change_extents(&mut self, ino: Ino) -> std::result::Result<&mut Content, &'static str> {
+        self.save_row(ino);
         self.save_extents(ino);
         if self.is_named(ino) {
             self.changes.mark(ino, EXTENTS);

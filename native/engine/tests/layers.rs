@@ -3,7 +3,7 @@
 mod support;
 
 use cowfs_base::Errno;
-use cowfs_engine::{Error, ExtentRow};
+use cowfs_engine::{AttrChange, Error, ExtentRow};
 use support::{ROOT, World, read_all, root_user, tree_of};
 
 #[test]
@@ -120,6 +120,38 @@ fn a_run_of_zeros_becomes_a_hole() {
         world.engine().getattr(ino).expect("exists").blocks,
         (3000_u64 + 100 + 10).div_ceil(512)
     );
+}
+
+#[test]
+fn what_is_allocated_is_known_before_the_extents_are() {
+    let mut world = World::new();
+    let ino = world.put("f", &[1; 5000]);
+    world
+        .write_at("f", 1 << 30, &[2; 3000])
+        .expect("writes far behind");
+    let blocks = world.stat("f").blocks;
+    assert_eq!(blocks, 8000_u64.div_ceil(512));
+    let layer = world.freeze().expect("changed");
+    // What the layer counts is as it was frozen.
+    world.write_at("f", 100_000, &[3; 1000]).expect("writes");
+    world.commit(layer);
+    let later = world.open_read_only();
+    later
+        .load_directory(ROOT, &world.base.directory(ROOT))
+        .expect("loads");
+    assert_eq!(later.getattr(ino).expect("exists").blocks, blocks);
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    let mode = AttrChange {
+        mode: Some(0o600),
+        ..AttrChange::default()
+    };
+    world
+        .ask(|engine| engine.setattr(ino, &root_user(), &mode))
+        .expect("changes the row alone");
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert_eq!(world.base.inodes[&ino].mapped_bytes, 9000);
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn large() -> (Base, u64, u64) {
         mode: libc::S_IFREG | 0o644,
         nlink: 1,
         size: 40 << 20,
+        mapped_bytes: 40 << 20,
         ..InodeRow::default()
     };
     base.entries.insert((ROOT, b"d".to_vec()), 2);

@@ -5,34 +5,53 @@ use cowfs_engine::{ChunkRef, ExtentRow, InodeRow, XattrPair};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
-/// ino, mode, nlink, uid, gid, rdev, size, atime, mtime, ctime, flags, target
-pub(crate) type InodeTuple = (
-    u64,
-    u32,
-    u32,
-    u32,
-    u32,
-    u32,
-    u64,
-    i64,
-    i64,
-    i64,
-    u32,
-    PyBackedBytes,
-);
+/// An inode row on its way in: ino, mode, nlink, uid, gid, rdev, size, mapped bytes, atime, mtime, ctime, flags, target.
+pub(crate) struct InodeIn(pub InodeRow);
+
+impl<'py> FromPyObject<'_, 'py> for InodeIn {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<InodeIn> {
+        let row = object.cast::<PyTuple>()?;
+        if row.len() != 13 {
+            let message = format!("an inode row has 13 values, not {}", row.len());
+            return Err(PyValueError::new_err(message));
+        }
+        let item = |at| row.get_borrowed_item(at);
+        let target: PyBackedBytes = item(12)?.extract()?;
+        Ok(InodeIn(InodeRow {
+            ino: item(0)?.extract()?,
+            mode: item(1)?.extract()?,
+            nlink: item(2)?.extract()?,
+            uid: item(3)?.extract()?,
+            gid: item(4)?.extract()?,
+            rdev: item(5)?.extract()?,
+            size: item(6)?.extract()?,
+            mapped_bytes: item(7)?.extract()?,
+            atime_ns: item(8)?.extract()?,
+            mtime_ns: item(9)?.extract()?,
+            ctime_ns: item(10)?.extract()?,
+            flags: item(11)?.extract()?,
+            target: (*target).into(),
+        }))
+    }
+}
+
 /// offset, length, hash, pack, offset in pack, stored length, raw length, skip, codec
 pub(crate) type ExtentTuple = (u64, u64, PyBackedBytes, u64, u64, u32, u32, u32, u32);
 pub(crate) type XattrTuple = (PyBackedBytes, PyBackedBytes);
-/// An `InodeTuple` on its way out.
-pub(crate) type InodeOut<'py> = (
+/// An inode row on its way out, in the same order.
+#[derive(IntoPyObject)]
+pub(crate) struct InodeOut<'py>(
     u64,
     u32,
     u32,
     u32,
     u32,
     u32,
+    u64,
     u64,
     i64,
     i64,
@@ -49,26 +68,6 @@ pub(crate) fn hash_from(bytes: &[u8]) -> PyResult<ChunkHash> {
     Ok(ChunkHash(hash))
 }
 
-pub(crate) fn inode_row(tuple: InodeTuple) -> InodeRow {
-    let (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, target) =
-        tuple;
-    let target = (*target).into();
-    InodeRow {
-        ino,
-        mode,
-        nlink,
-        uid,
-        gid,
-        rdev,
-        size,
-        atime_ns,
-        mtime_ns,
-        ctime_ns,
-        flags,
-        target,
-    }
-}
-
 pub(crate) fn inode_out<'py>(py: Python<'py>, row: &InodeRow) -> InodeOut<'py> {
     let InodeRow {
         ino,
@@ -78,6 +77,7 @@ pub(crate) fn inode_out<'py>(py: Python<'py>, row: &InodeRow) -> InodeOut<'py> {
         gid,
         rdev,
         size,
+        mapped_bytes,
         atime_ns,
         mtime_ns,
         ctime_ns,
@@ -85,8 +85,19 @@ pub(crate) fn inode_out<'py>(py: Python<'py>, row: &InodeRow) -> InodeOut<'py> {
         target,
     } = row;
     let target = PyBytes::new(py, target);
-    (
-        *ino, *mode, *nlink, *uid, *gid, *rdev, *size, *atime_ns, *mtime_ns, *ctime_ns, *flags,
+    InodeOut(
+        *ino,
+        *mode,
+        *nlink,
+        *uid,
+        *gid,
+        *rdev,
+        *size,
+        *mapped_bytes,
+        *atime_ns,
+        *mtime_ns,
+        *ctime_ns,
+        *flags,
         target,
     )
 }

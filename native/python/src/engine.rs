@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cowfs_engine::{Engine, Options, Result};
 use pyo3::prelude::*;
 
-use crate::convert::{InodeTuple, inode_row};
+use crate::convert::InodeIn;
 use crate::errors::to_python;
 use crate::values::PyRecovery;
 
@@ -38,7 +38,7 @@ impl PyEngine {
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn open(
         py: Python<'_>,
-        root: InodeTuple,
+        root: InodeIn,
         next_ino: u64,
         cache_dir: PathBuf,
         memory_cache_bytes: u64,
@@ -47,9 +47,8 @@ impl PyEngine {
         after_layer: u64,
         boot_id: String,
     ) -> PyResult<PyEngine> {
-        let root = inode_row(root);
         let options = Options {
-            root,
+            root: root.0,
             next_ino,
             cache_dir,
             memory_cache_bytes,

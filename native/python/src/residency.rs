@@ -4,27 +4,24 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use crate::convert::{
-    ExtentTuple, InodeTuple, XattrTuple, extent_rows, hash_from, inode_row, xattr_pairs,
-};
+use crate::convert::{ExtentTuple, InodeIn, XattrTuple, extent_rows, hash_from, xattr_pairs};
 use crate::engine::PyEngine;
 
 #[pymethods]
 impl PyEngine {
-    fn load_inode(&self, py: Python<'_>, row: InodeTuple) -> PyResult<()> {
-        let row = inode_row(row);
-        self.call(py, |engine| engine.load_inode(&row))
+    fn load_inode(&self, py: Python<'_>, row: InodeIn) -> PyResult<()> {
+        self.call(py, |engine| engine.load_inode(&row.0))
     }
 
     fn load_directory(
         &self,
         py: Python<'_>,
         ino: u64,
-        entries: Vec<(PyBackedBytes, InodeTuple)>,
+        entries: Vec<(PyBackedBytes, InodeIn)>,
     ) -> PyResult<()> {
         let entries: Vec<_> = entries
             .into_iter()
-            .map(|(name, row)| ((*name).into(), inode_row(row)))
+            .map(|(name, row)| ((*name).into(), row.0))
             .collect();
         self.call(py, |engine| engine.load_directory(ino, &entries))
     }

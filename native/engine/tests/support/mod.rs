@@ -364,6 +364,11 @@ impl World {
         for (ino, version) in engine.layer_contents(layer).expect("contents") {
             let rows = self.cut(&mut base, layer, ino);
             base.extents.insert(ino, rows.clone());
+            let row = base
+                .inodes
+                .get_mut(&ino)
+                .expect("a changed file has its row");
+            row.mapped_bytes = rows.iter().map(|row| row.length).sum();
             contents.push((ino, version, rows));
         }
         base.next_ino = engine.layer_next_ino(layer).expect("next inode number");
@@ -526,6 +531,12 @@ pub fn tree_of(base: &Base) -> Tree {
             row.flags & INODE_HAS_XATTRS != 0,
             has_xattrs,
             "the flag of inode {ino} tells the truth"
+        );
+        let extents = base.extents.get(ino).into_iter().flatten();
+        assert_eq!(
+            row.mapped_bytes,
+            extents.map(|extent| extent.length).sum::<u64>(),
+            "the mapped bytes of inode {ino} are those of its extents"
         );
     }
     let temp = tempfile::tempdir().expect("a temporary directory");
