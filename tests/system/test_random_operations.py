@@ -12,6 +12,7 @@ import mmap
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
 NAMES = ("a", "b", "c", "d", os.fsdecode(b"\xff\x80"), "é", "l" * 255)
 TOO_LONG = "x" * 256
+HAS_FAST_LANE = os.environ.get("COWFS_FAST_LANE") != "0"  # pyfuse3 alone has no fallocate and no O_TMPFILE
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
 RENAME_FLAGS = (0, 0, 1, 2)  # none (twice as often), NOREPLACE, EXCHANGE
@@ -39,6 +41,11 @@ FILLS = st.integers(0, 255)
 def rename_with_flags(source: Path, target: Path, flags: int) -> None:
     if LIBC.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), ctypes.c_uint(flags)):
         raise OSError(ctypes.get_errno(), "renameat2")
+
+
+def fallocate(fd: int, *, mode: int, offset: int, length: int) -> None:
+    if LIBC.fallocate(fd, mode, ctypes.c_long(offset), ctypes.c_long(length)):
+        raise OSError(ctypes.get_errno(), "fallocate")
 
 
 def pattern(fill: int, length: int) -> bytes:
@@ -256,6 +263,40 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
         start, length, to = data.draw(st.tuples(OFFSETS, LENGTHS, OFFSETS))
         if abs(start - to) >= length:  # overlapping ranges are refused
             self.with_handle(data, lambda fd: os.copy_file_range(fd, fd, length, start, to))
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data())
+    def copy_between_handles(self, data: st.DataObject) -> None:
+        start, length, to = data.draw(st.tuples(OFFSETS, LENGTHS, OFFSETS))
+        source, target = data.draw(st.tuples(*[st.sampled_from(self.handles)] * 2))
+        if not os.path.samestat(os.fstat(source[0]), os.fstat(target[0])):
+            self.same(
+                *[partial(os.copy_file_range, *pair, length, start, to) for pair in zip(source, target, strict=True)]
+            )
+
+    @precondition(lambda self: self.handles and HAS_FAST_LANE)
+    @rule(data=st.data(), mode=st.sampled_from([0, 1, 3, 3, 16, 17]), offset=OFFSETS, length=LENGTHS)
+    def allocate(self, data: st.DataObject, mode: int, offset: int, length: int) -> None:
+        """Mode: KEEP_SIZE 1, PUNCH_HOLE 2, ZERO_RANGE 16."""
+        self.with_handle(data, partial(fallocate, mode=mode, offset=offset, length=length))
+
+    @precondition(lambda self: HAS_FAST_LANE)
+    @rule(data=st.data(), fill=FILLS, length=LENGTHS)
+    def link_nameless(self, data: st.DataObject, fill: int, length: int) -> None:
+        """O_TMPFILE, then linkat."""
+        directory, name = self.draw_path(data), self.draw_path(data, new=True)
+        if stat.S_IFMT(mode_of(self.plain / directory)) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            return
+
+        def write(root: Path) -> None:
+            fd = os.open(root / directory, os.O_TMPFILE | os.O_WRONLY, 0o640)
+            try:
+                os.write(fd, pattern(fill, length)[:length])
+                os.link(f"/proc/self/fd/{fd}", root / name, follow_symlinks=True)
+            finally:
+                os.close(fd)
+
+        self.both(write)
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), datasync=st.booleans())
