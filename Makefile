@@ -81,8 +81,13 @@ demo: build ## the main job on real input, on a store in a local directory
 demo-s3: build ## the same against a SeaweedFS server, killed and restarted between the two versions
 	$(BIN)/python docs/demo.py --store s3
 
-bench: build ## ratios against the local directory, into docs/benchmarks
-	$(BIN)/python benchmarks/basic.py
+$(STAMPS)/bench: $(STAMPS)/native
+	$(BIN)/python -m pip install --quiet --constraint .ci/constraints.txt --group bench
+	@touch $@
+
+bench: $(STAMPS)/bench ## cowfs beside other file systems, into docs/benchmarks; BENCH="options", PASSTHROUGH_HP=PROGRAM
+	cargo build --quiet --release --manifest-path native/Cargo.toml --locked -p cowfs-lane --example do_nothing
+	$(BIN)/python benchmarks/suite.py $(BENCH)
 
 clean: ## all that was built here
 	rm -rf .venv .tools native/target dist cowfs/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

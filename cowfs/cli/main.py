@@ -30,6 +30,7 @@ COMMANDS = {
     "log": "Show a volume's versions.",
     "ls": "List volumes.",
     "status": "List mounts and working copies on this machine.",
+    "bench": "Measure cowfs beside other file systems.",
     "doctor": "Check what mounting needs, and say what to do.",
 }
 INTERRUPTED = 130

@@ -1,0 +1,68 @@
+"""`make bench`: the whole suite, with everything there is to compare with, into docs/benchmarks.
+
+    make bench [BENCH="--rounds 1 --minutes 5 --only local --only cowfs …"] [PASSTHROUGH_HP=…/example/passthrough_hp]
+
+JuiceFS comes from the virtual environment, the do-nothing server from the native build; libfuse's passthrough_hp takes part
+when its path is given: it is built from libfuse's source (`meson setup build && ninja -C build example/passthrough_hp`).
+Takes at most `--minutes` (12) on a machine of two idle cores: later rounds leave out what would not fit. As root where
+possible: only root may drop the kernel's caches. Everything else is cowfs.bench, which `cowfs bench DIR` runs too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from cowfs import bench
+from cowfs.bench import report
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing stays mounted
+    options = _options()
+    results = bench.run(
+        options.directory,
+        store=options.store,
+        quick=options.quick,
+        rounds=options.rounds,
+        minutes=options.minutes,
+        systems=options.only,
+        groups=options.group,
+        juicefs=options.juicefs,
+        passthrough_hp=options.passthrough_hp,
+        do_nothing=options.do_nothing,
+        note=options.note,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    print(report.tables(results))
+    bench.write(results, options.output, command="make bench")
+    for failure in results.failures:
+        print(f"FAILED: {failure['system']}, {failure['group']}: {failure['message']}", file=sys.stderr)
+    sys.exit(bool(results.failures))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("directory", type=Path, nargs="?", default=Path(tempfile.gettempdir()))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=12.0)
+    parser.add_argument("--store")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--group", action="append", default=[])
+    parser.add_argument("--note", default="")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "benchmarks")
+    parser.add_argument("--juicefs", default=Path(sys.executable).with_name("juicefs"))
+    parser.add_argument("--passthrough-hp", default=os.environ.get("PASSTHROUGH_HP") or None)
+    parser.add_argument("--do-nothing", default=ROOT / "native/target/release/examples/do_nothing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

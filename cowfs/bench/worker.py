@@ -1,0 +1,52 @@
+"""A process that works on a file system under test: `python -m cowfs.bench.worker`, one JSON line a message.
+
+    to the worker    {"job": NAME, "arguments": {…}}     from it   {"ready": true} or {"error": TEXT, "wrong": bool}
+                     {"go": true}                                  {"start_s", "end_s", "result"} or {"error": …}
+
+Times are of the machine's monotonic clock, so that those of several workers can be compared. A process of its own since a
+file system that hangs must not hang the one that can end it; several of them since threads would measure Python's lock.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from typing import Any
+
+from cowfs import clock
+from cowfs.bench.jobs import JOBS, Wrong
+
+
+def main() -> None:
+    gc.disable()
+    for line in sys.stdin:
+        message = json.loads(line)
+        try:
+            _work(message["job"], message["arguments"])
+        except (OSError, Wrong, ValueError) as error:
+            _say({"error": f"{type(error).__name__}: {error}"})
+        gc.collect()
+
+
+def _work(name: str, arguments: dict[str, Any]) -> None:
+    job = JOBS[name](**arguments)
+    next(job)
+    _say({"ready": True})
+    sys.stdin.readline()
+    start_s = clock.monotonic_s()
+    next(job)
+    end_s = clock.monotonic_s()
+    try:
+        next(job)
+    except StopIteration as end:
+        _say({"start_s": start_s, "end_s": end_s, "result": end.value})
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""From written to stored: cowfs' commit, JuiceFS' upload of what it staged, and the store's own speed beside them.
+
+commit-large   commit of one incompressible file, right after its last write   the store's own: parallel puts of the same bytes
+upload-large   the same from the first write on; JuiceFS: until nothing is staged any more
+commit-small, upload-small    the same with the directories of small files
+commit-one     commit after one of those files was changed
+"""
+
+from __future__ import annotations
+
+from cowfs import clock
+from cowfs.bench import stores
+from cowfs.bench.library import LARGE, directory_shares
+from cowfs.bench.systems.cowfs_mounts import WritableSession
+from cowfs.bench.trial import Trial
+
+STORE = "store"
+"""The column of the store's own speed."""
+
+
+def run(trial: Trial) -> None:
+    megabytes = trial.sizes.large_bytes / 1e6
+    commits = isinstance(trial.session, WritableSession)
+    start_s = clock.monotonic_s()
+    trial.work("write", **trial.library.writing(trial.root / LARGE))
+    commit_s = _settled(trial)
+    trial.record("upload-large", megabytes / (clock.monotonic_s() - start_s))
+    if commits:
+        trial.record("commit-large", megabytes / commit_s)
+        content = memoryview(trial.material.large.read_bytes())
+        trial.record("commit-large", stores.put_speed(trial.library.base, content) / 1e6, system=STORE)
+    (share,) = directory_shares(trial.crew, trial.root, trial.sizes.directories, 1)
+    start_s = clock.monotonic_s()
+    trial.work("create", **share, count=trial.sizes.per_directory, size=trial.sizes.small_bytes)
+    commit_s = _settled(trial)
+    trial.record("upload-small", trial.sizes.files / (clock.monotonic_s() - start_s))
+    if commits:
+        trial.record("commit-small", trial.sizes.files / commit_s)
+        trial.work("append", path=f"{share['directories'][0]}/f0")
+        trial.record("commit-one", _settled(trial))
+
+
+def _settled(trial: Trial) -> float:
+    start_s = clock.monotonic_s()
+    trial.session.settle()
+    return clock.monotonic_s() - start_s

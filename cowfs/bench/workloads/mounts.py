@@ -1,0 +1,36 @@
+"""How mounting, and a mount's memory, depend on the number of files in the version.
+
+mount-N        until the path can be used; no local cache of this version, or of its index
+memory-clean   what the daemon holds for each file once all names and attributes were asked for: from the smallest
+               to the largest version, so that the daemon itself does not count
+"""
+
+from __future__ import annotations
+
+from cowfs import clock
+from cowfs.bench import machine
+from cowfs.bench.library import PER_DIRECTORY, directory_names, make_directory
+from cowfs.bench.systems.cowfs_mounts import CowfsMount
+from cowfs.bench.trial import Trial
+
+
+def run(trial: Trial) -> None:
+    system = trial.system
+    assert isinstance(system, CowfsMount)
+    memory: dict[int, int] = {}
+    for files in trial.sizes.mount_counts:
+        place = make_directory(trial.place / f"count-{files}")
+        session = system.reader(place, trial.library.count(files))
+        try:
+            start_s = clock.monotonic_s()
+            session.remount()
+            trial.record(f"mount-{files}", clock.monotonic_s() - start_s)
+            directories = directory_names(session.root, max(1, files // PER_DIRECTORY))
+            common = {"directories": directories, "count": min(files, PER_DIRECTORY)}
+            trial.work("traverse", **common, size=trial.sizes.small_bytes)
+            trial.work("stat", **common, size=trial.sizes.small_bytes)
+            memory[files] = machine.memory_bytes(session.pids())
+        finally:
+            session.end()
+    small, large = min(memory), max(memory)
+    trial.record("memory-clean", max(0, memory[large] - memory[small]) / (large - small))

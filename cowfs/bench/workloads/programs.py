@@ -1,0 +1,88 @@
+"""Programs that people run, as they are.
+
+untar        `tar -x` of the standard library, without fsync; then every name, mode and byte is compared
+git          `git clone` of a repository of the same files; `git status` after the kernel's caches were dropped: nothing changed
+pip          `pip install` of the pip that comes with Python, without network and without compiling; its RECORD is verified
+sqlite       one row a transaction, WAL, synchronous=NORMAL; counted and checked through a second connection
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cowfs import clock
+from cowfs.bench.crew import TIMEOUT_S
+from cowfs.bench.errors import WorkloadFailed
+from cowfs.bench.material import GIT
+from cowfs.bench.trial import Trial
+
+
+def run(trial: Trial) -> None:
+    _untar(trial)
+    _git(trial)
+    _pip(trial)
+    outcome = trial.work("sqlite", path=str(trial.root / "rows.db"), count=trial.sizes.transactions)
+    trial.record("sqlite", trial.sizes.transactions / outcome.seconds)
+
+
+def _untar(trial: Trial) -> None:
+    _, files = trial.material.archive_digest
+    seconds = _timed(["tar", "-x", "-f", str(trial.material.archive), "-C", str(trial.root)])
+    trial.record("untar", files / seconds)
+    (found,) = trial.work("digest", path=str(trial.root / "stdlib")).results
+    if found != trial.material.archive_digest:
+        raise WorkloadFailed(f"the unpacked tree is {found}, not {trial.material.archive_digest}")
+
+
+def _git(trial: Trial) -> None:
+    if trial.material.repository is None:
+        return
+    clone = trial.root / "clone"
+    git = ["git", "-c", "gc.auto=0"]
+    source = f"file://{trial.material.repository}"
+    trial.record("git-clone", _timed([*git, "clone", "--quiet", source, str(clone)], GIT))
+    trial.forget()
+    start_s = clock.monotonic_s()
+    said = _run([*git, "-C", str(clone), "status", "--porcelain"], GIT)
+    trial.record("git-status", clock.monotonic_s() - start_s)
+    if said:
+        raise WorkloadFailed(f"git status sees changes in a fresh clone: {said[:200]}")
+
+
+def _pip(trial: Trial) -> None:
+    wheel = trial.material.wheel
+    if wheel is None:
+        return
+    target = trial.root / "installed"
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check", "--no-cache-dir"]
+    command = [sys.executable, "-P", str(wheel / "pip"), "install", *options, "--target", str(target), str(wheel)]
+    trial.record("pip-install", _timed(command, {"PIP_CONFIG_FILE": os.devnull, "PIP_ROOT_USER_ACTION": "ignore"}))
+    trial.work("verify_record", path=str(target))
+
+
+def _timed(command: list[str], more: dict[str, str] | None = None) -> float:
+    start_s = clock.monotonic_s()
+    _run(command, more)
+    return clock.monotonic_s() - start_s
+
+
+def _run(command: list[str], more: dict[str, str] | None = None) -> str:
+    """What the program prints; its working directory is none of the file system under test."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd="/",
+            env={**os.environ, **(more or {})},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise WorkloadFailed(f"{Path(command[0]).name} does not end") from error
+    if done.returncode:
+        raise WorkloadFailed(f"{Path(command[0]).name} failed: {done.stderr.strip()[-300:]}")
+    return done.stdout.strip()
