@@ -13,8 +13,8 @@ from html import escape
 from cowfs.bench.results import Results
 from cowfs.bench.rows import JUICEFS
 
-WIDTH = 860
-LABEL_WIDTH = 330
+WIDTH = 900
+LABEL_WIDTH = 385
 ROW_HEIGHT = 20
 TOP = 44
 COLORS = ("#2a6fbb", "#c8553d", "#4b8f4b", "#8a5fb0", "#b08a2e")

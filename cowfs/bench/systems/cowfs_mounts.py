@@ -34,7 +34,6 @@ from cowfs.volume import mounts
 from cowfs.volume.options import MountOptions
 
 _URING = Path("/sys/module/fuse/parameters/enable_uring")
-END_TIMEOUT_S = 30.0
 
 ALL = frozenset(Group)
 READERS = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.MOUNTS})
@@ -45,11 +44,11 @@ class CowfsMount(System):
         """reads: "version" (read-only) or "fork" of what is prepared; "": an empty writable volume."""
         self.name, self.title, self.groups = name, title, groups
         self.is_reader = bool(reads)
-        self._reads, self._options = reads, options
+        self._reads, self._is_plain = reads, not options
+        self._options = {**_defaults(), **options}
 
     def check(self) -> str:
-        known = {field.name for field in dataclasses.fields(MountOptions)}
-        if unknown := set(self._options) - known:
+        if unknown := set(self._options) - _known_options():
             raise LeftOut(f"this cowfs has no mount option {', '.join(sorted(unknown))}")
         if self._options.get("transport") == "uring" and not _allows_uring():
             raise LeftOut(f"the kernel's FUSE over io_uring is off ({_URING})")
@@ -60,10 +59,18 @@ class CowfsMount(System):
         with stores.fresh(library.base) as store:
             session = self._session(place, library, group, str(store))
             try:
-                session.remount()
+                self._start(session)
                 yield session
             finally:
                 session.end()
+
+    def _start(self, session: CowfsSession) -> None:
+        try:
+            session.remount()
+        except (CowfsError, OSError) as error:
+            if self._is_plain:
+                raise
+            raise LeftOut(f"it does not mount: {error}") from error  # an option that cannot be had here
 
     def _session(self, place: Path, library: Library, group: Group, store: str) -> CowfsSession:
         if not self._reads:
@@ -155,6 +162,15 @@ def variants() -> list[System]:
         CowfsMount("cowfs-resident", "cowfs, resident", READERS - {Group.LARGE}, reads="fork", resident=True),
         CowfsMount("cowfs-ro", "cowfs, read-only", READERS, reads="version"),
     ]
+
+
+def _known_options() -> set[str]:
+    return {field.name for field in dataclasses.fields(MountOptions)}
+
+
+def _defaults() -> dict[str, Any]:
+    """Every variant but one is served through the device, also where the kernel would do otherwise by itself."""
+    return {"transport": "device"} if "transport" in _known_options() else {}
 
 
 def _allows_uring() -> bool:
