@@ -26,13 +26,12 @@ class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
     what: "directory" (ino; answer with `load_directory`), "content" (ino; `load_content`),
-    "chunks" (`cache_chunk` for each of `chunks`; `ahead` names those a sequential reader will want next, nearest first).
+    "chunks" (`cache_chunk` for each of `chunks`).
     """
 
     what: str
     ino: int
     chunks: list[ChunkRef]
-    ahead: list[ChunkRef]
 
 class JournalCorrupt(Exception): ...
 
@@ -132,6 +131,9 @@ class Engine:
         """Hands in a verified, decoded chunk: kept in memory for a while and, where the disk allows, in cache_dir."""
     def cached_chunk(self, hash: bytes, raw_length: int) -> bytes | None:
         """A chunk that is in the cache undamaged, with this length."""
+    def next_ahead(self) -> list[ChunkRef] | None:
+        """Waits until a sequential reader will soon want chunks that are not in the cache: these, nearest first, about 8 MiB.
+        Readers take turns. None once the engine is closed."""
     def trim_cache(self, max_bytes: int) -> int:
         """Deletes least recently used files of cache_dir until it holds at most max_bytes; returns bytes freed."""
 

@@ -47,7 +47,9 @@ from cowfs.mount.session import Session, open_session
 from cowfs.volume import mounts
 
 READ_AHEAD_KB = 4096
-MAX_BACKGROUND = 128
+MAX_BACKGROUND = 1024
+CONGESTION = 96
+"""As native/lane/src/answer.rs has them: for what pyfuse3 negotiated."""
 FORWARD_VARIABLE = "COWFS_LANE_FORWARD"
 DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
@@ -171,6 +173,7 @@ class Daemon:
                 fd,
                 times,
                 load=session.residency.load,
+                load_chunks=session.residency.load_chunks,
                 relieve=session.relieve,
                 forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
             )
@@ -224,7 +227,7 @@ class Daemon:
             return
         if not mount_table.set_read_ahead(mount, READ_AHEAD_KB):
             _logger.info("read-ahead stays at the kernel's default: not permitted to change it")
-        mount_table.set_max_background(mount, MAX_BACKGROUND)
+        mount_table.set_max_background(mount, MAX_BACKGROUND, CONGESTION)
 
     # -- the way out
 

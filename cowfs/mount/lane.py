@@ -1,7 +1,8 @@
 """The fast lane of one mount: the native answerer on the device, with pyfuse3 behind it, and the threads that serve it.
 
-    lane-misses    takes what parked requests need, and hands it to
-    lane-load      up to LOAD_THREADS threads that make it resident (or free disk space) and resume the request
+    lane-misses    takes what parked requests need; chunks it asks for without waiting, everything else it hands to
+    lane-load      up to LOAD_THREADS threads that make it resident (or free disk space) and resume the request, so that
+                   reads waiting for data, however many, keep no directory from being loaded
     lane-end       waits for the lane's end and says so
 
 pyfuse3 sits at `relay_fd`, one end of a socket pair; to it the lane is the kernel. `forwarded` names the operations it
@@ -18,8 +19,9 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from cowfs.errors import InvalidInputError
+from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.mount.calls import LOAD_THREADS
 from cowfs.mount.errnos import Errnos
 from cowfs.mount.operations import CacheTimes
@@ -36,6 +38,7 @@ class FastLane:
         times: CacheTimes,
         *,
         load: Callable[[NotResident], None],
+        load_chunks: Callable[[NotResident, Callable[[BaseException | None], None]], None],
         relieve: Callable[[], int],
         forwarded: Sequence[str] = (),
     ) -> None:
@@ -56,6 +59,7 @@ class FastLane:
                 f"{error}, so it cannot be forwarded", hint="Names are those of the kernel's header, like LOOKUP."
             ) from error
         self._load = load
+        self._load_chunks = load_chunks
         self._relieve = relieve
         self._errnos = Errnos()
         self._loaders = ThreadPoolExecutor(LOAD_THREADS, thread_name_prefix="lane-load")
@@ -87,8 +91,14 @@ class FastLane:
 
     def _dispatch(self, lane: Lane) -> None:
         while (wanted := lane.next_wanted()) is not None:
+            unique, missing = wanted
             try:
-                self._loaders.submit(self._provide, *wanted)
+                if missing is not None and missing.what == "chunks":
+                    self._load_chunks(missing, partial(self._settle, unique))
+                else:
+                    self._loaders.submit(self._provide, unique, missing)
+            except CowfsError as error:  # nothing was started
+                self._settle(unique, error)
             except RuntimeError:  # shut down: the lane has been stopped, and has answered
                 return
 
@@ -99,10 +109,16 @@ class FastLane:
             elif self._relieve() == 0:
                 raise OSError(errno.ENOSPC, "nothing can be freed")
         except BaseException as error:  # noqa: BLE001 - becomes the errno that the caller gets
+            self._settle(unique, error)
+        else:
+            self._settle(unique, None)
+
+    def _settle(self, unique: int, error: BaseException | None) -> None:
+        if error is None:
+            self._answer(lambda lane: lane.resume(unique))
+        else:
             number = self._errnos.of(error)
             self._answer(lambda lane: lane.fail(unique, number))
-        else:
-            self._answer(lambda lane: lane.resume(unique))
 
     def _answer(self, call: Callable[[Lane], None]) -> None:
         if (lane := self._lane) is not None:

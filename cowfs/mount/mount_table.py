@@ -67,12 +67,11 @@ def set_read_ahead(mount: MountInfo, read_ahead_kb: int) -> bool:
     return _write(Path(f"/sys/class/bdi/{mount.device}/read_ahead_kb"), read_ahead_kb)
 
 
-def set_max_background(mount: MountInfo, requests: int) -> bool:
-    """Raises the number of read-ahead requests in flight (12 by default); False where that is not permitted."""
+def set_max_background(mount: MountInfo, requests: int, congestion: int) -> bool:
+    """Raises the number of buffered reads in flight (12 by default) and the number from which the kernel reads nothing
+    ahead any more; False where that is not permitted."""
     connection = _connection(mount)
-    return _write(connection / "max_background", requests) and _write(
-        connection / "congestion_threshold", requests * 3 // 4
-    )
+    return _write(connection / "max_background", requests) and _write(connection / "congestion_threshold", congestion)
 
 
 def abort(mount: MountInfo) -> bool:

@@ -4,9 +4,10 @@ The engine answers from memory and local disk only; when it raises `NotResident`
 exception names from the index or the packs and hands it in. Blocking and thread-safe: threads that miss the same thing
 wait for one load. Nothing is cached here: rows live in the engine, chunks in its chunk cache, index blocks in theirs.
 
-Chunks are fetched in parallel, neighbours of a pack in one request of at most REQUEST_BYTES. What the engine expects a
-sequential reader to want next is fetched too, but nobody waits for it, and it never holds more than AHEAD_BYTES of
-requests; an error there is dropped, since the reader that really needs the chunk will meet it again.
+Chunks are fetched in parallel, neighbours of a pack in one request of at most REQUEST_BYTES. What the engine expects sequential
+readers to want next is fetched too: a thread takes it from the engine, which has the readers take turns, as long as less
+than AHEAD_BYTES of it are under way, all readers together. Nobody waits for that, what somebody waits for goes before it
+(`fetching`), and an error there is dropped, since the reader that really needs the chunk will meet it again.
 
 Small chunks come in company: files that were committed together lie together in a pack and are mostly read together. From
 the second small miss in a pack on, one request brings the NEIGHBOURHOOD_BYTES that follow the chunk, as the pack's directory
@@ -21,20 +22,21 @@ import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import log
 from cowfs.errors import CorruptError, CowfsError, InvalidStateError, NotFoundError
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.packs import ChunkRequest, PackReader
+from cowfs.version.fetching import Fetchers
 
 if TYPE_CHECKING:
     from cowfs.format.pack import PackEntry
     from cowfs.index import Index
     from cowfs.native import ChunkRef, Engine, NotResident, Recovery
 
-FETCH_THREADS = 16
 REQUEST_BYTES = 4 << 20  # one ranged read: long enough that 2 ms of latency cost little at 1 GB/s
 AHEAD_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
@@ -56,10 +58,13 @@ class Residency:
         self._pack_ids: Mapping[int, PackId] = index.pack_ids()
         self._lock = threading.Lock()
         self._loading: dict[Hashable, Future[None]] = {}
+        self._room = threading.Condition(self._lock)
         self._ahead_bytes = 0
+        self._closed = False
         self._small_misses: Counter[int] = Counter()  # by pack number
         self._directories: OrderedDict[int, list[PackEntry]] = OrderedDict()
-        self._pool = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="cowfs-fetch")
+        self._fetchers = Fetchers()
+        threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
 
     def load(self, missing: NotResident) -> None:
         """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
@@ -68,10 +73,14 @@ class Residency:
         elif missing.what == "content":
             self._once(("content", missing.ino), lambda: self._load_content(missing.ino))
         else:
-            needed = self._fetch(missing.chunks)
-            self._fetch_ahead(missing.ahead)
-            for future in needed:
+            for future in self._fetch(missing.chunks, urgent=True):
                 future.result()
+
+    def load_chunks(self, missing: NotResident, done: Callable[[BaseException | None], None]) -> None:
+        """As `load`, for chunks, without waiting: `done` is called once, with the first error if there was any, by the
+        thread that fetched the last of them, or by this one. A slow store so holds no thread for each that waits."""
+        futures = self._fetch(missing.chunks, urgent=True)
+        _when_all_are_done(futures, done)
 
     def load_for_replay(self, recovery: Recovery) -> None:
         """Loads every directory and inode the journal touches, as far as the base version has them."""
@@ -92,7 +101,10 @@ class Residency:
 
     def close(self) -> None:
         """Waits for fetches under way; further loads fail."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._room:
+            self._closed = True
+            self._room.notify_all()
+        self._fetchers.close()
 
     # -- rows
 
@@ -143,7 +155,7 @@ class Residency:
 
     # -- chunks
 
-    def _fetch(self, chunks: Iterable[ChunkRef]) -> list[Future[None]]:
+    def _fetch(self, chunks: Iterable[ChunkRef], *, urgent: bool) -> list[Future[None]]:
         """Starts fetching those chunks that nobody fetches yet; the futures of all of them."""
         futures: list[Future[None]] = []
         claimed: dict[bytes, ChunkRef] = {}
@@ -153,6 +165,8 @@ class Residency:
                     continue
                 if (future := self._loading.get(chunk.hash)) is not None:
                     futures.append(future)
+                    if urgent:
+                        self._fetchers.promote(future)
                 else:
                     claimed[chunk.hash] = chunk
             runs = [(run, Future[None]()) for run in _runs(claimed.values())]
@@ -160,7 +174,8 @@ class Residency:
                 self._loading.update((chunk.hash, future) for chunk in run)
                 futures.append(future)
         for run, future in runs:
-            self._pool.submit(self._fetch_run, run, future)
+            if not self._fetchers.submit(future, partial(self._fetch_run, run, future), urgent=urgent):
+                raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
         return futures
 
     def _fetch_run(self, run: list[ChunkRef], future: Future[None]) -> None:
@@ -212,33 +227,27 @@ class Residency:
             for entry in entries
         ]
 
-    def _fetch_ahead(self, chunks: list[ChunkRef]) -> None:
-        with self._lock:
-            room = AHEAD_BYTES - self._ahead_bytes
-        wanted: list[ChunkRef] = []
-        for chunk in chunks:
-            if (room := room - chunk.raw_length) < 0:
-                break
-            wanted.append(chunk)
-        size = sum(chunk.raw_length for chunk in wanted)
-        futures = self._fetch(wanted)
-        if not futures:
-            return
-        with self._lock:
-            self._ahead_bytes += size
-        left = [len(futures)]
+    def _read_ahead(self) -> None:
+        """Fetches what sequential readers will want, until the engine is closed."""
+        while (chunks := self._engine.next_ahead()) is not None:
+            size = sum(chunk.raw_length for chunk in chunks)
+            with self._room:
+                self._room.wait_for(lambda: self._closed or self._ahead_bytes < AHEAD_BYTES)
+                if self._closed:
+                    return
+                self._ahead_bytes += size
+            try:
+                futures = self._fetch(chunks, urgent=False)
+            except CowfsError:
+                return  # closed in between
+            _when_all_are_done(futures, partial(self._fetched_ahead, size))
 
-        def done(future: Future[None]) -> None:
-            error = future.exception()
-            if isinstance(error, CowfsError):
-                _log.debug("read-ahead failed: %s", error)
-            with self._lock:
-                left[0] -= 1
-                if left[0] == 0:
-                    self._ahead_bytes -= size
-
-        for future in futures:
-            future.add_done_callback(done)
+    def _fetched_ahead(self, size: int, error: BaseException | None) -> None:
+        if error is not None:
+            _log.debug("read-ahead failed: %s", error)
+        with self._room:
+            self._ahead_bytes -= size
+            self._room.notify()
 
     def _pack_id(self, number: int) -> PackId:
         with self._lock:
@@ -262,3 +271,20 @@ def _runs(chunks: Iterable[ChunkRef]) -> list[list[ChunkRef]]:
         runs[-1].append(chunk)
         size += chunk.stored_length
     return runs
+
+
+def _when_all_are_done(futures: list[Future[None]], done: Callable[[BaseException | None], None]) -> None:
+    """Calls `done` once, with the first error in order of the futures, by whichever thread finishes the last."""
+    left = [len(futures) + 1]
+    lock = threading.Lock()
+
+    def one(_: Future[None] | None) -> None:
+        with lock:
+            left[0] -= 1
+            if left[0]:
+                return
+        done(next((error for future in futures if (error := future.exception()) is not None), None))
+
+    for future in futures:
+        future.add_done_callback(one)
+    one(None)

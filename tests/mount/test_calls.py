@@ -27,7 +27,7 @@ class Panic(BaseException):
 
 def missing(ino: int = 5) -> NotResident:
     error = NotResident("content")
-    error.what, error.ino, error.chunks, error.ahead = "content", ino, [], []
+    error.what, error.ino, error.chunks = "content", ino, []
     return error
 
 

@@ -103,3 +103,49 @@ def test_a_mount_whose_store_hangs_can_be_ended(place: Place, reader: Mount, han
     for said in end(waiting):
         assert "Error" in said
     assert place.registered() == []
+
+
+READ_ALL = """
+import os, sys, threading
+def read(path):
+    try:
+        open(path, 'rb').read()
+    except OSError:
+        pass
+threads = [threading.Thread(target=read, args=(entry.path,)) for entry in os.scandir(sys.argv[1])]
+for thread in threads:
+    thread.start()
+print('started', flush=True)
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_many_waiting_reads_hold_up_no_resident_read_and_no_directory(place: Place, mount: Mount) -> None:
+    """More than the kernel sends at once by default, and more than there are threads to load with."""
+    for name, count, size in (("cold", 200, 150_000), ("other", 3, 10), ("warm", 3, 150_000)):
+        (mount.path / name).mkdir()
+        for number in range(count):
+            (mount.path / name / str(number)).write_bytes(os.urandom(size))
+    version = mount.unmount(commit=True)["version"]
+    reader = place.mount("v", version=version, cache_dir=str(place.root / "c" / "empty"))
+    assert len(os.listdir(reader.path / "cold")) == 200
+    warm = reader.path / "warm" / "0"
+    content = warm.read_bytes()
+    (reader.path / "other").stat()
+    packs = sorted(path for path in (place.root / "store" / "packs").rglob("*") if path.is_file())
+    hanging = [Hanging(path) for path in packs if path.stat().st_size > 1 << 20]
+    waiting = subprocess.Popen([sys.executable, "-c", READ_ALL, str(reader.path / "cold")], stdout=subprocess.PIPE)
+    try:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == b"started\n"
+        for _ in range(20):
+            with open(warm, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                assert file.read() == content
+        assert sorted(os.listdir(reader.path / "other")) == ["0", "1", "2"]
+        assert waiting.poll() is None
+    finally:
+        for one in hanging:
+            one.release()
+        waiting.communicate(timeout=WAIT_S)

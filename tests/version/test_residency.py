@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import random
 import threading
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from cowfs import clock
 from cowfs.format import keys
 from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import PackId, WriteId
+from cowfs.native import Engine, NotResident
 from cowfs.store import ObjectStore, initialize, open_store, refs
 from cowfs.store.packs import PackReader
 from tests.version.working_volume import ReadingVolume, WorkingVolume
@@ -125,3 +128,71 @@ def test_a_segment_trimmed_while_its_file_is_cut_again(store: ObjectStore, tmp_p
     assert base.version_id is not None
     with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
         assert reader.read(b"f") == data[: 1 << 20] + b"changed" + data[(1 << 20) + 7 :]
+
+
+def test_a_sequential_reader_finds_what_comes_next_fetched(store: ObjectStore, tmp_path: Path) -> None:
+    """And one that jumps about has nothing fetched but what it asked for."""
+    data = random.Random(1).randbytes(24 << 20)
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        volume.write(b"f", data)
+        base = volume.commit()
+    assert base.version_id is not None
+    step = 128 << 10
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        engine, ino = reader.engine, reader.find(b"f")
+        fh = reader.call(engine.open_file, ino, os.O_RDONLY)
+        for offset in range(20 << 20, 4 << 20, -(5 << 20)):
+            assert reader.call(engine.read, fh, offset, 4096) == data[offset : offset + 4096]
+        assert reader.residency._ahead_bytes == 0
+        at = 0
+        while at < 4 << 20:
+            assert reader.call(engine.read, fh, at, step) == data[at : at + step]
+            at += step
+        deadline_s = clock.monotonic_s() + 30
+        while not can_read(engine, fh, at, step):
+            assert clock.monotonic_s() < deadline_s
+            clock.sleep_s(0.01)
+        while at < len(data):
+            assert reader.call(engine.read, fh, at, step) == data[at : at + step]
+            at += step
+
+
+def can_read(engine: Engine, fh: int, offset: int, size: int) -> bool:
+    try:
+        engine.read(fh, offset, size)
+    except NotResident:
+        return False
+    return True
+
+
+def test_loads_that_wait_for_chunks_take_no_thread_of_the_caller(store: ObjectStore, tmp_path: Path) -> None:
+    data = random.Random(2).randbytes(1 << 20)
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        volume.write(b"f", data)
+        base = volume.commit()
+    assert base.version_id is not None
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        fh = reader.call(reader.engine.open_file, reader.find(b"f"), os.O_RDONLY)
+        with pytest.raises(NotResident) as extents:
+            reader.engine.read(fh, 0, len(data))
+        reader.residency.load(extents.value)
+        with pytest.raises(NotResident) as missing:
+            reader.engine.read(fh, 0, len(data))
+        assert missing.value.what == "chunks"
+        outcomes: queue.Queue[BaseException | None] = queue.Queue()
+        packs = reader.residency._packs
+        begun, may_go = threading.Event(), threading.Event()
+
+        class Slow:
+            def read_many(self, *arguments: Any) -> Any:
+                begun.set()
+                assert may_go.wait(30)
+                return packs.read_many(*arguments)
+
+        reader.residency._packs = Slow()  # type: ignore[assignment]
+        reader.residency.load_chunks(missing.value, outcomes.put)
+        assert begun.wait(30)
+        assert outcomes.empty()
+        may_go.set()
+        assert outcomes.get(timeout=30) is None
+        assert reader.engine.read(fh, 0, len(data)) == data

@@ -12,7 +12,7 @@
 //!   fsynced: what a power loss tears fails its length or checksum.
 //! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk makes misses, never errors.
 //!
-//! Memory holds whole chunks that were inserted, asked for whole, or are small; of larger ones `read_into` keeps the
+//! Memory holds whole chunks that are small, were asked for whole, or could not be written; of the others `read_into` keeps the
 //! verified file open and reads ranges, which the kernel caches. A quarter of the process's descriptors may be spent on that,
 //! 4,096 at most; which files have been verified is remembered beyond it, so that random reads of many chunks do not check
 //! half a MiB for each 4 KiB. Ranges are read, not mapped: a mapped file that fails or shrinks would end the process. Use is noted in a file's modification time,
@@ -117,9 +117,12 @@ impl ChunkCache {
 
     /// Keeps a chunk whose hash the caller has verified.
     pub fn insert(&self, hash: &Hash, data: &[u8]) {
-        self.lock_memory().insert(hash, data.into());
-        if let Some(inode) = self.disk.store(hash, data) {
+        let inode = self.disk.store(hash, data);
+        if let Some(inode) = inode {
             self.lock_verified().insert(hash, inode);
+        }
+        if inode.is_none() || data.len() as u64 <= SMALL_BYTES {
+            self.lock_memory().insert(hash, data.into());
         }
     }
 

@@ -15,6 +15,7 @@ use cowfs_journal::{Journal, Scan};
 use cowfs_staging::Staging;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::ahead::Ahead;
 use crate::effect::{self, Effect};
 use crate::error::Result;
 use crate::handle::Handles;
@@ -61,6 +62,7 @@ pub(crate) struct Disk {
 pub struct Engine {
     pub(crate) state: RwLock<State>,
     pub(crate) handles: Handles,
+    pub(crate) ahead: Ahead,
     pub(crate) cache: ChunkCache,
     pub(crate) disk: Option<Disk>,
 }
@@ -77,6 +79,7 @@ impl Engine {
         Ok(Engine {
             state: RwLock::new(state),
             handles: Handles::default(),
+            ahead: Ahead::default(),
             cache,
             disk,
         })
@@ -84,6 +87,7 @@ impl Engine {
 
     /// Makes everything durable and lets go of the files. Further calls give EBADF.
     pub fn close(&self) -> Result<()> {
+        self.ahead.close();
         self.sync()?;
         let mut state = self.state.write();
         state.is_closed = true;

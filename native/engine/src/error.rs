@@ -16,14 +16,12 @@ pub enum Missing {
     Directory(Ino),
     /// Extents and extended attributes of an inode.
     Content(Ino),
-    /// Chunks of a file; `ahead` names those a sequential reader will want next, nearest first.
+    /// Chunks of a file.
     Chunks {
         /// The file.
         ino: Ino,
         /// What this call needs.
         needed: Vec<Arc<ChunkRef>>,
-        /// What the next calls will need.
-        ahead: Vec<Arc<ChunkRef>>,
     },
 }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cowfs_base::{Errno, Ino};
 use hashbrown::{HashMap, HashSet};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
+use crate::ahead::Stream;
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -18,8 +19,8 @@ use crate::state::State;
 pub(crate) struct Handle {
     pub ino: Ino,
     pub flags: i32,
-    /// Where a sequential reader goes on.
-    pub next_offset: AtomicU64,
+    /// Where its reader is.
+    pub stream: Mutex<Stream>,
 }
 
 impl Handle {
@@ -51,7 +52,7 @@ impl Handles {
         let handle = Handle {
             ino: inode.ino,
             flags,
-            next_offset: AtomicU64::new(0),
+            stream: Mutex::default(),
         };
         self.open.write().insert(fh, Arc::new(handle));
         fh

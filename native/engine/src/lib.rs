@@ -13,6 +13,7 @@
 //! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
 //! ```
 
+mod ahead;
 mod allocation;
 mod attributes;
 mod changes;

@@ -1,21 +1,15 @@
 //! Reading: a plan of pieces under the shared lock, then their bytes from segments and chunks without it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cowfs_base::{Errno, Ino, Segment};
 
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
 use crate::extents::Extent;
-use crate::handle::Handle;
 use crate::row::ChunkRef;
 use crate::state::State;
 
-/// How far ahead of a sequential reader chunks are named.
-const AHEAD_BYTES: u64 = 8 << 20;
-/// The kernel's own read-ahead sends its requests side by side; what is no further off than this still counts as sequential.
-const SEQUENTIAL_WINDOW_BYTES: u64 = 4 << 20;
 /// A segment may be removed, its bytes now in chunks, between planning and reading; a plan fails for that once, hardly twice.
 const PLANS_MAX: usize = 4;
 
@@ -34,6 +28,8 @@ struct Piece {
 
 struct Plan {
     length: usize,
+    /// Of the whole file.
+    size: u64,
     pieces: Vec<Piece>,
 }
 
@@ -52,12 +48,10 @@ impl Engine {
         let handle = self.handles.get(fh)?;
         for _ in 0..PLANS_MAX {
             let plan = plan(&*self.read()?, handle.ino, offset, buffer.len())?;
-            match self.follow(&plan, &handle, offset, &mut buffer[..plan.length]) {
-                Ok(()) => {
-                    let end = offset + plan.length as u64;
-                    handle.next_offset.store(end, Ordering::Relaxed);
-                    return Ok(plan.length);
-                }
+            let end = offset.saturating_add(plan.length as u64);
+            self.ahead.note(&handle, offset, end, plan.size);
+            match self.follow(&plan, handle.ino, &mut buffer[..plan.length]) {
+                Ok(()) => return Ok(plan.length),
                 Err(Error::Os(_)) if plan.pieces.iter().any(|piece| self.is_gone(piece)) => {}
                 Err(error) => return Err(error),
             }
@@ -72,7 +66,7 @@ impl Engine {
             .is_some_and(|(segment, _)| !self.is_readable(segment))
     }
 
-    fn follow(&self, plan: &Plan, handle: &Handle, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    fn follow(&self, plan: &Plan, ino: Ino, buffer: &mut [u8]) -> Result<()> {
         let mut needed: Vec<Arc<ChunkRef>> = Vec::new();
         let mut filled = 0;
         for piece in &plan.pieces {
@@ -96,16 +90,7 @@ impl Engine {
         if needed.is_empty() {
             return Ok(());
         }
-        let next_offset = handle.next_offset.load(Ordering::Relaxed);
-        let ahead = match offset.abs_diff(next_offset) <= SEQUENTIAL_WINDOW_BYTES {
-            true => self.ahead(handle.ino, offset + plan.length as u64, &needed)?,
-            false => Vec::new(),
-        };
-        Err(Error::NotResident(Missing::Chunks {
-            ino: handle.ino,
-            needed,
-            ahead,
-        }))
+        Err(Error::NotResident(Missing::Chunks { ino, needed }))
     }
 
     /// None: the bytes are not staged.
@@ -117,30 +102,6 @@ impl Engine {
                 .read_at(segment, offset, part)
                 .map_err(Error::from),
         )
-    }
-
-    /// Chunks behind `from` that are not cached.
-    fn ahead(&self, ino: Ino, from: u64, needed: &[Arc<ChunkRef>]) -> Result<Vec<Arc<ChunkRef>>> {
-        let candidates: Vec<Arc<ChunkRef>> = {
-            let state = self.read()?;
-            let extents = &state.content(ino)?.extents;
-            extents
-                .overlapping(from, from.saturating_add(AHEAD_BYTES))
-                .filter(|extent| readable_staged(&state, extent).is_none())
-                .filter_map(|extent| extent.chunk.clone())
-                .collect()
-        };
-        let mut ahead: Vec<Arc<ChunkRef>> = Vec::new();
-        for chunk in candidates {
-            let is_named = needed
-                .iter()
-                .chain(&ahead)
-                .any(|other| other.hash == chunk.hash);
-            if !is_named && !self.cache.contains(&chunk.hash.0, chunk.raw_length.into()) {
-                ahead.push(chunk);
-            }
-        }
-        Ok(ahead)
     }
 
     /// Bytes of a segment, as a layer's extent names them.
@@ -160,6 +121,7 @@ fn plan(state: &State, ino: Ino, offset: u64, size: usize) -> Result<Plan> {
     if offset >= end {
         return Ok(Plan {
             length: 0,
+            size: inode.size,
             pieces: Vec::new(),
         });
     }
@@ -181,6 +143,7 @@ fn plan(state: &State, ino: Ino, offset: u64, size: usize) -> Result<Plan> {
     }
     Ok(Plan {
         length: (end - offset) as usize,
+        size: inode.size,
         pieces,
     })
 }

@@ -89,7 +89,7 @@ fn a_call_names_what_it_lacks() {
 }
 
 #[test]
-fn a_sequential_reader_learns_what_comes_next() {
+fn what_a_sequential_reader_will_want_is_named() {
     let (base, _, file) = large();
     let world = World::on(base);
     world.resolve("d/f").expect("exists");
@@ -97,32 +97,37 @@ fn a_sequential_reader_learns_what_comes_next() {
     engine
         .load_content(file, &world.base.extents_of(file), &[])
         .expect("loads");
+    let rows = world.base.extents_of(file);
     let fh = engine.open_file(file, libc::O_RDONLY).expect("opens");
     let ask = |offset| match missing(engine.read_file(fh, offset, 4096)) {
-        Missing::Chunks { needed, ahead, .. } => (needed, ahead),
+        Missing::Chunks { needed, .. } => assert_eq!(needed.len(), 1),
         other => panic!("{other:?}"),
     };
-    let rows = world.base.extents_of(file);
-    let (needed, ahead) = ask(0);
+    // A jump, and reads far apart: nothing. Then it goes on where it was, and again.
+    for offset in [30 << 20, 7 << 20, 20 << 20, 0] {
+        ask(offset);
+    }
+    engine.cache_chunk(&rows[2].chunk.hash, &vec![1; 1 << 20]);
+    ask(4096);
+    let hashes = |range: std::ops::Range<usize>| -> Vec<_> {
+        rows[range].iter().map(|row| row.chunk.hash).collect()
+    };
+    let named = engine.next_ahead().expect("is open");
     assert_eq!(
-        needed.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
-        [rows[0].chunk.hash]
+        named.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
+        [hashes(0..2), hashes(3..3)].concat(),
+        "2 MiB, without the chunk that is here"
     );
+    ask((1 << 20) + 5000);
+    let named = engine.next_ahead().expect("is open");
     assert_eq!(
-        ahead.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
-        rows[1..9]
-            .iter()
-            .map(|row| row.chunk.hash)
-            .collect::<Vec<_>>()
+        named.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
+        hashes(3..6),
+        "4 MiB, what is new of it"
     );
-    engine.cache_chunk(&ahead[0].hash, &vec![1; 1 << 20]);
-    assert_eq!(ask(0).1.len(), 7, "what is cached is not named");
-    let (needed, ahead) = ask(30 << 20);
-    assert_eq!(
-        (needed.len(), ahead.len()),
-        (1, 0),
-        "a jump is not sequential"
-    );
+    engine.release(fh).expect("releases");
+    engine.close().expect("closes");
+    assert!(engine.next_ahead().is_none());
 }
 
 #[test]

@@ -16,7 +16,10 @@ use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
 
-const MAX_BACKGROUND: u16 = 128;
+/// Reads that wait for a store count; beyond this number reads of other files would wait behind them in the kernel.
+const MAX_BACKGROUND: u16 = 1024;
+/// With that many in flight the kernel reads nothing ahead of what was asked for.
+const CONGESTION: u16 = 96;
 const PAGE_BYTES: u32 = 4096;
 /// What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program.
 const FREE_INODES: u64 = 1 << 32;
@@ -289,7 +292,7 @@ fn init(unique: u64, minor: u32, max_readahead: u32, offered: u64) -> Answer {
         max_readahead,
         flags: FEATURES & offered,
         max_background: MAX_BACKGROUND,
-        congestion_threshold: MAX_BACKGROUND * 3 / 4,
+        congestion_threshold: CONGESTION,
         max_write: MAX_WRITE_BYTES,
         max_pages: (MAX_WRITE_BYTES / PAGE_BYTES) as u16,
     }))

@@ -38,20 +38,19 @@ pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
 }
 
 pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> {
-    let (what, ino, chunks, ahead) = match missing {
-        Missing::Directory(ino) => ("directory", ino, Vec::new(), Vec::new()),
-        Missing::Content(ino) => ("content", ino, Vec::new(), Vec::new()),
-        Missing::Chunks { ino, needed, ahead } => ("chunks", ino, needed, ahead),
+    let (what, ino, chunks) = match missing {
+        Missing::Directory(ino) => ("directory", ino, Vec::new()),
+        Missing::Content(ino) => ("content", ino, Vec::new()),
+        Missing::Chunks { ino, needed } => ("chunks", ino, needed),
     };
     let error = NotResident::new_err(format!("{what} of inode {ino}"));
     let value = error.value(py);
     value.setattr("what", what)?;
     value.setattr("ino", ino)?;
     value.setattr("chunks", chunk_refs(chunks))?;
-    value.setattr("ahead", chunk_refs(ahead))?;
     Ok(error)
 }
 
-fn chunk_refs(chunks: Vec<Arc<cowfs_engine::ChunkRef>>) -> Vec<PyChunkRef> {
+pub(crate) fn chunk_refs(chunks: Vec<Arc<cowfs_engine::ChunkRef>>) -> Vec<PyChunkRef> {
     chunks.into_iter().map(PyChunkRef).collect()
 }

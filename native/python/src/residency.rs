@@ -6,6 +6,8 @@ use pyo3::types::PyBytes;
 
 use crate::convert::{ExtentTuple, InodeIn, XattrTuple, extent_rows, hash_from, xattr_pairs};
 use crate::engine::PyEngine;
+use crate::errors::chunk_refs;
+use crate::values::PyChunkRef;
 
 #[pymethods]
 impl PyEngine {
@@ -54,6 +56,11 @@ impl PyEngine {
         let hash = hash_from(hash)?;
         let chunk = self.call(py, |engine| Ok(engine.cached_chunk(&hash, raw_length)))?;
         Ok(chunk.map(|data| PyBytes::new(py, &data)))
+    }
+
+    fn next_ahead(&self, py: Python<'_>) -> PyResult<Option<Vec<PyChunkRef>>> {
+        let chunks = self.call(py, |engine| Ok(engine.next_ahead()))?;
+        Ok(chunks.map(chunk_refs))
     }
 
     fn trim_cache(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {

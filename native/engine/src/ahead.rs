@@ -1,0 +1,220 @@
+//! Read-ahead of our own: what sequential readers will ask for next, named before they ask.
+//!
+//! Each handle follows its reader. While it goes on where it stopped, a window in front of it grows from `WINDOW_MIN_BYTES` to
+//! `WINDOW_MAX_BYTES`; whenever less than half of the window is named, the handle joins a queue. `next_ahead` takes readers from
+//! it in turn and names the chunks of a share of the window that are not here. A jump closes the window: random readers get
+//! nothing ahead. Nobody waits for what is named here, so a chunk that is not fetched after all costs its reader a wait.
+//!
+//! The queue holds each open handle once at most; the lock of a handle's `Stream` is taken before the queue's, and no other
+//! lock under either.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use cowfs_base::Ino;
+use parking_lot::{Condvar, Mutex};
+
+use crate::engine::Engine;
+use crate::handle::Handle;
+use crate::read::readable_staged;
+use crate::row::ChunkRef;
+
+const WINDOW_MIN_BYTES: u64 = 2 << 20;
+/// At 1 GB/s this covers 64 ms from asking to having.
+const WINDOW_MAX_BYTES: u64 = 64 << 20;
+/// What one reader gets before it is the next one's turn.
+const SHARE_BYTES: u64 = 8 << 20;
+/// The kernel's own read-ahead sends its requests side by side; what is no further off than this still counts as sequential.
+const SEQUENTIAL_BYTES: u64 = 4 << 20;
+
+/// Where the reader of one handle is, and what has been named in front of it.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    next: u64,
+    window: u64,
+    /// Up to here it was named.
+    named: u64,
+    /// Up to here it is to be named.
+    wanted: u64,
+    is_queued: bool,
+}
+
+impl Stream {
+    /// Notes a read; whether the handle is to join the queue.
+    fn follow(&mut self, offset: u64, end: u64, size: u64) -> bool {
+        if offset.abs_diff(self.next) > SEQUENTIAL_BYTES {
+            *self = Stream {
+                next: end,
+                named: end,
+                wanted: end,
+                is_queued: self.is_queued,
+                ..Stream::default()
+            };
+            return false;
+        }
+        let is_news = self.next > 0 && end > self.next; // not the first one, nor one that was parked and comes again
+        self.next = self.next.max(end);
+        self.named = self.named.max(self.next);
+        if !is_news || self.named >= size || self.wanted > self.next + self.window / 2 {
+            return false;
+        }
+        self.window = (self.window * 2).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES);
+        self.wanted = size.min(self.next + self.window);
+        self.wanted > self.named && !std::mem::replace(&mut self.is_queued, true)
+    }
+
+    /// The next share to name, and whether there is more.
+    fn take(&mut self) -> (u64, u64, bool) {
+        let from = self.named.max(self.next);
+        let to = self.wanted.min(from + SHARE_BYTES);
+        self.named = from.max(to);
+        self.is_queued = to < self.wanted;
+        (from, to, self.is_queued)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Ahead {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Weak<Handle>>,
+    is_closed: bool,
+}
+
+impl Ahead {
+    /// A reader has read, or is about to read, from `offset` to `end` of a file of `size` bytes.
+    pub fn note(&self, handle: &Arc<Handle>, offset: u64, end: u64, size: u64) {
+        if handle.stream.lock().follow(offset, end, size) {
+            self.push(Arc::downgrade(handle));
+        }
+    }
+
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.queue.clear();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn push(&self, handle: Weak<Handle>) {
+        self.state.lock().queue.push_back(handle);
+        self.changed.notify_one();
+    }
+
+    /// Waits for a reader whose handle is open; None once closed.
+    fn next(&self) -> Option<Arc<Handle>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            match state.queue.pop_front().map(|handle| handle.upgrade()) {
+                Some(Some(handle)) => return Some(handle),
+                Some(None) => {}
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Waits until a sequential reader wants something that is not here: its chunks, nearest first. None once the engine is
+    /// closed. Who asks again before those are fetched is told of others.
+    pub fn next_ahead(&self) -> Option<Vec<Arc<ChunkRef>>> {
+        loop {
+            let handle = self.ahead.next()?;
+            let (from, to, has_more) = handle.stream.lock().take();
+            let chunks = self.absent_chunks(handle.ino, from, to);
+            if has_more {
+                self.ahead.push(Arc::downgrade(&handle));
+            }
+            if !chunks.is_empty() {
+                return Some(chunks);
+            }
+        }
+    }
+
+    /// Chunks between two offsets that have to be fetched; none of a file that is gone.
+    fn absent_chunks(&self, ino: Ino, from: u64, to: u64) -> Vec<Arc<ChunkRef>> {
+        let candidates: Vec<Arc<ChunkRef>> = {
+            let Ok(state) = self.read() else {
+                return Vec::new();
+            };
+            let Ok(content) = state.content(ino) else {
+                return Vec::new();
+            };
+            content
+                .extents
+                .overlapping(from, to)
+                .filter(|extent| readable_staged(&state, extent).is_none())
+                .filter_map(|extent| extent.chunk.clone())
+                .collect()
+        };
+        let mut absent: Vec<Arc<ChunkRef>> = Vec::new();
+        for chunk in candidates {
+            let is_named = absent.iter().any(|other| other.hash == chunk.hash);
+            if !is_named && !self.cache.contains(&chunk.hash.0, chunk.raw_length.into()) {
+                absent.push(chunk);
+            }
+        }
+        absent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_window_grows_while_the_reader_goes_on() {
+        let (mut stream, size) = (Stream::default(), 1 << 30);
+        assert!(!stream.follow(0, 4096, size), "a first read says little");
+        assert!(
+            !stream.follow(0, 4096, size),
+            "the same one again is none of it"
+        );
+        assert!(stream.follow(4096, MIB, size));
+        assert_eq!(stream.take(), (MIB, 3 * MIB, false));
+        let (mut at, mut farthest) = (MIB, 0);
+        while at < 200 * MIB {
+            if stream.follow(at, at + MIB, size) {
+                while stream.take().2 {}
+            }
+            at += MIB;
+            farthest = farthest.max(stream.named - at);
+            assert!(stream.named >= at + stream.window / 2 - MIB);
+        }
+        assert_eq!(farthest, WINDOW_MAX_BYTES);
+    }
+
+    #[test]
+    fn a_jump_closes_it_and_the_end_bounds_it() {
+        let (mut stream, size) = (Stream::default(), 100 * MIB);
+        for number in 0..8 {
+            stream.follow(number * MIB, (number + 1) * MIB, size);
+        }
+        assert!(!stream.follow(50 * MIB, 50 * MIB + 4096, size));
+        assert_eq!((stream.window, stream.named), (0, 50 * MIB + 4096));
+        stream.is_queued = false;
+        assert!(!stream.follow(99 * MIB - 4096, 99 * MIB, size));
+        assert!(stream.follow(99 * MIB, 99 * MIB + 4096, size));
+        assert_eq!(stream.take(), (99 * MIB + 4096, size, false));
+        assert!(!stream.follow(99 * MIB + 4096, size, size));
+    }
+
+    #[test]
+    fn requests_side_by_side_are_one_reader() {
+        let (mut stream, size) = (Stream::default(), 100 * MIB);
+        for number in [1, 0, 3, 2, 5, 4] {
+            stream.follow(number * MIB, (number + 1) * MIB, size);
+        }
+        assert!(stream.window > WINDOW_MIN_BYTES);
+    }
+}
