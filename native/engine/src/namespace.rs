@@ -45,7 +45,7 @@ impl Engine {
         Ok(inode.target().to_vec())
     }
 
-    /// Makes a file, FIFO, socket or device node. A mode without a type is a regular file's.
+    /// Makes a file, FIFO, socket or device node. A mode without a type is a regular file's; EINVAL for one of no known type.
     pub fn mknod(
         &self,
         parent: Ino,
@@ -59,11 +59,15 @@ impl Engine {
         } else {
             mode
         };
-        if matches!(mode & S_IFMT, S_IFDIR | S_IFLNK) {
+        // A row of another type would be journaled, and no replay would take it.
+        if !matches!(
+            mode & S_IFMT,
+            S_IFREG | libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK
+        ) {
             return Err(Errno::EINVAL.into());
         }
         let row = InodeRow {
-            mode: mode & !caller.umask,
+            mode: mode & !(caller.umask & !S_IFMT),
             rdev,
             ..InodeRow::default()
         };

@@ -41,6 +41,9 @@ impl Engine {
         }
         check_name(name)?;
         check_name(new_name)?;
+        if matches!(new_name, b"." | b"..") {
+            return Err(Errno::EINVAL.into());
+        }
         let mut state = self.change()?;
         let (from, to) = (
             End { parent, name },

@@ -535,3 +535,31 @@ fn a_read_only_engine_refuses_every_change() {
     assert_eq!(ask(engine.freeze().map(drop)), Errno::EROFS);
     assert_eq!(support::tree(&engine, &world.base), world.tree());
 }
+
+#[test]
+fn a_node_of_no_known_type_is_refused_and_never_journaled() {
+    let mut world = World::new();
+    let masking = Caller {
+        umask: libc::S_IFMT,
+        ..root_user()
+    };
+    for kind in [0o030000, 0o170000] {
+        let made = world.ask(|engine| engine.mknod(ROOT, b"f", kind | 0o600, 0, &root_user()));
+        assert_eq!(made.map(|attr| attr.ino), Err(Errno::EINVAL));
+    }
+    let made = world.ask(|engine| engine.mknod(ROOT, b"f", libc::S_IFREG | 0o600, 0, &masking));
+    assert_eq!(made.map(|attr| attr.mode), Ok(libc::S_IFREG | 0o600));
+    world.crash();
+    assert_eq!(world.names(""), ["f"]);
+}
+
+#[test]
+fn nothing_is_renamed_to_dot_or_dot_dot() {
+    let world = World::new();
+    world.put("f", b"");
+    for name in [&b"."[..], b".."] {
+        let renamed = world.ask(|engine| engine.rename(ROOT, b"f", ROOT, name, 0, &root_user()));
+        assert_eq!(renamed, Err(Errno::EINVAL));
+    }
+    assert_eq!(world.names(""), ["f"]);
+}

@@ -1,6 +1,7 @@
 //! The lane's threads, and the way of a request through it.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +28,8 @@ use crate::syncing::Syncing;
 /// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
 const LOADS_MAX: u32 = 64;
 const THREADS_MAX: usize = 2;
+/// What a reply may say went wrong: `fuse_dev_do_write` refuses anything else.
+const ERRNOS: Range<i32> = 1..512;
 
 /// How to answer.
 #[derive(Debug, Clone, Default)]
@@ -307,6 +310,12 @@ impl Shared {
     }
 
     fn refuse(&self, unique: u64, errno: Errno) {
+        // The kernel takes no reply with another number, and whoever asked would wait for ever.
+        let errno = if ERRNOS.contains(&errno.0) {
+            errno
+        } else {
+            Errno::EIO
+        };
         // When it fails nobody waits any more.
         let _ = self
             .device
@@ -347,8 +356,14 @@ impl Shared {
             // The kernel would never send the operation again, on no file.
             return self.refuse(header.unique, Errno::EOPNOTSUPP);
         }
+        if header.error != 0 {
+            if is_wanted {
+                self.refuse(header.unique, Errno(header.error.saturating_neg()));
+            }
+            return;
+        }
         let is_delivered = is_wanted && self.device.send(message, &[]).is_ok();
-        if !is_delivered && header.error == 0 {
+        if !is_delivered {
             self.take_back(reply_node(number, body), reply_file_handle(number, body));
             if number == opcode::READDIRPLUS {
                 listed_nodes(body)

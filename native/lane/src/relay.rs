@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use cowfs_base::Errno;
 use cowfs_fuse_abi::{Header, Reply, ReplyHeader, encode_init, flag, opcode};
@@ -30,7 +31,7 @@ const NEVER_FORWARDED: [u32; 3] = [opcode::READ, opcode::WRITE, opcode::READDIR]
 /// Largest reply: a listing of the size the kernel asks for.
 pub(crate) const REPLY_BYTES: usize = 1 << 20;
 /// How often interrupted callers are looked at.
-const LOOK_EVERY_MS: i32 = 100;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS_MAX: u32 = 10;
 
 pub(crate) struct Relay {
@@ -47,6 +48,8 @@ struct State {
     outstanding: HashMap<u64, Outstanding>,
     /// Requests whose callers were interrupted, and how often nobody was found to wait for them.
     interrupted: Vec<(u64, u32)>,
+    /// When they are to be looked at next.
+    look_at: Option<Instant>,
 }
 
 struct Outstanding {
@@ -92,30 +95,28 @@ impl Relay {
 
     /// Begins the other server's session.
     pub fn shake_hands(&self) {
-        self.queue(encode_init(INIT_UNIQUE, MINOR, MAX_READAHEAD, FEATURES));
+        let message = encode_init(INIT_UNIQUE, MINOR, MAX_READAHEAD, FEATURES);
+        self.state.lock().queue.push_back(message);
+        self.wake();
     }
 
     /// EIO once the other server is gone.
     pub fn forward(&self, header: &Header, message: &[u8]) -> Result<(), Errno> {
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(Errno::EIO);
-        }
         let outstanding = Outstanding {
             opcode: header.opcode,
             pid: header.pid,
             is_let_go: false,
         };
-        self.state
-            .lock()
-            .outstanding
-            .insert(header.unique, outstanding);
-        self.queue(message.to_vec());
-        Ok(())
-    }
-
-    fn queue(&self, message: Vec<u8>) {
-        self.state.lock().queue.push_back(message);
+        let mut state = self.state.lock();
+        // Under the lock: what comes in after `close` has looked would never be answered.
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Errno::EIO);
+        }
+        state.outstanding.insert(header.unique, outstanding);
+        state.queue.push_back(message.to_vec());
+        drop(state);
         self.wake();
+        Ok(())
     }
 
     fn wake(&self) {
@@ -126,7 +127,10 @@ impl Relay {
 
     /// The caller of a request was interrupted: it is looked at until it dies or the request is answered.
     pub fn watch(&self, unique: u64) {
-        self.state.lock().interrupted.push((unique, 0));
+        let mut state = self.state.lock();
+        state.interrupted.push((unique, 0));
+        state.look_at.get_or_insert(Instant::now() + LOOK_EVERY);
+        drop(state);
         self.wake();
     }
 
@@ -145,6 +149,8 @@ impl Relay {
             *looks += 1;
         }
         state.interrupted.retain(|(_, looks)| *looks <= LOOKS_MAX);
+        let is_watching = !state.interrupted.is_empty();
+        state.look_at = is_watching.then(|| Instant::now() + LOOK_EVERY);
         state
             .interrupted
             .iter()
@@ -204,7 +210,12 @@ impl Relay {
                 return Event::Closed;
             }
             let has_more = self.send_queued();
-            let is_watching = !self.state.lock().interrupted.is_empty();
+            // However busy the pair is, whoever is about to die does not wait longer.
+            let look_at = self.state.lock().look_at;
+            let patience = look_at.map(|at| at.saturating_duration_since(Instant::now()));
+            if patience == Some(Duration::ZERO) {
+                return Event::Look;
+            }
             let out = if has_more { libc::POLLOUT } else { 0 };
             let mut polled = [
                 libc::pollfd {
@@ -218,7 +229,7 @@ impl Relay {
                     revents: 0,
                 },
             ];
-            let timeout_ms = if is_watching { LOOK_EVERY_MS } else { -1 };
+            let timeout_ms = patience.map_or(-1, |left| left.as_millis() as i32 + 1);
             // SAFETY: two live pollfd structures, and their number.
             let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout_ms) };
             if polled[1].revents != 0 {
@@ -232,8 +243,8 @@ impl Relay {
                     )
                 };
             }
-            if ready == 0 {
-                return Event::Look;
+            if ready <= 0 {
+                continue;
             }
             if polled[0].revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0
                 && let Some(event) = self.receive(buffer)
@@ -292,9 +303,9 @@ impl Relay {
 
     /// Nothing is forwarded from now on; the requests that will not be answered, by number.
     pub fn close(&self) -> Vec<u64> {
+        let mut state = self.state.lock();
         self.is_closed.store(true, Ordering::Release);
         self.wake();
-        let mut state = self.state.lock();
         state.queue.clear();
         let outstanding = std::mem::take(&mut state.outstanding);
         outstanding
@@ -324,4 +335,63 @@ fn changes_nothing(number: u32) -> bool {
             | opcode::FSYNC
             | opcode::FSYNCDIR
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::FromRawFd;
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
+    use super::*;
+
+    fn relay() -> (Relay, OwnedFd) {
+        let mut ends = [0; 2];
+        // SAFETY: the kernel fills an array of two; each descriptor is owned by one value from then on.
+        let (ours, theirs) = unsafe {
+            let made = libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr());
+            assert_eq!(made, 0);
+            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+        };
+        (Relay::new(ours, &[opcode::STATFS]).unwrap(), theirs)
+    }
+
+    fn header(unique: u64) -> Header {
+        let message = encode_init(unique, 0, 0, 0);
+        Header::parse(&message).unwrap().0
+    }
+
+    #[test]
+    fn callers_are_looked_after_while_the_pair_is_busy() {
+        let (relay, theirs) = relay();
+        relay.watch(2);
+        let mut buffer = [0; 64];
+        for _ in 0..1_000_000 {
+            // SAFETY: one byte of a live array is read.
+            unsafe { libc::send(theirs.as_raw_fd(), [0u8].as_ptr().cast(), 1, 0) };
+            if matches!(relay.next(&mut buffer), Event::Look) {
+                return;
+            }
+        }
+        panic!("nobody looked");
+    }
+
+    #[test]
+    fn a_request_is_answered_or_refused_when_the_other_server_ends() {
+        for _ in 0..500 {
+            let (relay, _theirs) = relay();
+            let accepted = AtomicU64::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for unique in 2..200 {
+                        let taken = relay.forward(&header(unique), &[0]).is_ok();
+                        accepted.fetch_add(u64::from(taken), Ordering::Relaxed);
+                    }
+                });
+                let given_back = relay.close().len() as u64;
+                accepted.fetch_sub(given_back, Ordering::Relaxed);
+            });
+            assert_eq!(accepted.load(Ordering::Relaxed), 0);
+        }
+    }
 }
