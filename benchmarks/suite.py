@@ -4,8 +4,9 @@
 
 JuiceFS comes from the virtual environment, the do-nothing server from the native build; libfuse's passthrough_hp takes part
 when its path is given: it is built from libfuse's source (`meson setup build && ninja -C build example/passthrough_hp`).
-Takes at most `--minutes` (12) on a machine of two idle cores: later rounds leave out what would not fit. As root where
-possible: only root may drop the kernel's caches. Everything else is cowfs.bench, which `cowfs bench DIR` runs too.
+Takes about `--minutes` (12) on a machine of two idle cores: later rounds leave out what would not fit. As root where
+possible: only root may drop the kernel's caches. For io_uring: `echo Y > /sys/module/fuse/parameters/enable_uring` before.
+Everything else is cowfs.bench, which `cowfs bench DIR` runs too.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ EXPLANATION = """\
 Ratios are of medians in this run and above 1 where cowfs is better. The two modes of JuiceFS count as one baseline: the
 better of them, row by row. Cells are medians, with the lowest and the highest value where there was more than one.
 Every workload's result was checked: contents, counts, digests (of the do-nothing server only amounts). What `cold` means in
-each row stands in `cowfs/bench/workloads/`. JuiceFS ran with `--writeback` and 60 s caches. The do-nothing server answers
-with constants from cowfs' own device loop: this design cannot be faster. passthrough_hp is a whole file system without
+each row stands in `cowfs/bench/workloads/`. JuiceFS ran with `--writeback` and 60 s caches; as root it gives itself the
+highest priority (nice -19), which shows where the machine is busy. The do-nothing server answers with constants from
+cowfs' own device loop: this design cannot be faster. passthrough_hp is a whole file system without
 versions."""
 
 

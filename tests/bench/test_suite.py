@@ -102,6 +102,13 @@ def test_later_rounds_keep_to_the_minutes(scratch: Path) -> None:
     assert len(found.samples["create"]["local"]) == 1
 
 
+def test_short_of_time_the_slowest_are_left_out_first(scratch: Path) -> None:
+    plan = runner._Plan(scratch, None, None, lambda text: None, minutes=2.0)  # type: ignore[arg-type]
+    plan._took_s = {("slow", Group.FILES): 45.0, ("quick", Group.FILES): 10.0, ("quick", Group.LARGE): 30.0}
+    assert plan._affordable(rounds_left=2) == {("quick", Group.FILES), ("quick", Group.LARGE)}
+    assert plan._affordable(rounds_left=1) == set(plan._took_s)
+
+
 @pytest.mark.parametrize("choice", [{"systems": ["zfs"]}, {"groups": ["sleep"]}])
 def test_unknown_names_are_refused(scratch: Path, choice: dict[str, list[str]]) -> None:
     with pytest.raises(InvalidInputError, match=r"zfs|sleep"):
