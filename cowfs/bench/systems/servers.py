@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cowfs import clock
-from cowfs.bench.errors import LeftOut, WorkloadFailed
+from cowfs.bench.errors import LeftOut
 from cowfs.bench.systems.contract import processes_below
 
 START_TIMEOUT_S = 30.0
@@ -62,7 +62,7 @@ def _await_mount(process: subprocess.Popen[bytes], mount_point: Path, log: Path)
 
 
 def _end(process: subprocess.Popen[bytes], mount_point: Path) -> None:
-    """Unmounts, and waits for the server to finish its work; whatever of it is left then is killed."""
+    """Unmounts, and waits for the server to finish its work; whatever of it is left after END_TIMEOUT_S is killed."""
     everyone = list(processes_below(process.pid))
     unmount(mount_point)
     try:
@@ -73,7 +73,6 @@ def _end(process: subprocess.Popen[bytes], mount_point: Path) -> None:
                 os.kill(pid, 9)
         process.wait()
         unmount(mount_point)
-        raise WorkloadFailed(f"{process.args!r:.100} did not end after it was unmounted") from None
 
 
 def unmount(mount_point: Path) -> None:
