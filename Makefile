@@ -20,7 +20,7 @@ NATIVE_SOURCES := $(shell find native cowfs/_native.pyi -name target -prune -o -
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export COWFS_TOOLS := $(CURDIR)/.tools/bin
 
-.PHONY: help venv build tools test quick lint rust-test python-test demo demo-s3 bench clean
+.PHONY: help venv build tools test quick lint rust-test python-test modes-test race demo demo-s3 bench clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -66,10 +66,19 @@ rust-test: $(STAMPS)/packages
 python-test: build tools
 	.ci/run-pytest $(BIN)/python
 
+modes-test: build tools
+	.ci/run-modes $(BIN)/python
+
+race: $(STAMPS)/packages ## engine and lane under the thread sanitizer; needs nightly Rust with rust-src, and minutes
+	RUSTFLAGS=-Zsanitizer=thread COWFS_FUZZ_REQUESTS=$${COWFS_FUZZ_REQUESTS:-80000} cargo +nightly test \
+	    --manifest-path native/Cargo.toml --target-dir native/target/race -Zbuild-std --target $$(uname -m)-unknown-linux-gnu \
+	    -p cowfs-engine -p cowfs-lane --lib --test concurrency --test fuzz --locked
+
 test: ## everything: lint, Rust tests, Python tests, conformance, real programs
 	@start=$$SECONDS; \
 	$(MAKE) --no-print-directory build tools; .ci/check-tools; \
 	$(MAKE) --no-print-directory lint; $(MAKE) --no-print-directory rust-test; $(MAKE) --no-print-directory python-test; \
+	$(MAKE) --no-print-directory modes-test; \
 	echo "all checks passed in $$((SECONDS - start)) s"
 
 quick: build ## the fast tests only

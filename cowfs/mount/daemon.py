@@ -70,6 +70,7 @@ class Daemon:
         self.is_ready = False
         self._is_connected = False
         self._is_served_to_end = False
+        self._is_asked_to_end = False
         self._mount: mount_table.MountInfo | None = None
         self._discard = threading.Event()
         self._ended = threading.Event()
@@ -133,6 +134,10 @@ class Daemon:
                 if lane.failure is not None:
                     raise serving.broken(lane.failure)
             self._is_served_to_end = True
+            if not self._is_asked_to_end:
+                _logger.warning(
+                    "%s was unmounted by somebody else, not through cowfs; its work is kept", spec.mount_path
+                )
         finally:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)  # the way out is under way, and short
@@ -233,8 +238,13 @@ class Daemon:
 
     def _unmount(self, *, lazy: bool) -> None:
         """A descriptor handed in is unmounted by whoever mounted it."""
-        if self._mount is not None:
-            mount_point.unmount(self._mount, lazy=lazy)
+        self._is_asked_to_end = True
+        try:
+            if self._mount is not None:
+                mount_point.unmount(self._mount, lazy=lazy)
+        except BaseException:
+            self._is_asked_to_end = False
+            raise
 
     def _detach(self) -> None:
         """After an error only: a loop that ended well has seen its mount go."""

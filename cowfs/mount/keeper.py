@@ -1,6 +1,7 @@
 """What a mount does by itself, on threads of its own, until it is told to stop.
 
-    heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin; a lost lease stops publishing, not the mount
+    heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin, makes a collected pin anew, lets go of what
+                              collections condemn; a lost lease stops publishing, not the mount
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     trim          both        every TRIM_PAUSE_S: keeps caches and clean staging within the cache limit
     fill          resident    once: loads every directory of the version with its entries' attributes
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from cowfs import clock, log
-from cowfs.errors import CowfsError, LeaseLostError
+from cowfs.errors import CowfsError, LeaseLostError, NotFoundError
 from cowfs.index import trim_blocks
-from cowfs.mount.session import ROOT_INO, Session
+from cowfs.mount.session import ROOT_INO, Session, Writer
 from cowfs.native import NotResident
 from cowfs.store.leases import HEARTBEAT_S
+from cowfs.store.pins import Pin
 
 UPLOAD_PAUSE_S = 5.0
 IDLE_S = 5.0
@@ -89,7 +91,7 @@ class Keeper:
             return True
         try:
             writer.lease.renew()
-            writer.pin.renew()
+            self._renew_pin(writer)
         except LeaseLostError as error:
             writer.lease_lost = error
             _logger.error("%s", error)
@@ -97,7 +99,24 @@ class Keeper:
             _logger.warning("the lease was not renewed: %s", error)
         else:
             self.renewed_s = clock.monotonic_s()
+            self._heed_collections(writer)
         return True  # the next beat must not come later than usual
+
+    def _heed_collections(self, writer: Writer) -> None:
+        try:
+            writer.publisher.heed_collections()
+        except CowfsError as error:
+            _logger.warning("what collections condemned was not read: %s", error)
+
+    def _renew_pin(self, writer: Writer) -> None:
+        try:
+            writer.pin.renew()
+        except NotFoundError:
+            old = writer.pin
+            _logger.warning("the pin expired and was collected, perhaps while this machine slept; it is made anew")
+            writer.pin = Pin.create(self._session.store, volume=old.volume, number=old.number, owner=old.owner)
+            writer.working_copy.record_lease(writer.lease.epoch, writer.pin.key)
+            writer.publisher.repin(writer.pin)
 
     def _upload(self) -> bool:
         writer = self._session.writer

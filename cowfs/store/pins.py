@@ -46,6 +46,10 @@ class Pin:
     def generation(self) -> int:
         return self._record.gc_generation
 
+    @property
+    def owner(self) -> str:
+        return self._record.owner
+
     @classmethod
     def create(cls, store: ObjectStore, *, volume: str, number: int, owner: str) -> Pin:
         """Durable when it returns; the gc generation is read before, and stands in `.generation`."""

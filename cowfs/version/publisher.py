@@ -159,6 +159,29 @@ class Publisher:
         finally:
             self._mutex.release()
 
+    def heed_collections(self) -> None:
+        """Lets go of what collections have condemned since the last look, so that they need not wait for the next commit.
+
+        One list request when nothing is new; nothing while a commit or an upload runs: commits look for themselves.
+        """
+        if not self._mutex.acquire(blocking=False):
+            return
+        try:
+            newest, doomed = condemned(self._store, self._generation)
+            self._exclude(doomed)
+            self._generation = newest
+            if newest > self._pin.generation:
+                self._pin.renew(generation=newest)
+        finally:
+            self._mutex.release()
+
+    def repin(self, pin: Pin) -> None:
+        """The old pin was collected: what it protected may be gone, so the next commit checks against every list there is."""
+        with self._mutex:
+            self._pin = pin
+            self._generation = 0
+            self._quiet.clear()
+
     def close(self) -> None:
         """Waits for a commit under way; lets go of threads. What was uploaded and not committed is garbage in the store."""
         with self._mutex:

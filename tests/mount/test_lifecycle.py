@@ -300,8 +300,10 @@ def test_discarding_drops_the_working_copy(place: Place, mount: Mount) -> None:
 
 def test_unmounting_from_outside_is_a_clean_end(place: Place, mount: Mount) -> None:
     (mount.path / "f").write_text("kept")
+    log = Path(mount.spec.log)
     subprocess.run(["umount", mount.path], check=True)
     mount.wait_clean_end()
+    assert "unmounted by somebody else" in log.read_text(), "a daemon that was killed says nothing"
     nothing_is_left(place)
     assert lease_state(place) == "released"
     assert (place.mount("v").path / "f").read_text() == "kept"

@@ -1,0 +1,97 @@
+"""One heartbeat of a writable mount against a store on which collections have run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cowfs import store as stores
+from cowfs.format import keys
+from cowfs.format.records import CondemnedRecord
+from cowfs.ids import PackId, WriteId
+from cowfs.mount.keeper import Keeper
+from cowfs.mount.session import Session
+from cowfs.store import ObjectStore
+from cowfs.store.pins import Pin
+from tests.version.working_volume import ReadingVolume, WorkingVolume
+
+NEW = os.urandom(3 << 20)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return stores.open_store((tmp_path / "store").as_uri(), create=True)
+
+
+class Beating:
+    """The keeper of a volume that is written without FUSE; `noted` are the pins its working copy was told of."""
+
+    def __init__(self, volume: WorkingVolume) -> None:
+        self.noted: list[str] = []
+        working_copy = SimpleNamespace(record_lease=lambda epoch, pin: self.noted.append(pin))
+        lease = SimpleNamespace(renew=lambda: None, epoch=1)
+        self.writer: Any = SimpleNamespace(
+            working_copy=working_copy,
+            lease=lease,
+            pin=volume.publisher._pin,
+            publisher=volume.publisher,
+            lease_lost=None,
+        )
+        self.keeper = Keeper(cast("Session", SimpleNamespace(writer=self.writer, store=volume.store)))
+
+    def beat(self) -> None:
+        assert self.keeper._beat()
+
+
+def condemn_data_packs(store: ObjectStore) -> set[PackId]:
+    doomed = {PackId.from_hex(info.key[-32:]) for info in store.list("packs/") if info.size > 1 << 20}
+    assert doomed
+    record = CondemnedRecord(1, tuple(sorted(doomed)), 1, WriteId(bytes(WriteId.length)))
+    store.put(keys.condemned(1), record.encode())
+    return doomed
+
+
+def test_a_beat_lets_go_of_what_was_condemned(store: ObjectStore, tmp_path: Path) -> None:
+    with WorkingVolume(store, "other", tmp_path / "other") as volume:
+        volume.write(b"f", NEW)
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.publisher._known.wait_loaded()
+        doomed = condemn_data_packs(store)
+        Beating(volume).beat()
+        assert volume.publisher._pin.generation == 1, "the collection need not wait for a commit"
+        volume.write(b"f", NEW)
+        base = volume.commit()
+    assert base.version_id is not None
+    store.delete([keys.pack(pack) for pack in doomed])
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        assert reader.tree() == {b"f": NEW}
+
+
+def test_a_collected_pin_is_made_anew_and_noted(store: ObjectStore, tmp_path: Path) -> None:
+    with WorkingVolume(store, "other", tmp_path / "other") as volume:
+        volume.write(b"f", NEW)
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", NEW)
+        volume.publisher.upload_quiet(idle_s=0)
+        doomed = condemn_data_packs(store)
+        beating = Beating(volume)
+        old = beating.writer.pin
+        old.remove()
+        old._record = replace(old._record, expires_ns=0)  # so that a beat has reason to write it
+        beating.beat()
+        found = beating.writer.pin
+        assert found.key != old.key
+        assert beating.noted == [found.key]
+        assert Pin.resume(store, found.key) is not None
+        base = volume.commit()
+    assert base.version_id is not None
+    store.delete([keys.pack(pack) for pack in doomed])
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        assert reader.tree() == {b"f": NEW}
