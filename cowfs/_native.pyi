@@ -26,7 +26,7 @@ class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
     what: "directory" (ino; answer with `load_directory`), "content" (ino; `load_content`),
-    "chunks" (`cache_chunk` for each of `chunks`).
+    "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`, only asked for by the lane).
     """
 
     what: str
@@ -131,6 +131,9 @@ class Engine:
         """Hands in a verified, decoded chunk: kept in memory for a while and, where the disk allows, in cache_dir."""
     def cached_chunk(self, hash: bytes, raw_length: int) -> bytes | None:
         """A chunk that is in the cache undamaged, with this length."""
+    def assemble_file(self, ino: int) -> None:
+        """Puts a file together from its cached chunks, for passthrough: copies all of it once, a second or so for each GiB, and
+        fetches nothing. Where it cannot be done the file is read by requests."""
     def next_ahead(self) -> list[ChunkRef] | None:
         """Waits until a sequential reader will soon want chunks that are not in the cache: these, nearest first, about 8 MiB.
         Readers take turns. None once the engine is closed."""
@@ -241,9 +244,11 @@ class Lane:
         entry_ns: int,
         dir_entry_ns: int,
         forwarded: Sequence[str] = (),
+        passthrough: bool = False,
     ) -> None:
         """Takes over both descriptors, also when it fails: a mounted /dev/fuse, and one end of a SEQPACKET pair at whose other
-        end a FUSE server answers the `forwarded` operations (names in capitals; READ, WRITE and READDIR never are)."""
+        end a FUSE server answers the `forwarded` operations (names in capitals; READ, WRITE and READDIR never are).
+        passthrough: on a read-only mount let the kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN."""
     def start(self) -> None: ...
     def wait(self) -> None:
         """Returns when the mount is gone or the lane was stopped; OSError when the device failed."""

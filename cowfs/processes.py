@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+CAP_SYS_ADMIN = 21  # linux/capability.h
+
 
 @dataclass(frozen=True)
 class ProcessIdentity:
@@ -65,3 +67,11 @@ def start_time(pid: int) -> int | None:
         return None
     fields = text[text.rindex(")") + 2 :].split()  # the command in parentheses may hold spaces and parentheses itself
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def has_capability(number: int) -> bool:
+    """Whether this process has it, in whatever user namespace it runs."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> number & 1)
+    return False

@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cowfs import log
+from cowfs import log, processes
 from cowfs.control import MountSpec, Server
 from cowfs.errors import (
     AccessDeniedError,
@@ -51,6 +51,7 @@ MAX_BACKGROUND = 1024
 CONGESTION = 96
 """As native/lane/src/answer.rs has them: for what pyfuse3 negotiated."""
 FORWARD_VARIABLE = "COWFS_LANE_FORWARD"
+PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
 DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 COMMIT_GRACE_S = 60.0
@@ -181,6 +182,7 @@ class Daemon:
                 load_chunks=session.residency.load_chunks,
                 relieve=session.relieve,
                 forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
+                passthrough=_may_pass_through(),
             )
             serving.connect_behind(operations, self._lane.relay_fd)
             self._is_connected = True
@@ -301,6 +303,11 @@ def main() -> NoReturn:
     status = _run(answer_fd)
     sys.stderr.flush()
     os._exit(status)  # all is durable; a thread that waits for a dead store must not keep the process
+
+
+def _may_pass_through() -> bool:
+    """Asked for the capability before files are put together for nothing; the kernel has the last word at each open."""
+    return os.environ.get(PASSTHROUGH_VARIABLE, "") != "0" and processes.has_capability(processes.CAP_SYS_ADMIN)
 
 
 def _raise_descriptor_limit() -> None:

@@ -41,6 +41,7 @@ class FastLane:
         load_chunks: Callable[[NotResident, Callable[[BaseException | None], None]], None],
         relieve: Callable[[], int],
         forwarded: Sequence[str] = (),
+        passthrough: bool = False,
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.relay_fd = theirs.detach()
@@ -53,6 +54,7 @@ class FastLane:
                 entry_ns=_ns(times.entry_s),
                 dir_entry_ns=_ns(times.dir_entry_s),
                 forwarded=forwarded,
+                passthrough=passthrough,
             )
         except ValueError as error:
             raise InvalidInputError(

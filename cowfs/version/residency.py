@@ -72,6 +72,8 @@ class Residency:
             self._once(("directory", missing.ino), lambda: self._load_directory(missing.ino))
         elif missing.what == "content":
             self._once(("content", missing.ino), lambda: self._load_content(missing.ino))
+        elif missing.what == "file":
+            self._once(("file", missing.ino), lambda: self._engine.assemble_file(missing.ino))
         else:
             for future in self._fetch(missing.chunks, urgent=True):
                 future.result()

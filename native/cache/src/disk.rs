@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::{Hash, TOUCH_EVERY};
+use crate::{Hash, TOUCH_EVERY, whole};
 
 const MAGIC: &[u8; 4] = b"cwc1";
 const TRAILER_BYTES: u64 = 8;
@@ -90,8 +90,7 @@ impl Disk {
             return None;
         }
         let path = self.path(hash);
-        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
-        let temporary = path.with_file_name(format!(".{}.{number}.new", std::process::id()));
+        let temporary = self.temporary_beside(&path);
         let inode = write_new(&temporary, data)
             .and_then(|inode| fs::rename(&temporary, &path).map(|()| inode));
         if inode.is_err() {
@@ -113,25 +112,30 @@ impl Disk {
         let mut left_bytes: u64 = files.iter().map(|file| file.bytes).sum();
         files.sort_by_key(|file| file.used);
         let mut freed_bytes = 0;
-        for file in files {
+        for file in &files {
             if left_bytes <= max_bytes {
                 break;
             }
-            match fs::remove_file(self.path(&file.hash)) {
+            match fs::remove_file(&file.path) {
                 Ok(()) => freed_bytes += file.bytes,
                 Err(error) if error.kind() == ErrorKind::NotFound => (),
                 Err(_) => continue,
             }
             left_bytes -= file.bytes;
-            deleted(&file.hash);
+            file.chunk.iter().for_each(&deleted);
         }
         freed_bytes
     }
 
     fn list(&self) -> Vec<Listed> {
         let mut files = Vec::new();
-        for first in 0..=255u8 {
-            let Ok(entries) = fs::read_dir(self.dir.join(format!("{first:02x}"))) else {
+        let whole = self.dir.join(whole::DIRECTORY);
+        let all = (0..=255u8).flat_map(|first| {
+            let name = format!("{first:02x}");
+            [(self.dir.join(&name), true), (whole.join(&name), false)]
+        });
+        for (directory, are_chunks) in all {
+            let Ok(entries) = fs::read_dir(directory) else {
                 continue;
             };
             for entry in entries.flatten() {
@@ -142,7 +146,8 @@ impl Disk {
                 let name = entry.file_name();
                 if let Some(hash) = name.to_str().and_then(hash_of) {
                     files.push(Listed {
-                        hash,
+                        path: entry.path(),
+                        chunk: are_chunks.then_some(hash),
                         bytes: found.len(),
                         used,
                     });
@@ -155,13 +160,25 @@ impl Disk {
     }
 
     pub fn path(&self, hash: &Hash) -> PathBuf {
-        let name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.dir.join(&name[..2]).join(name)
+        self.path_in("", hash)
+    }
+
+    /// The place of this name in a directory of the same shape below ours.
+    pub fn path_in(&self, directory: &str, name: &Hash) -> PathBuf {
+        let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.dir.join(directory).join(&name[..2]).join(name)
+    }
+
+    pub fn temporary_beside(&self, path: &Path) -> PathBuf {
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        path.with_file_name(format!(".{}.{number}.new", std::process::id()))
     }
 }
 
 struct Listed {
-    hash: Hash,
+    path: PathBuf,
+    /// None: a whole file.
+    chunk: Option<Hash>,
     bytes: u64,
     used: SystemTime,
 }
@@ -180,24 +197,29 @@ fn read_verified(file: &File, raw_len: u64) -> Option<Vec<u8>> {
 
 /// The inode of the file.
 fn write_new(path: &Path, data: &[u8]) -> io::Result<u64> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut file = match options.open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(path.parent().unwrap_or(path))?;
-            options.open(path)?
-        }
-        outcome => outcome?,
-    };
+    let mut file = create(path)?;
     file.write_all(data)?;
     let mut trailer = [0; TRAILER_BYTES as usize];
     trailer[..4].copy_from_slice(&crc32c::crc32c(data).to_le_bytes());
     trailer[4..].copy_from_slice(MAGIC);
     file.write_all(&trailer)?;
     Ok(file.metadata()?.ino())
+}
+
+/// A new file, its directory made if need be.
+pub fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path.parent().unwrap_or(path))?;
+            options.open(path)
+        }
+        outcome => outcome,
+    }
 }
 
 fn is_abandoned(name: &str, written: SystemTime) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <dir>/<2 hex>/<64 hex>     the chunk's bytes, then crc32c of them (4 bytes, little-endian), then "cwc1"
+//! <dir>/whole/…              files put together from chunks, for the kernel to read by itself (whole.rs)
 //! ```
 //!
 //! Guarantees
@@ -23,6 +24,7 @@
 mod disk;
 mod memory;
 mod verified;
+mod whole;
 
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
@@ -35,6 +37,8 @@ use lru::LruCache;
 use disk::{ChunkFile, Disk};
 use memory::Memory;
 use verified::Verified;
+
+pub use whole::{Part, Whole};
 
 /// Chunks up to this length are held whole rather than as an open file.
 const SMALL_BYTES: u64 = 64 << 10;

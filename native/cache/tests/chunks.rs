@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use cowfs_cache::ChunkCache;
+use cowfs_cache::{ChunkCache, Part, Whole};
 use proptest::prelude::*;
 
 fn hash(number: u64) -> [u8; 32] {
@@ -220,4 +220,59 @@ fn open_files_are_bounded() {
         })
         .count();
     assert!(count <= 128, "{count} open files");
+}
+
+#[test]
+fn whole_files_are_assembled_from_what_is_here_and_trimmed_with_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = ChunkCache::open(dir.path(), 0);
+    let part = |number, offset, length, skip| Part {
+        offset,
+        length,
+        hash: hash(number),
+        raw_len: 300_000,
+        skip,
+    };
+    let parts = vec![part(1, 0, 300_000, 0), part(2, 400_000, 100_000, 50_000)];
+    let whole = Whole::new(1 << 20, parts.clone());
+    let files = || {
+        let all = fs::read_dir(dir.path().join("whole")).into_iter().flatten();
+        all.flat_map(|first| fs::read_dir(first.unwrap().path()).unwrap())
+            .count()
+    };
+    cache.insert(&hash(1), &bytes(300_000));
+    assert!(!cache.may_assemble(&whole) && !cache.assemble(&whole));
+    cache.insert(&hash(2), &bytes(300_000));
+    // Damaged: found out on the way, and nothing is left behind.
+    let second = path(dir.path(), &hash(2));
+    let good = fs::read(&second).unwrap();
+    fs::write(&second, vec![0; good.len()]).unwrap();
+    let fresh = ChunkCache::open(dir.path(), 0);
+    assert!(fresh.may_assemble(&whole) && !fresh.assemble(&whole));
+    assert_eq!(files(), 0);
+    fs::write(&second, &good).unwrap();
+    assert!(fresh.assemble(&whole) && fresh.assemble(&whole));
+    let mut expected = vec![0; 1 << 20];
+    expected[..300_000].copy_from_slice(&bytes(300_000));
+    expected[400_000..500_000].copy_from_slice(&bytes(300_000)[50_000..150_000]);
+    let mut found = Vec::new();
+    std::io::Read::read_to_end(&mut fresh.whole(&whole).unwrap(), &mut found).unwrap();
+    assert!(found == expected);
+    for other in [
+        Whole::new((1 << 20) + 1, parts.clone()),
+        Whole::new(1 << 20, parts[..1].to_vec()),
+        Whole::new(
+            1 << 20,
+            vec![parts[0].clone(), part(2, 400_000, 100_000, 50_001)],
+        ),
+    ] {
+        assert!(fresh.whole(&other).is_none());
+    }
+    let mut kept = fresh.whole(&whole).unwrap();
+    assert!(fresh.trim(0) >= 1 << 20);
+    assert_eq!(files(), 0);
+    assert!(fresh.whole(&whole).is_none());
+    found.clear();
+    std::io::Read::read_to_end(&mut kept, &mut found).unwrap();
+    assert!(found == expected, "who has it open keeps it");
 }

@@ -16,6 +16,7 @@ use cowfs_staging::Staging;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ahead::Ahead;
+use crate::backing::Backing;
 use crate::effect::{self, Effect};
 use crate::error::Result;
 use crate::handle::Handles;
@@ -63,6 +64,7 @@ pub struct Engine {
     pub(crate) state: RwLock<State>,
     pub(crate) handles: Handles,
     pub(crate) ahead: Ahead,
+    pub(crate) backing: Backing,
     pub(crate) cache: ChunkCache,
     pub(crate) disk: Option<Disk>,
 }
@@ -80,6 +82,7 @@ impl Engine {
             state: RwLock::new(state),
             handles: Handles::default(),
             ahead: Ahead::default(),
+            backing: Backing::default(),
             cache,
             disk,
         })

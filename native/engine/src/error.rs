@@ -16,6 +16,8 @@ pub enum Missing {
     Directory(Ino),
     /// Extents and extended attributes of an inode.
     Content(Ino),
+    /// A file put together from its chunks, which seem to be here: `assemble_file`.
+    File(Ino),
     /// Chunks of a file.
     Chunks {
         /// The file.

@@ -16,6 +16,7 @@
 mod ahead;
 mod allocation;
 mod attributes;
+mod backing;
 mod changes;
 mod content;
 mod directory;
@@ -40,6 +41,7 @@ mod write;
 mod xattr;
 
 pub use attributes::AttrChange;
+pub use backing::LocalFile;
 pub use content::XattrPair;
 pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};

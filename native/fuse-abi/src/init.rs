@@ -14,6 +14,7 @@ pub mod flag {
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const INIT_EXT: u64 = 1 << 30;
+    pub const PASSTHROUGH: u64 = 1 << 37;
 }
 
 /// The server's side of the handshake.
@@ -27,4 +28,6 @@ pub struct InitReply {
     pub congestion_threshold: u16,
     pub max_write: u32,
     pub max_pages: u16,
+    /// How many file systems may lie between this one and the disk under passed-through files; 0: no PASSTHROUGH.
+    pub max_stack_depth: u32,
 }

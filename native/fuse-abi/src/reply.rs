@@ -10,6 +10,8 @@ pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Closing a descriptor needs no request of its own.
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;
 
+/// The kernel reads from the file behind the backing id, and keeps no pages.
+const FOPEN_PASSTHROUGH: u32 = 1 << 7;
 const BLOCK_BYTES: u32 = 4096;
 const ENTRY_BYTES: usize = 128;
 const DIRENT_BYTES: usize = 24;
@@ -105,6 +107,14 @@ impl Reply {
         self
     }
 
+    /// OPEN of a file that the kernel reads from another one, as `backing_open` has numbered it.
+    pub fn opened_passthrough(mut self, fh: u64, open_flags: u32, backing_id: u32) -> Reply {
+        self.u64(fh)
+            .u32(open_flags | FOPEN_PASSTHROUGH)
+            .u32(backing_id);
+        self
+    }
+
     /// WRITE, COPY_FILE_RANGE; the size of an attribute that was only measured.
     pub fn size(mut self, bytes: u32) -> Reply {
         self.u32(bytes).u32(0);
@@ -142,7 +152,8 @@ impl Reply {
         self.u32(init.max_write)
             .u32(1)
             .u32(u32::from(init.max_pages))
-            .u32((init.flags >> 32) as u32);
+            .u32((init.flags >> 32) as u32)
+            .u32(init.max_stack_depth);
         self.0.resize(REPLY_HEADER_BYTES + 64, 0);
         self
     }

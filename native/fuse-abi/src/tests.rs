@@ -105,6 +105,7 @@ fn replies_have_the_sizes_of_the_protocol() {
         congestion_threshold: 3,
         max_write: 4,
         max_pages: 5,
+        max_stack_depth: 1,
     };
     assert_eq!(Reply::new(1).init(&init).finish(0).len(), 16 + 64);
     assert_eq!(

@@ -149,6 +149,7 @@ impl Server {
                 congestion_threshold: BACKGROUND_MAX * 3 / 4,
                 max_write: MAX_WRITE_BYTES,
                 max_pages: (MAX_WRITE_BYTES / 4096) as u16,
+                max_stack_depth: 0,
             }),
             Operation::Lookup { name } => {
                 let node = node(parent, name);

@@ -15,6 +15,7 @@ use crate::buffer::ReadBuffer;
 use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
+use crate::passthrough::STACK_DEPTH;
 
 /// Reads that wait for a store count; beyond this number reads of other files would wait behind them in the kernel.
 const MAX_BACKGROUND: u16 = 1024;
@@ -88,7 +89,11 @@ impl Shared {
                 max_readahead,
                 flags,
                 ..
-            } => Ok(init(unique, minor, max_readahead, flags)),
+            } => {
+                let agreed = flags & (FEATURES | self.passthrough.features());
+                self.passthrough.agree(agreed);
+                Ok(init(unique, minor, max_readahead, agreed))
+            }
             Operation::Lookup { name } => self.lookup(unique, node, name),
             Operation::GetAttr => engine
                 .getattr(node)
@@ -286,15 +291,19 @@ impl Shared {
     }
 }
 
-fn init(unique: u64, minor: u32, max_readahead: u32, offered: u64) -> Answer {
+fn init(unique: u64, minor: u32, max_readahead: u32, agreed: u64) -> Answer {
     Answer::plain(Reply::new(unique).init(&InitReply {
         minor: minor.min(MINOR),
         max_readahead,
-        flags: FEATURES & offered,
+        flags: agreed,
         max_background: MAX_BACKGROUND,
         congestion_threshold: CONGESTION,
         max_write: MAX_WRITE_BYTES,
         max_pages: (MAX_WRITE_BYTES / PAGE_BYTES) as u16,
+        max_stack_depth: match agreed & flag::PASSTHROUGH {
+            0 => 0,
+            _ => STACK_DEPTH,
+        },
     }))
 }
 

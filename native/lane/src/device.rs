@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use cowfs_base::Errno;
 
@@ -35,6 +35,10 @@ impl Device {
             return Err(io::Error::last_os_error());
         }
         Ok(Device(File::from(descriptor)))
+    }
+
+    pub fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 
     /// Waits for the next request.

@@ -4,7 +4,7 @@ use cowfs_base::Errno;
 use cowfs_engine::Result;
 use cowfs_fuse_abi::{Header, Operation, Reply, WRITE_KILL_SUIDGID, opcode};
 
-use crate::answer::{Answer, OPENED, unknown};
+use crate::answer::{Answer, unknown};
 use crate::buffer::ReadBuffer;
 use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
@@ -22,8 +22,7 @@ impl Shared {
         match operation {
             Operation::Open { flags } => {
                 // Without ATOMIC_O_TRUNC the kernel truncates by SETATTR, after it has refused to open a running program.
-                let fh = engine.open_file(header.nodeid, flags as i32 & !libc::O_TRUNC)?;
-                Ok(Answer::opened(Reply::new(unique).opened(fh, OPENED), fh))
+                self.open(unique, header.nodeid, flags as i32 & !libc::O_TRUNC)
             }
             Operation::Read(io) => {
                 let mut data = ReadBuffer::take(io.size.min(MAX_WRITE_BYTES) as usize);
@@ -46,7 +45,7 @@ impl Shared {
                 Ok(Answer::plain(Reply::new(unique)))
             }
             Operation::Release { fh } => {
-                engine.release(fh)?;
+                self.close(fh)?;
                 Ok(Answer::plain(Reply::new(unique)))
             }
             Operation::Fallocate {

@@ -22,6 +22,7 @@ use crate::answer::{Answer, Lifetime};
 use crate::caller::is_dying;
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::park::{Need, Park, Parked, Tries, Wanted};
+use crate::passthrough::Passthrough;
 use crate::relay::{Event, REPLY_BYTES, Relay, interrupted};
 use crate::syncing::Syncing;
 
@@ -42,6 +43,8 @@ pub struct Options {
     pub dir_entry_ns: u64,
     /// Operations (`cowfs_fuse_abi::opcode`) that the other server answers; READ, WRITE and READDIR never are.
     pub forwarded: Vec<u32>,
+    /// Whether the kernel may read files of a read-only mount from local files by itself, if it can.
+    pub passthrough: bool,
 }
 
 /// One mount's lane. Every method may be called from any thread.
@@ -53,10 +56,11 @@ pub struct Lane {
 pub(crate) struct Shared {
     pub engine: Arc<Engine>,
     pub lifetime: Lifetime,
-    device: Device,
+    pub device: Device,
+    pub passthrough: Passthrough,
     park: Park,
     relay: Relay,
-    syncing: Syncing,
+    pub syncing: Syncing,
     is_stopping: AtomicBool,
     /// The errno of a device that failed; 0: none did.
     failure: AtomicI32,
@@ -73,6 +77,7 @@ impl Lane {
         relay: OwnedFd,
         options: &Options,
     ) -> io::Result<Lane> {
+        let passthrough = Passthrough::new(options.passthrough && engine.is_read_only());
         let shared = Shared {
             engine,
             lifetime: Lifetime {
@@ -81,6 +86,7 @@ impl Lane {
                 dir_entry_ns: options.dir_entry_ns,
             },
             device: Device::new(device)?,
+            passthrough,
             park: Park::default(),
             relay: Relay::new(relay, &options.forwarded)?,
             syncing: Syncing::default(),
@@ -297,7 +303,7 @@ impl Shared {
     fn take_back(&self, node: Option<u64>, fh: Option<u64>) {
         if let Some(fh) = fh {
             // Nobody can have closed it: nobody knows it.
-            let _ = self.engine.release(fh);
+            let _ = self.close(fh);
         }
         if let Some(node) = node {
             self.forget(node, 1);

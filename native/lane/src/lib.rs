@@ -26,6 +26,7 @@ mod device;
 mod files;
 mod lane;
 mod park;
+mod passthrough;
 mod relay;
 mod syncing;
 

@@ -41,6 +41,7 @@ pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> 
     let (what, ino, chunks) = match missing {
         Missing::Directory(ino) => ("directory", ino, Vec::new()),
         Missing::Content(ino) => ("content", ino, Vec::new()),
+        Missing::File(ino) => ("file", ino, Vec::new()),
         Missing::Chunks { ino, needed } => ("chunks", ino, needed),
     };
     let error = NotResident::new_err(format!("{what} of inode {ino}"));

@@ -24,7 +24,7 @@ fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
 #[pymethods]
 impl PyLane {
     #[new]
-    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new()))]
+    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new(), passthrough=false))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -35,6 +35,7 @@ impl PyLane {
         entry_ns: u64,
         dir_entry_ns: u64,
         forwarded: Vec<String>,
+        passthrough: bool,
     ) -> PyResult<PyLane> {
         // SAFETY: both are open descriptors that the caller gives up (`_native.pyi`).
         let (device, relay) = unsafe {
@@ -53,6 +54,7 @@ impl PyLane {
             entry_ns,
             dir_entry_ns,
             forwarded,
+            passthrough,
         };
         Lane::new(engine.shared(), device, relay, &options)
             .map(PyLane)

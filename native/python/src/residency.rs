@@ -58,6 +58,10 @@ impl PyEngine {
         Ok(chunk.map(|data| PyBytes::new(py, &data)))
     }
 
+    fn assemble_file(&self, py: Python<'_>, ino: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.assemble_file(ino))
+    }
+
     fn next_ahead(&self, py: Python<'_>) -> PyResult<Option<Vec<PyChunkRef>>> {
         let chunks = self.call(py, |engine| Ok(engine.next_ahead()))?;
         Ok(chunks.map(chunk_refs))

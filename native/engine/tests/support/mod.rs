@@ -436,6 +436,7 @@ pub fn ask<T>(
 
 fn load(engine: &Engine, base: &Base, missing: &Missing) {
     match missing {
+        Missing::File(ino) => engine.assemble_file(*ino).expect("assembles"),
         Missing::Directory(ino) => engine
             .load_directory(*ino, &base.directory(*ino))
             .expect("loads"),

@@ -122,6 +122,7 @@ impl Base {
                 };
                 engine.load_content(*ino, &extents, &xattrs)
             }
+            Missing::File(ino) => engine.assemble_file(*ino),
             Missing::Chunks { needed, .. } => {
                 for chunk in needed {
                     engine.cache_chunk(&chunk.hash, &[chunk.hash.0[0]; CHUNK_BYTES as usize]);
