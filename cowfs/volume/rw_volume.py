@@ -172,7 +172,13 @@ class RWVolume:
         return RWVolume(await in_thread(self._blocking.fork, name))
 
     async def __aenter__(self) -> Self:
-        await self.mount()
+        try:
+            await self.mount()
+        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
+            with anyio.CancelScope(shield=True):
+                if self._blocking.has_mounted:
+                    await self._abandon(error)
+            raise
         return self
 
     async def __aexit__(

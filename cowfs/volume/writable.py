@@ -118,6 +118,11 @@ class WritableVolume:
             return None
         return mounts.find_by_url(stores.canonical_url(self.store_url), self.name)
 
+    @property
+    def has_mounted(self) -> bool:
+        """Whether a mount that this object made is there."""
+        return self._own_mount() is not None
+
     # -- mounting
 
     def mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions) -> Path:

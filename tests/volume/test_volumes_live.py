@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import pickle
@@ -24,6 +25,7 @@ from cowfs.errors import (
     LeaseLostError,
     NotFoundError,
 )
+from cowfs.volume import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
 
@@ -507,3 +509,25 @@ def test_blocking_volumes_inside_a_running_loop() -> None:
     assert [type(each) for each in version.history()] == [blocking.ROVolume]
     with version.fork("other") as fork:
         assert (fork / "file").read_text() == "x"
+
+
+def test_a_task_cancelled_while_it_mounts_leaves_no_mount() -> None:
+    """By asyncio itself, which knows nothing of anyio's shields."""
+
+    async def body() -> None:
+        volume = Volume.new("cancelled")
+
+        async def use() -> None:
+            async with volume:
+                raise AssertionError("it was cancelled before")
+
+        task = asyncio.create_task(use())
+        while not mounts.list_mounts():
+            await asyncio.sleep(0.01)
+            assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not volume.is_mounted
+
+    asyncio.run(body())
