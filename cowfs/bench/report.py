@@ -20,7 +20,8 @@ better of them, row by row. Cells are medians, with the lowest and the highest v
 Every workload's result was checked: contents, counts, digests (of the do-nothing server only amounts). What `cold` means in
 each row stands in `cowfs/bench/workloads/`. JuiceFS ran with `--writeback` and 60 s caches; as root it gives itself the
 highest priority (nice -19), which shows where the machine is busy. The do-nothing server answers with constants from
-cowfs' own device loop: this design cannot be faster. passthrough_hp is a whole file system without
+cowfs' own device loop: what FUSE costs in this design, as far as one run can tell. Where it is slower than cowfs, the noise is
+larger than the difference, or its constants do not fit the row. passthrough_hp is a whole file system without
 versions."""
 
 
