@@ -9,7 +9,7 @@ has an invalid record with valid ones behind it.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 # (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, symlink target or b"")
 # mode includes the S_IFMT bits; flags: INODE_HAS_XATTRS = 1 (the inode has rows in xattrs).
@@ -245,11 +245,16 @@ class Lane:
         dir_entry_ns: int,
         forwarded: Sequence[str] = (),
         passthrough: bool = False,
+        transport: Literal["device", "auto", "uring"] = "device",
     ) -> None:
         """Takes over both descriptors, also when it fails: a mounted /dev/fuse, and one end of a SEQPACKET pair at whose other
         end a FUSE server answers the `forwarded` operations (names in capitals; READ, WRITE and READDIR never are).
-        passthrough: on a read-only mount let the kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN."""
-    def start(self) -> None: ...
+        passthrough: on a read-only mount let the kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN.
+        transport: what carries requests after the handshake; "auto" takes io_uring where that is permitted and offered."""
+    def start(self) -> None:
+        """OSError when "uring" was demanded and this process may not use io_uring."""
+    def transport(self) -> Literal["device", "uring"]:
+        """What carries requests; known once the other server has made its handshake."""
     def wait(self) -> None:
         """Returns when the mount is gone or the lane was stopped; OSError when the device failed."""
     def stop(self, grace_ms: int) -> None:

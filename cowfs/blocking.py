@@ -124,6 +124,7 @@ class ROVolume:
         cache_size: int | str | None = None,
         resident: bool = False,
         fast_lane: bool = True,
+        transport: str = "auto",
         allow_other: bool | None = None,
         fuse_fd: int | None = None,
     ) -> Path:
@@ -143,6 +144,7 @@ class ROVolume:
             cache_size=cache_size,
             resident=resident,
             fast_lane=fast_lane,
+            transport=transport,
             allow_other=allow_other,
             fuse_fd=fuse_fd,
         )
@@ -243,6 +245,7 @@ class RWVolume:
         cache_size: int | str | None = None,
         resident: bool = False,
         fast_lane: bool = True,
+        transport: str = "auto",
         take_over: bool = False,
         accept_unsafe_store: bool = False,
         allow_other: bool | None = None,
@@ -266,6 +269,7 @@ class RWVolume:
             cache_size=cache_size,
             resident=resident,
             fast_lane=fast_lane,
+            transport=transport,
             take_over=take_over,
             accept_unsafe_store=accept_unsafe_store,
             allow_other=allow_other,

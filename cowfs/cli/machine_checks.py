@@ -14,9 +14,9 @@ from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
 
 LOW_DISK_BYTES = 1 << 30
 READ_AHEAD_KB = 4096
-URING_PARAMETER = Path("/sys/module/fuse/parameters/enable_uring")
 BDI = Path("/sys/class/bdi")
 PASSTHROUGH_KERNEL = (6, 9)
+IO_URING_DISABLED = Path("/proc/sys/kernel/io_uring_disabled")
 
 
 def engine() -> Check:
@@ -96,16 +96,19 @@ def read_ahead() -> Check:
 
 
 def io_uring() -> Check:
+    from cowfs.mount import transport
+
     name = "FUSE over io_uring"
-    hint = (
-        "As root: echo Y > /sys/module/fuse/parameters/enable_uring; for good: "
-        "echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse-uring.conf. Needs Linux 6.14."
-    )
-    if not URING_PARAMETER.exists():
-        return Check(name, WARN, "is not offered by this kernel; only speed depends on it", hint)
-    if URING_PARAMETER.read_text().strip() not in ("Y", "1"):
+    hint = f"{transport.SWITCH_ON}; for good: echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse-uring.conf"
+    if not transport.is_offered():
+        return Check(name, WARN, "is not offered by this kernel; only speed depends on it", transport.KERNEL)
+    if not transport.is_enabled():
         return Check(name, WARN, "is switched off; only speed depends on it", hint)
-    return Check(name, OK, "is switched on")
+    if not _io_uring_is_permitted():
+        return Check(
+            name, WARN, "is switched on, but io_uring is disabled", "As root: sysctl kernel.io_uring_disabled=0"
+        )
+    return Check(name, OK, "is switched on: new mounts use it")
 
 
 def passthrough() -> Check:
@@ -170,6 +173,15 @@ def _reads_ahead(device: str) -> bool:
         return int((BDI / device / "read_ahead_kb").read_text()) >= READ_AHEAD_KB
     except (OSError, ValueError):
         return True  # not to be seen here: nothing to complain about
+
+
+def _io_uring_is_permitted() -> bool:
+    """0: everybody may; 1: who has CAP_SYS_ADMIN, or is in a group; 2: nobody."""
+    try:
+        level = int(IO_URING_DISABLED.read_text())
+    except (OSError, ValueError):
+        return True
+    return level == 0 or (level == 1 and processes.has_capability(processes.CAP_SYS_ADMIN))
 
 
 def _is_writable_sysfs() -> bool:

@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 @click.option(
     "--fast-lane/--no-fast-lane", default=True, help="Answer requests natively (default), or by pyfuse3 alone."
 )
+@click.option(
+    "--transport",
+    type=click.Choice(["auto", "device", "uring"]),
+    default="auto",
+    show_default=True,
+    help="What carries requests: /dev/fuse, or FUSE over io_uring.",
+)
 @click.option("--take-over", is_flag=True, help="Take the volume from a writer that is gone.")
 @click.option(
     "--accept-unsafe-store", is_flag=True, help="Use a store on which two writers may lose each other's work."

@@ -57,13 +57,14 @@ def _mount(entry: MountEntry) -> dict[str, Any]:
         "since_ns": entry.since_ns,
         "working_copy": entry.working_copy,
         "uncommitted": False if entry.read_only else None,
+        "transport": None,
         "error": None,
     }
     try:
         said = daemon.status(entry)
     except CowfsError as error:
         return {**record, "error": error.message}
-    record |= {"version": said.get("version"), "details": said}
+    record |= {"version": said.get("version"), "transport": said.get("transport"), "details": said}
     return record if entry.read_only else {**record, "uncommitted": said.get("is_dirty")}
 
 
@@ -93,6 +94,7 @@ def _text(record: dict[str, Any]) -> str:
             _work(each),
             str(each["pid"]),
             (each["version"] or "-")[:12],
+            each["transport"] or "-",
             output.printable(each["mount_path"]),
         )
         for each in record["mounts"]
@@ -104,14 +106,15 @@ def _text(record: dict[str, Any]) -> str:
             _work(each),
             str(each["pid"] or "-"),
             (each["version"] or "-")[:12],
+            "-",
             each["working_copy"],
         )
         for each in record["working_copies"]
     ]
-    rows += [("?", "daemon died", "kept", "-", "-", output.printable(path)) for path in record["dead_mounts"]]
+    rows += [("?", "daemon died", "kept", "-", "-", "-", output.printable(path)) for path in record["dead_mounts"]]
     if not rows:
         return "Nothing is mounted, and there are no working copies."
-    return output.table(("VOLUME", "STATE", "WORK", "PID", "VERSION", "WHERE"), rows)
+    return output.table(("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", "WHERE"), rows)
 
 
 def _work(each: dict[str, Any]) -> str:

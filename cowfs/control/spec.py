@@ -37,6 +37,7 @@ class MountSpec:
     socket         its control socket; the directory must be private to the user
     log            file that gets the daemon's log once it has detached
     fast_lane      requests are answered natively, with pyfuse3 behind; False: by pyfuse3 alone
+    transport      what carries the fast lane's requests: /dev/fuse, FUSE over io_uring, or what is best here
     allow_other    None: where permitted (root, or user_allow_other in fuse.conf); True: demanded; False: never
     fuse_fd        a /dev/fuse descriptor that is mounted on mount_path already; it was mounted with default_permissions
     """
@@ -59,6 +60,7 @@ class MountSpec:
     cache_size_bytes: int | None = None
     resident: bool = False
     fast_lane: bool = True
+    transport: Literal["auto", "device", "uring"] = "auto"
     fuse_fd: int | None = None
     take_over: bool = False
     allow_other: bool | None = None

@@ -36,7 +36,7 @@ from cowfs.errors import (
     MountFailedError,
     to_record,
 )
-from cowfs.mount import mount_point, mount_table, serving
+from cowfs.mount import mount_point, mount_table, serving, transport
 from cowfs.mount.calls import EngineCalls
 from cowfs.mount.keeper import Keeper
 from cowfs.mount.lane import FastLane
@@ -79,6 +79,7 @@ class Daemon:
         self._failure: CowfsError | None = None
         self._server: Server | None = None
         self._lane: FastLane | None = None
+        self._tried: transport.Transport = "device"
 
     def run(self) -> None:
         """Serves the mount to its end. Raises what went wrong before `ready`, or while letting go of everything."""
@@ -102,6 +103,7 @@ class Daemon:
 
     def _serve(self, stack: ExitStack) -> None:
         spec = self._spec
+        self._tried = transport.choose(spec)
         if spec.fuse_fd is None:
             self._prepare_mount_point(stack)
         else:
@@ -118,7 +120,13 @@ class Daemon:
             on_ready=lambda: self._ready(session, keeper),
             on_signal=lambda: self._end_by_signal(mappings, loop),
         )
-        requests = Requests(session, keeper, mappings, lambda force, discard: self._end(mappings, loop, force, discard))
+        requests = Requests(
+            session,
+            keeper,
+            mappings,
+            lambda force, discard: self._end(mappings, loop, force, discard),
+            lambda: self._transport,
+        )
         self._register(stack, session)
         self._server = Server(spec.socket, requests.handlers)
         stack.callback(self._disconnect)
@@ -183,6 +191,7 @@ class Daemon:
                 relieve=session.relieve,
                 forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
                 passthrough=_may_pass_through(),
+                tried=self._tried,
             )
             serving.connect_behind(operations, self._lane.relay_fd)
             self._is_connected = True
@@ -204,8 +213,13 @@ class Daemon:
         else:
             serving.invalidate_inode(ino)
 
+    @property
+    def _transport(self) -> str:
+        return self._lane.transport if self._lane is not None else "device"
+
     def _ready(self, session: Session, keeper: Keeper) -> None:
         spec, version, resumed = self._spec, session.opened.version_id, session.resumed
+        transport.check(spec, self._transport)
         self._tune()
         if not spec.foreground:
             _leave_starter(Path(spec.log))

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.mount import transport
 from cowfs.mount.calls import LOAD_THREADS
 from cowfs.mount.errnos import Errnos
 from cowfs.mount.operations import CacheTimes
@@ -42,6 +43,7 @@ class FastLane:
         relieve: Callable[[], int],
         forwarded: Sequence[str] = (),
         passthrough: bool = False,
+        tried: transport.Transport = "device",
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.relay_fd = theirs.detach()
@@ -55,6 +57,7 @@ class FastLane:
                 dir_entry_ns=_ns(times.dir_entry_s),
                 forwarded=forwarded,
                 passthrough=passthrough,
+                transport=tried,
             )
         except ValueError as error:
             raise InvalidInputError(
@@ -70,7 +73,10 @@ class FastLane:
     def start(self, on_end: Callable[[], None]) -> None:
         """on_end runs on a thread of its own when the mount is gone or the lane has been stopped."""
         lane = self._native()
-        lane.start()
+        try:
+            lane.start()
+        except OSError as error:
+            raise transport.not_permitted(error) from error
         threading.Thread(target=self._dispatch, args=(lane,), name="lane-misses", daemon=True).start()
         threading.Thread(target=self._await_end, args=(lane, on_end), name="lane-end", daemon=True).start()
 
@@ -81,6 +87,11 @@ class FastLane:
         lane.stop(int(grace_s * 1000))
         self._loaders.shutdown(wait=False, cancel_futures=True)
         self._lane = None  # with the last user the descriptor closes, and the kernel fails whoever still asks
+
+    @property
+    def transport(self) -> str:
+        """What carries the requests: "device" or "uring"; known after the handshake."""
+        return "device" if (lane := self._lane) is None else lane.transport()
 
     def invalidate_inode(self, ino: int) -> None:
         """As `Lane.invalidate_inode`; ENODEV once the lane has been stopped."""

@@ -31,13 +31,22 @@ COMMIT_ARGUMENTS = frozenset({"message", "author", "labels", "produced_by"})
 
 
 class Requests:
-    """`end(force, discard)` takes the mount down and returns once everything is let go of; raises ConflictError while in use."""
+    """`end(force, discard)` takes the mount down and returns once everything is let go of; raises ConflictError while in use.
+    `transport()` says what carries the kernel's requests."""
 
-    def __init__(self, session: Session, keeper: Keeper, mappings: Mappings, end: Callable[[bool, bool], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        keeper: Keeper,
+        mappings: Mappings,
+        end: Callable[[bool, bool], None],
+        transport: Callable[[], str],
+    ) -> None:
         self._session = session
         self._mappings = mappings
         self._keeper = keeper
         self._end = end
+        self._transport = transport
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
         self._ended = False
@@ -80,6 +89,7 @@ class Requests:
             "since_ns": self._since_ns,
             "cache_dir": spec.cache_dir,
             "working_copy": spec.working_copy,
+            "transport": self._transport(),
         }
         if (writer := session.writer) is not None:
             status |= {

@@ -102,6 +102,7 @@ def common_fields(registration: str, path: str, options: MountOptions) -> dict[s
         "cache_size_bytes": options.cache_size_bytes,
         "resident": options.is_resident,
         "fast_lane": options.has_fast_lane,
+        "transport": options.wanted_transport,
         "take_over": options.take_over,
         "allow_other": options.allow_other,
         "fuse_fd": options.fuse_fd,

@@ -16,6 +16,7 @@ from pathlib import Path
 from cowfs import config
 from cowfs.errors import InvalidInputError
 
+TRANSPORTS = ("auto", "device", "uring")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -30,6 +31,8 @@ class MountOptions:
     cache_size            most bytes cache_dir may hold ("20GiB" works too); None: as much as the disk allows
     resident              load the whole index at mount: high throughput on many files for memory
     fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 alone
+    transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it cannot be had), or
+                          "auto", which is COWFS_TRANSPORT where that is set, and else uring where it can be had
     take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work
     accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
     allow_other           let other users in: None where permitted, True demands it, False never
@@ -45,6 +48,7 @@ class MountOptions:
     cache_size: int | str | None = None
     resident: bool = False
     fast_lane: bool = True
+    transport: str = "auto"
     take_over: bool = False
     accept_unsafe_store: bool = False
     allow_other: bool | None = None
@@ -60,6 +64,8 @@ class MountOptions:
                 raise _wrong(field.name, value, "seconds, 0 or more")
         if type(self.max_uploads) is not int or self.max_uploads < 1:
             raise _wrong("max_uploads", self.max_uploads, "a whole number, 1 or more")
+        if self.transport not in TRANSPORTS:
+            raise _wrong("transport", self.transport, "auto, device or uring")
         if self.fuse_fd is not None and self.fuse_fd < 3:
             raise _wrong("fuse_fd", self.fuse_fd, "an open descriptor above 2")
         _ = self.cache_size_bytes
@@ -75,6 +81,16 @@ class MountOptions:
     @property
     def has_fast_lane(self) -> bool:
         return self.fast_lane and os.environ.get("COWFS_FAST_LANE", "") != "0"
+
+    @property
+    def wanted_transport(self) -> str:
+        """COWFS_TRANSPORT speaks for mounts that can use any; others have the device."""
+        if self.transport != "auto" or self.fuse_fd is not None or not self.has_fast_lane:
+            return self.transport
+        wanted = os.environ.get("COWFS_TRANSPORT", "") or "auto"
+        if wanted not in TRANSPORTS:
+            raise _wrong("COWFS_TRANSPORT", wanted, "auto, device or uring")
+        return wanted
 
     @property
     def cache_path(self) -> Path:

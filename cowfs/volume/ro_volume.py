@@ -118,6 +118,7 @@ class ROVolume:
         cache_size: int | str | None = None,
         resident: bool = False,
         fast_lane: bool = True,
+        transport: str = "auto",
         allow_other: bool | None = None,
         fuse_fd: int | None = None,
     ) -> Path:
@@ -135,6 +136,7 @@ class ROVolume:
             cache_size=cache_size,
             resident=resident,
             fast_lane=fast_lane,
+            transport=transport,
             allow_other=allow_other,
             fuse_fd=fuse_fd,
         )

@@ -22,6 +22,7 @@ from cowfs.control import Client, MountSpec, wait_gone
 from cowfs.errors import from_record
 from cowfs.version import volumes
 from cowfs.volume import mounts
+from cowfs.volume.options import MountOptions
 from cowfs.volume.working_copy import WorkingCopy
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,7 @@ class Place:
             "log": str(self.root / "run" / f"{registration}.log"),
             "working_copy": None if version else str(copy),
             "fast_lane": os.environ.get("COWFS_FAST_LANE", "1") != "0",
+            "transport": transport(fields),
         }
         return MountSpec(**{**defaults, **fields})
 
@@ -172,6 +174,11 @@ class Place:
             subprocess.run(["umount", "-l", path], check=False, capture_output=True)
         self.store.close()
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def transport(fields: dict[str, Any]) -> str:
+    """What COWFS_TRANSPORT says, for mounts that can use any."""
+    return MountOptions(**{key: fields[key] for key in ("fast_lane", "fuse_fd") if key in fields}).wanted_transport
 
 
 def mounted_below(root: Path) -> list[str]:

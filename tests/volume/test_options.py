@@ -30,6 +30,7 @@ pytestmark = pytest.mark.quick
         ("cache_size", True),
         ("resident", 1),
         ("fuse_fd", 2),
+        ("transport", "rings"),
     ],
 )
 def test_a_wrong_option_is_named(name: str, value: Any) -> None:
@@ -51,6 +52,18 @@ def test_resident_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not MountOptions().is_resident
     monkeypatch.setenv("COWFS_RESIDENT", "1")
     assert MountOptions().is_resident
+
+
+def test_the_transport_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For mounts that can use any; what was said in so many words wins."""
+    monkeypatch.setenv("COWFS_TRANSPORT", "uring")
+    assert MountOptions().wanted_transport == "uring"
+    assert MountOptions(transport="device").wanted_transport == "device"
+    assert MountOptions(fuse_fd=3).wanted_transport == "auto"
+    assert MountOptions(fast_lane=False).wanted_transport == "auto"
+    monkeypatch.setenv("COWFS_TRANSPORT", "pigeon")
+    with pytest.raises(InvalidInputError, match="COWFS_TRANSPORT"):
+        _ = MountOptions().wanted_transport
 
 
 def test_relative_directories_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

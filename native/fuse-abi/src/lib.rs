@@ -40,6 +40,7 @@ mod init;
 pub mod opcode;
 mod reply;
 mod request;
+pub mod ring;
 
 pub use init::{InitReply, flag};
 pub use reply::{

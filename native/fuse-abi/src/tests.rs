@@ -175,6 +175,50 @@ proptest! {
     }
 }
 
+/// An entry as the kernel fills it: a WRITE's header, its fixed part, its data elsewhere.
+#[test]
+fn a_request_in_a_ring_is_put_together_and_answered() {
+    let mut header = [0u8; ring::RING_HEADER_BYTES];
+    header[..4].copy_from_slice(&(HEADER_BYTES as u32 + 40 + 5).to_le_bytes());
+    header[4..8].copy_from_slice(&opcode::WRITE.to_le_bytes());
+    header[8..16].copy_from_slice(&77u64.to_le_bytes());
+    header[128..136].copy_from_slice(&3u64.to_le_bytes());
+    header[144..148].copy_from_slice(&5u32.to_le_bytes());
+    header[264..272].copy_from_slice(&77u64.to_le_bytes());
+    header[272..276].copy_from_slice(&5u32.to_le_bytes());
+    let request = ring::RingRequest::parse(&header).unwrap();
+    assert_eq!((request.commit_id, request.payload_bytes), (77, 5));
+
+    let mut message = vec![0; request.head_bytes()];
+    request.copy_head(&header, &mut message);
+    message.extend_from_slice(b"hello");
+    let (parsed, body) = Header::parse(&message).unwrap();
+    assert_eq!((parsed.opcode, parsed.unique), (opcode::WRITE, 77));
+    let Some(Operation::Write(io, data)) = Operation::parse(parsed.opcode, body) else {
+        panic!("not a write");
+    };
+    assert_eq!((io.fh, data), (3, &b"hello"[..]));
+
+    let reply = Reply::new(77).size(5).finish(0);
+    let (head, body) = reply.split_first_chunk().unwrap();
+    ring::put_reply(&mut header, head, body.len() as u32);
+    assert_eq!(header[..16], reply[..16]);
+    assert_eq!(header[272..276], 8u32.to_le_bytes());
+    assert_eq!(ring::commit_id(&header), 77);
+    let command = ring::command(2, 77);
+    assert_eq!((command[8], command[16], command[0]), (77, 2, 0));
+}
+
+#[test]
+fn lengths_of_a_ring_entry_that_contradict_each_other_are_refused() {
+    for (length, payload) in [(0u32, 0u32), (39, 0), (40, 1), (200, 10), (40, u32::MAX)] {
+        let mut header = [0xff; ring::RING_HEADER_BYTES];
+        header[..4].copy_from_slice(&length.to_le_bytes());
+        header[272..276].copy_from_slice(&payload.to_le_bytes());
+        assert_eq!(ring::RingRequest::parse(&header), None);
+    }
+}
+
 /// Ten million random and mutated requests: `cargo test --release -p cowfs-fuse-abi -- --ignored`.
 #[test]
 #[ignore = "a minute in release mode, an hour without"]

@@ -4,6 +4,8 @@
 //! The kernel checks permissions (default_permissions) and holds locks. A name that leads nowhere is an answer the kernel may
 //! keep. POSIX ACLs are refused by the engine (EOPNOTSUPP).
 
+use std::ops::Range;
+
 use cowfs_base::{Errno, now_ns};
 use cowfs_engine::{Attr, AttrChange, Engine, Error, Result};
 use cowfs_fuse_abi::{
@@ -22,6 +24,8 @@ const MAX_BACKGROUND: u16 = 1024;
 /// With that many in flight the kernel reads nothing ahead of what was asked for.
 const CONGESTION: u16 = 96;
 const PAGE_BYTES: u32 = 4096;
+/// What a reply may say went wrong: `fuse_dev_do_write` refuses anything else.
+const ERRNOS: Range<i32> = 1..512;
 /// What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program.
 const FREE_INODES: u64 = 1 << 32;
 const NAME_MAX_BYTES: u32 = 255;
@@ -60,9 +64,20 @@ pub(crate) struct Answer {
     pub fh: Option<u64>,
     /// The inodes whose counts a listing raised.
     pub listed: Vec<u64>,
+    /// The handshake's: what both sides can do.
+    pub agreed: Option<u64>,
 }
 
 impl Answer {
+    /// The kernel takes no reply with a number outside of `ERRNOS`, and whoever asked would wait for ever.
+    pub fn error(unique: u64, errno: Errno) -> Answer {
+        let errno = match ERRNOS.contains(&errno.0) {
+            true => errno,
+            false => Errno::EIO,
+        };
+        Answer::plain(Reply::error(unique, errno.0))
+    }
+
     pub fn plain(reply: Reply) -> Answer {
         Answer {
             message: reply.finish(0),
@@ -90,7 +105,8 @@ impl Shared {
                 flags,
                 ..
             } => {
-                let agreed = flags & (FEATURES | self.passthrough.features());
+                let offered = self.passthrough.features() | self.rings.features();
+                let agreed = flags & (FEATURES | offered);
                 self.passthrough.agree(agreed);
                 Ok(init(unique, minor, max_readahead, agreed))
             }
@@ -292,7 +308,7 @@ impl Shared {
 }
 
 fn init(unique: u64, minor: u32, max_readahead: u32, agreed: u64) -> Answer {
-    Answer::plain(Reply::new(unique).init(&InitReply {
+    let reply = Reply::new(unique).init(&InitReply {
         minor: minor.min(MINOR),
         max_readahead,
         flags: agreed,
@@ -304,7 +320,11 @@ fn init(unique: u64, minor: u32, max_readahead: u32, agreed: u64) -> Answer {
             0 => 0,
             _ => STACK_DEPTH,
         },
-    }))
+    });
+    Answer {
+        agreed: Some(agreed),
+        ..Answer::plain(reply)
+    }
 }
 
 /// The value of an attribute, or only its length where the caller has said no size.

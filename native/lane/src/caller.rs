@@ -24,14 +24,21 @@ pub(crate) fn caller(header: &Header, umask: u32, mode: u32) -> Caller {
 /// Whether the thread is to die: a fatal signal puts SIGKILL among those pending for every thread of its process.
 /// A thread that has ended waits for nothing.
 pub(crate) fn is_dying(pid: u32) -> bool {
-    let Some(status) = status(pid) else {
-        return pid != 0;
-    };
     let kill = 1u64 << (libc::SIGKILL - 1);
+    status(pid).map_or(pid != 0, |status| pending(&status) & kill != 0)
+}
+
+/// Whether any signal waits for the thread, or it has ended.
+pub(crate) fn is_signalled(pid: u32) -> bool {
+    status(pid).map_or(pid != 0, |status| pending(&status) != 0)
+}
+
+/// The signals that wait for a thread or its process, one bit each.
+fn pending(status: &str) -> u64 {
     ["SigPnd:", "ShdPnd:"]
         .iter()
-        .filter_map(|key| field(&status, key))
-        .any(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & kill != 0))
+        .filter_map(|key| u64::from_str_radix(field(status, key)?.trim(), 16).ok())
+        .fold(0, |all, mask| all | mask)
 }
 
 fn groups(pid: u32) -> Option<Vec<u32>> {
@@ -57,8 +64,10 @@ mod tests {
     #[test]
     fn this_process_lives_and_has_groups() {
         let pid = std::process::id();
-        assert!(!is_dying(pid));
+        assert!(!is_dying(pid) && !is_signalled(pid));
         assert!(groups(pid).is_some());
-        assert!(is_dying(u32::MAX - 1));
+        assert!(is_dying(u32::MAX - 1) && is_signalled(u32::MAX - 1));
+        let status = "SigPnd:\t0000000000000100\nShdPnd:\t0000000000004000\n";
+        assert_eq!(pending(status), 0x4100);
     }
 }

@@ -1,7 +1,6 @@
 //! The lane's threads, and the way of a request through it.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,24 +12,36 @@ use std::time::{Duration, Instant};
 use cowfs_base::Errno;
 use cowfs_engine::{Engine, Error};
 use cowfs_fuse_abi::{
-    Header, Operation, Reply, ReplyHeader, invalidate_inode, listed_nodes, opcode,
+    Header, Operation, Reply, ReplyHeader, flag, invalidate_inode, listed_nodes, opcode,
     reply_file_handle, reply_node,
 };
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::{Answer, Lifetime};
-use crate::caller::is_dying;
+use crate::caller::{is_dying, is_signalled};
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::park::{Need, Park, Parked, Tries, Wanted};
 use crate::passthrough::Passthrough;
-use crate::relay::{Event, REPLY_BYTES, Relay, interrupted};
+use crate::relay::{Event, REPLY_BYTES, Relay};
+use crate::ring::Ring;
+use crate::rings::{Place, Rings, Seat};
 use crate::syncing::Syncing;
 
 /// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
 const LOADS_MAX: u32 = 64;
 const THREADS_MAX: usize = 2;
-/// What a reply may say went wrong: `fuse_dev_do_write` refuses anything else.
-const ERRNOS: Range<i32> = 1..512;
+
+/// How requests and replies travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Reads and writes of the device.
+    #[default]
+    Device,
+    /// FUSE over io_uring where this process may and the kernel offers it, else the device.
+    Auto,
+    /// FUSE over io_uring; `Lane::start` fails where this process may not.
+    Uring,
+}
 
 /// How to answer.
 #[derive(Debug, Clone, Default)]
@@ -45,12 +56,16 @@ pub struct Options {
     pub forwarded: Vec<u32>,
     /// Whether the kernel may read files of a read-only mount from local files by itself, if it can.
     pub passthrough: bool,
+    /// What carries requests once the handshake, which always is the device's, has been made.
+    pub transport: Transport,
 }
 
 /// One mount's lane. Every method may be called from any thread.
 pub struct Lane {
     shared: Arc<Shared>,
+    transport: Transport,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    ring_threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 pub(crate) struct Shared {
@@ -58,15 +73,26 @@ pub(crate) struct Shared {
     pub lifetime: Lifetime,
     pub device: Device,
     pub passthrough: Passthrough,
+    pub rings: Rings,
     park: Park,
     relay: Relay,
     pub syncing: Syncing,
     is_stopping: AtomicBool,
     /// The errno of a device that failed; 0: none did.
     failure: AtomicI32,
-    /// How many device threads are left.
+    /// How many threads are left that take requests.
     running: Mutex<usize>,
     ended: Condvar,
+}
+
+/// What became of a request.
+pub(crate) enum Outcome {
+    /// Whoever took the request sends this.
+    Answered(Answer),
+    /// It will be answered by its number, from another thread perhaps.
+    Later,
+    /// Nothing is to be sent.
+    Silent,
 }
 
 impl Lane {
@@ -85,6 +111,7 @@ impl Lane {
                 entry_ns: options.entry_ns,
                 dir_entry_ns: options.dir_entry_ns,
             },
+            rings: Rings::default(),
             device: Device::new(device)?,
             passthrough,
             park: Park::default(),
@@ -97,13 +124,21 @@ impl Lane {
         };
         Ok(Lane {
             shared: Arc::new(shared),
+            transport: options.transport,
             threads: Mutex::default(),
+            ring_threads: Mutex::default(),
         })
     }
 
-    /// Starts answering; the kernel's handshake is the first request.
+    /// Starts answering; the kernel's handshake is the first request. Fails when rings are demanded and cannot be had.
     pub fn start(&self) -> io::Result<()> {
         ignore_wake_signal()?;
+        if self.transport != Transport::Device {
+            let prepared = self.start_rings();
+            if self.transport == Transport::Uring {
+                prepared?;
+            }
+        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut threads = self.threads.lock();
         for _ in 0..cores.min(THREADS_MAX) {
@@ -127,15 +162,44 @@ impl Lane {
             .map(drop)
     }
 
-    /// Waits until the lane has ended; the errno of a device that failed.
+    /// Prepares one ring a thread; none is left when one of them fails.
+    fn start_rings(&self) -> io::Result<()> {
+        let rings = &self.shared.rings;
+        let mut threads = self.ring_threads.lock();
+        let started = rings
+            .plan()?
+            .into_iter()
+            .enumerate()
+            .try_for_each(|(number, seat)| {
+                let shared = self.shared.clone();
+                let thread = std::thread::Builder::new()
+                    .name("lane-ring".into())
+                    .spawn(move || shared.serve_ring(number, &seat))?;
+                threads.push(thread);
+                Ok(())
+            });
+        let prepared = started.and_then(|()| rings.wait_until_prepared());
+        if prepared.is_err() {
+            rings.end();
+            threads.drain(..).for_each(|thread| drop(thread.join()));
+        }
+        prepared
+    }
+
+    /// Whether requests come over io_uring; known once the other server's handshake has been made.
+    pub fn is_over_uring(&self) -> bool {
+        self.shared.rings.is_serving()
+    }
+
+    /// Waits until the lane has ended or can't go on; the errno of a device that failed.
     pub fn wait(&self) -> Result<(), Errno> {
         let mut running = self.shared.running.lock();
-        while *running > 0 {
-            self.shared.ended.wait(&mut running);
-        }
-        match self.shared.failure.load(Ordering::Acquire) {
-            0 => Ok(()),
-            errno => Err(Errno(errno)),
+        loop {
+            match self.shared.failure.load(Ordering::Acquire) {
+                0 if *running == 0 => return Ok(()),
+                0 => self.shared.ended.wait(&mut running),
+                errno => return Err(Errno(errno)),
+            }
         }
     }
 
@@ -157,6 +221,10 @@ impl Lane {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.shared.let_go_of_everything();
+        self.shared.rings.end();
+        for thread in self.ring_threads.lock().drain(..) {
+            let _ = thread.join();
+        }
     }
 
     /// Waits for the next thing that must be loaded; None once the lane has ended.
@@ -168,7 +236,11 @@ impl Lane {
     pub fn resume(&self, unique: u64) {
         if let Some(parked) = self.shared.park.take(unique) {
             self.shared.relay.unwatch(unique);
-            self.shared.handle(&parked.message, parked.tries);
+            if let Outcome::Answered(answer) =
+                self.shared.handle(&parked.message, parked.tries, None)
+            {
+                self.shared.deliver(unique, answer);
+            }
         }
     }
 
@@ -197,9 +269,17 @@ impl Shared {
     fn serve(self: Arc<Shared>) {
         let _counted = Counted(&self);
         let mut buffer = vec![0; REQUEST_BYTES];
-        while !self.is_stopping.load(Ordering::Acquire) {
+        while !self.is_stopping() {
             match self.device.receive(&mut buffer) {
-                Ok(Received::Request(length)) => self.handle(&buffer[..length], Tries::default()),
+                Ok(Received::Request(length)) => {
+                    let outcome = self.handle(&buffer[..length], Tries::default(), None);
+                    if let Outcome::Answered(answer) = outcome {
+                        self.send(&answer);
+                        if let Some(features) = answer.agreed {
+                            self.begin(features);
+                        }
+                    }
+                }
                 Ok(Received::Nothing) => {}
                 Ok(Received::Gone) => return,
                 Err(error) => {
@@ -210,27 +290,75 @@ impl Shared {
         }
     }
 
-    /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever.
-    fn handle(self: &Arc<Shared>, message: &[u8], tries: Tries) {
-        let Some((header, body)) = Header::parse(message) else {
+    /// The handshake is done: the rings are filled, if there are to be any, then the other server gets its own.
+    fn begin(&self, features: u64) {
+        if features & flag::OVER_IO_URING != 0 {
+            self.rings.begin();
+        } else {
+            self.rings.end();
+        }
+        self.relay.shake_hands();
+    }
+
+    /// The life of a ring, on its own thread.
+    fn serve_ring(self: Arc<Shared>, number: usize, seat: &Seat) {
+        let ring = Ring::new(number, seat, self.device.descriptor(), &self.rings);
+        let Some(mut ring) = self.rings.prepared(ring) else {
             return;
         };
-        let way = AssertUnwindSafe(|| self.pass(&header, body, message, tries));
-        if catch_unwind(way).is_err() {
-            self.refuse(header.unique, Errno::EIO);
+        // A device thread is there and waits for the registration, so the count has not been zero.
+        *self.running.lock() += 1;
+        let _counted = Counted(&self);
+        self.rings.registered(ring.register());
+        if let Err(error) = ring.serve(&self) {
+            self.failure.store(Errno::from(error).0, Ordering::Release);
         }
     }
 
-    /// The way of a request: forwarded, or answered, or parked.
-    fn pass(self: &Arc<Shared>, header: &Header, body: &[u8], message: &[u8], tries: Tries) {
-        if self.relay.forwards(header.opcode) {
-            if let Err(errno) = self.relay.forward(header, message) {
-                self.refuse(header.unique, errno);
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever. `place`: where in a ring
+    /// the request lies, unless it came from the device or has been put off before.
+    pub(crate) fn handle(
+        self: &Arc<Shared>,
+        message: &[u8],
+        tries: Tries,
+        place: Option<Place>,
+    ) -> Outcome {
+        let Some((header, body)) = Header::parse(message) else {
+            return Outcome::Silent;
+        };
+        let way = AssertUnwindSafe(|| self.pass(&header, body, message, tries, place));
+        catch_unwind(way).unwrap_or_else(|_| {
+            if place.is_some() {
+                self.rings.let_go(header.unique);
             }
-            return;
+            Outcome::Answered(Answer::error(header.unique, Errno::EIO))
+        })
+    }
+
+    /// The way of a request: forwarded, or answered, or parked.
+    fn pass(
+        self: &Arc<Shared>,
+        header: &Header,
+        body: &[u8],
+        message: &[u8],
+        tries: Tries,
+        place: Option<Place>,
+    ) -> Outcome {
+        let unique = header.unique;
+        if self.relay.forwards(header.opcode) {
+            self.rings.hold(unique, place);
+            match self.relay.forward(header, message) {
+                Ok(()) => self.watch_interrupted(header, place),
+                Err(errno) => self.refuse(unique, errno),
+            }
+            return Outcome::Later;
         }
         let Some(operation) = Operation::parse(header.opcode, body) else {
-            return self.refuse(header.unique, Errno::EIO);
+            return Outcome::Answered(Answer::error(unique, Errno::EIO));
         };
         match operation {
             Operation::Interrupt { unique } => self.relay.watch(unique),
@@ -239,23 +367,35 @@ impl Shared {
                 forgets.for_each(|(node, count)| self.forget(node, count))
             }
             Operation::Fsync { fh, datasync } => {
-                self.sync(header.unique, move |engine| engine.fsync(fh, datasync));
+                self.rings.hold(unique, place);
+                self.sync(unique, move |engine| engine.fsync(fh, datasync));
+                return Outcome::Later;
             }
-            Operation::FsyncDir | Operation::SyncFs => self.sync(header.unique, Engine::sync),
-            _ => match self.answer(header, operation) {
-                Ok(answer) => {
-                    self.reply(&answer);
-                    if header.opcode == opcode::INIT {
-                        self.relay.shake_hands();
-                    }
-                }
-                Err(error) => self.put_off(header, message, tries, error),
-            },
+            Operation::FsyncDir | Operation::SyncFs => {
+                self.rings.hold(unique, place);
+                self.sync(unique, Engine::sync);
+                return Outcome::Later;
+            }
+            _ => {
+                return match self.answer(header, operation) {
+                    Ok(answer) => Outcome::Answered(answer),
+                    Err(error) => self.put_off(header, message, tries, place, error),
+                };
+            }
         }
+        Outcome::Silent
     }
 
     /// Parks what can be answered later; anything else is refused.
-    fn put_off(&self, header: &Header, message: &[u8], mut tries: Tries, error: Error) {
+    fn put_off(
+        &self,
+        header: &Header,
+        message: &[u8],
+        mut tries: Tries,
+        place: Option<Place>,
+        error: Error,
+    ) -> Outcome {
+        let refused = |errno| Outcome::Answered(Answer::error(header.unique, errno));
         let (need, errno) = match error {
             Error::NotResident(missing) if tries.loads < LOADS_MAX => {
                 tries.loads += 1;
@@ -265,15 +405,26 @@ impl Shared {
                 tries.asked_for_space = true;
                 (Need::Space, Errno::ENOSPC)
             }
-            Error::Os(errno) => return self.refuse(header.unique, errno),
-            _ => return self.refuse(header.unique, Errno::EIO),
+            Error::Os(errno) => return refused(errno),
+            _ => return refused(Errno::EIO),
         };
         let parked = Parked {
             message: message.to_vec(),
             tries,
         };
-        if !self.park.park(header.unique, parked, need) {
-            self.refuse(header.unique, errno);
+        self.rings.hold(header.unique, place);
+        match self.park.park(header.unique, parked, need) {
+            true => self.watch_interrupted(header, place),
+            false => self.refuse(header.unique, errno),
+        }
+        Outcome::Later
+    }
+
+    /// The kernel tells nobody of a request that was interrupted before it was put into a ring (fs/fuse/dev_uring.c does not
+    /// look, as dev.c does), so that is looked for here.
+    fn watch_interrupted(&self, header: &Header, place: Option<Place>) {
+        if place.is_some() && is_signalled(header.pid) {
+            self.relay.watch(header.unique);
         }
     }
 
@@ -285,29 +436,35 @@ impl Shared {
         let shared = self.clone();
         self.syncing.run(
             move || match catch_unwind(AssertUnwindSafe(|| call(&shared.engine))) {
-                Ok(Ok(())) => drop(shared.device.send(&Reply::new(unique).finish(0), &[])),
+                Ok(Ok(())) => shared.deliver(unique, Answer::plain(Reply::new(unique))),
                 Ok(Err(Error::Os(errno))) => shared.refuse(unique, errno),
                 _ => shared.refuse(unique, Errno::EIO),
             },
         );
     }
 
-    fn reply(&self, answer: &Answer) {
+    /// Answers a request that was put off, from any thread.
+    fn deliver(&self, unique: u64, answer: Answer) {
+        if let Some(answer) = self.rings.post(unique, answer) {
+            self.send(&answer);
+        }
+    }
+
+    /// Writes an answer to the device.
+    fn send(&self, answer: &Answer) {
         if self.device.send(&answer.message, &answer.data).is_err() {
-            self.take_back(answer.node, answer.fh);
-            answer.listed.iter().for_each(|node| self.forget(*node, 1));
+            self.take_back(answer);
         }
     }
 
     /// The kernel never got the reply that raised a count or opened a handle.
-    fn take_back(&self, node: Option<u64>, fh: Option<u64>) {
-        if let Some(fh) = fh {
+    pub(crate) fn take_back(&self, answer: &Answer) {
+        if let Some(fh) = answer.fh {
             // Nobody can have closed it: nobody knows it.
             let _ = self.close(fh);
         }
-        if let Some(node) = node {
-            self.forget(node, 1);
-        }
+        let counted = answer.node.iter().chain(&answer.listed);
+        counted.for_each(|node| self.forget(*node, 1));
     }
 
     fn forget(&self, node: u64, count: u64) {
@@ -316,21 +473,12 @@ impl Shared {
     }
 
     fn refuse(&self, unique: u64, errno: Errno) {
-        // The kernel takes no reply with another number, and whoever asked would wait for ever.
-        let errno = if ERRNOS.contains(&errno.0) {
-            errno
-        } else {
-            Errno::EIO
-        };
-        // When it fails nobody waits any more.
-        let _ = self
-            .device
-            .send(&Reply::error(unique, errno.0).finish(0), &[]);
+        self.deliver(unique, Answer::error(unique, errno));
     }
 
     fn release_caller(&self, unique: u64) {
         if self.park.take(unique).is_some() || self.relay.let_go(unique) {
-            let _ = self.device.send(&interrupted(unique), &[]);
+            self.refuse(unique, Errno(libc::EINTR));
         }
         self.relay.unwatch(unique);
     }
@@ -368,14 +516,19 @@ impl Shared {
             }
             return;
         }
-        let is_delivered = is_wanted && self.device.send(message, &[]).is_ok();
-        if !is_delivered {
-            self.take_back(reply_node(number, body), reply_file_handle(number, body));
-            if number == opcode::READDIRPLUS {
-                listed_nodes(body)
-                    .into_iter()
-                    .for_each(|node| self.forget(node, 1));
-            }
+        let mut answer = Answer {
+            message: message.to_vec(),
+            node: reply_node(number, body),
+            fh: reply_file_handle(number, body),
+            ..Answer::default()
+        };
+        if number == opcode::READDIRPLUS {
+            answer.listed = listed_nodes(body);
+        }
+        if is_wanted {
+            self.deliver(header.unique, answer);
+        } else {
+            self.take_back(&answer);
         }
     }
 
@@ -394,7 +547,7 @@ impl Shared {
     }
 
     fn has_unanswered(&self) -> bool {
-        !self.park.is_empty() || self.relay.has_outstanding()
+        !self.park.is_empty() || self.relay.has_outstanding() || self.rings.has_held()
     }
 
     fn let_go_of_everything(&self) {
@@ -405,7 +558,7 @@ impl Shared {
     }
 }
 
-/// Counts a device thread out, however it ends.
+/// Counts a thread out that takes requests, however it ends.
 struct Counted<'a>(&'a Shared);
 
 impl Drop for Counted<'_> {

@@ -1,7 +1,7 @@
 //! The fast lane: answers the kernel's FUSE requests from the engine, on threads that never wait for a network or for Python.
 //!
 //! ```text
-//! kernel ── /dev/fuse ── device threads ── answer ── engine
+//! kernel ── /dev/fuse ── device threads ── answer ── engine        or over io_uring: rings of entries, a thread each (rings, ring)
 //!                          │         │        └─ not resident, or no space: parked until `resume` or `fail` (park)
 //!                          │         └─ fsync: threads that may wait for the disk (syncing)
 //!                          └─ operations to forward: byte for byte over a socket pair to another FUSE server (relay)
@@ -28,7 +28,9 @@ mod lane;
 mod park;
 mod passthrough;
 mod relay;
+mod ring;
+mod rings;
 mod syncing;
 
-pub use lane::{Lane, Options};
+pub use lane::{Lane, Options, Transport};
 pub use park::{Need, Wanted};

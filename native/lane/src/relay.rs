@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cowfs_base::Errno;
-use cowfs_fuse_abi::{Header, Reply, ReplyHeader, encode_init, flag, opcode};
+use cowfs_fuse_abi::{Header, ReplyHeader, encode_init, flag, opcode};
 use parking_lot::Mutex;
 
 /// The number of the handshake; the kernel's begin at 2 and are even.
@@ -313,11 +313,6 @@ impl Relay {
             .filter_map(|(unique, request)| (!request.is_let_go).then_some(unique))
             .collect()
     }
-}
-
-/// EINTR for a request.
-pub(crate) fn interrupted(unique: u64) -> Vec<u8> {
-    Reply::error(unique, libc::EINTR).finish(0)
 }
 
 fn changes_nothing(number: u32) -> bool {

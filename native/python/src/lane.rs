@@ -6,7 +6,7 @@ use std::time::Duration;
 use cowfs_base::Errno;
 use cowfs_engine::Error;
 use cowfs_fuse_abi::opcode;
-use cowfs_lane::{Lane, Need, Options};
+use cowfs_lane::{Lane, Need, Options, Transport};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -24,7 +24,7 @@ fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
 #[pymethods]
 impl PyLane {
     #[new]
-    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new(), passthrough=false))]
+    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new(), passthrough=false, transport="device"))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -36,6 +36,7 @@ impl PyLane {
         dir_entry_ns: u64,
         forwarded: Vec<String>,
         passthrough: bool,
+        transport: &str,
     ) -> PyResult<PyLane> {
         // SAFETY: both are open descriptors that the caller gives up (`_native.pyi`).
         let (device, relay) = unsafe {
@@ -55,6 +56,15 @@ impl PyLane {
             dir_entry_ns,
             forwarded,
             passthrough,
+            transport: match transport {
+                "device" => Transport::Device,
+                "auto" => Transport::Auto,
+                "uring" => Transport::Uring,
+                _ => {
+                    let said = format!("{transport:?} is no transport");
+                    return Err(PyValueError::new_err(said));
+                }
+            },
         };
         Lane::new(engine.shared(), device, relay, &options)
             .map(PyLane)
@@ -92,6 +102,13 @@ impl PyLane {
 
     fn fail(&self, py: Python<'_>, unique: u64, errno: i32) {
         py.detach(|| self.0.fail(unique, Errno(errno)));
+    }
+
+    fn transport(&self) -> &'static str {
+        match self.0.is_over_uring() {
+            true => "uring",
+            false => "device",
+        }
     }
 
     fn invalidate_inode(&self, py: Python<'_>, ino: u64) -> PyResult<()> {

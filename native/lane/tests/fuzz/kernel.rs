@@ -72,6 +72,7 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
             other::FORWARDED.to_vec()
         },
         passthrough: true,
+        ..Options::default()
     };
     let lane = Arc::new(Lane::new(engine.clone(), device, relay, &options).expect("a lane"));
     lane.start().expect("starts");
