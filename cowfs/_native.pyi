@@ -226,6 +226,11 @@ class Engine:
         """Joins the layer with the current one; nothing is lost."""
     def trim_staging(self, max_bytes: int) -> int:
         """Drops segments no uncommitted extent needs, oldest first, until clean ones hold at most max_bytes; returns bytes freed."""
+    def reclaim_staging(self) -> int:
+        """Drops segments of which every byte was overwritten or removed, committed or not, and moves what is left in mostly dead
+        ones; returns bytes freed. May sync."""
+    def reclaim_when_due(self, timeout_s: float) -> int:
+        """Waits up to timeout_s until so much was staged that `reclaim_staging` may pay, and does it; returns bytes freed."""
     def quiet_files(self, idle_s: float, limit: int) -> list[tuple[int, int]]:
         """(ino, data version) of files with staged, uncommitted data not written for idle_s seconds; for background upload."""
     def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:

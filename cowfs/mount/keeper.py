@@ -3,6 +3,7 @@
     heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin, makes a collected pin anew, lets go of what
                               collections condemn; a lost lease stops publishing, not the mount
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
+    reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     trim          both        every TRIM_PAUSE_S: keeps caches and clean staging within the cache limit
     fill          resident    once: loads every directory of the version with its entries' attributes
 
@@ -28,8 +29,10 @@ from cowfs.store.pins import Pin
 UPLOAD_PAUSE_S = 5.0
 IDLE_S = 5.0
 TRIM_PAUSE_S = 30.0
+SHORTEST_PAUSE_S = 1.0  # after a failure
 LONGEST_PAUSE_S = 60.0
 JOIN_S = 5.0
+RECLAIM_WAIT_S = 1.0  # how long the end of a mount may wait for the thread that waits for the engine
 FILL_BATCH = 4096
 
 P = ParamSpec("P")
@@ -54,6 +57,7 @@ class Keeper:
         if self._session.writer is not None:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
             self._run("upload", self._upload, UPLOAD_PAUSE_S)
+            self._run("reclaim", self._reclaim, 0.0)
         if self._session.spec.resident:
             thread = threading.Thread(target=self._fill, name="fill", daemon=True)
             self._threads.append(thread)
@@ -71,7 +75,7 @@ class Keeper:
         def loop() -> None:
             wait_s = pause_s
             while not self._stop.wait(wait_s):
-                wait_s = pause_s if self._try(step) else min(wait_s * 2, LONGEST_PAUSE_S)
+                wait_s = pause_s if self._try(step) else min(max(wait_s * 2, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
         thread = threading.Thread(target=loop, name=name, daemon=True)
         self._threads.append(thread)
@@ -137,6 +141,10 @@ class Keeper:
         self._session.engine.trim_cache(limit_bytes)
         self._session.engine.trim_staging(limit_bytes)
         trim_blocks(Path(self._session.spec.cache_dir), limit_bytes)
+        return True
+
+    def _reclaim(self) -> bool:
+        self._session.engine.reclaim_when_due(RECLAIM_WAIT_S)
         return True
 
     def _fill(self) -> None:

@@ -110,8 +110,9 @@ class Session:
         return CACHE_DEFAULT_BYTES if self.spec.cache_size_bytes is None else self.spec.cache_size_bytes
 
     def relieve(self) -> int:
-        """Frees every byte of local disk that can be fetched again."""
-        return self.engine.trim_staging(0) + self.engine.trim_cache(0)
+        """Frees every byte of local disk that can be fetched again, or that nobody can read any more."""
+        freed_bytes = self.engine.trim_staging(0) + self.engine.trim_cache(0)
+        return freed_bytes if self.writer is None else freed_bytes + self.engine.reclaim_staging()
 
 
 def open_session(spec: MountSpec, stack: ExitStack, discard: threading.Event) -> Session:

@@ -151,7 +151,9 @@ class Publisher:
                     continue
                 try:
                     self._quiet[ino] = version, self._rows(ino, extents)
-                except BaseException:
+                except BaseException as error:
+                    if isinstance(error, OSError) and not self._is_still(ino, version):
+                        continue  # overwritten meanwhile: staged bytes that nothing maps any more may be gone
                     self._replace_uploader()
                     raise
                 done_bytes += sum(extent.length for extent in extents if extent.chunk is None)
@@ -181,6 +183,12 @@ class Publisher:
             self._pin = pin
             self._generation = 0
             self._quiet.clear()
+
+    def _is_still(self, ino: int, version: int) -> bool:
+        try:
+            return self._engine.live_extents(ino)[0] == version
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Waits for a commit under way; lets go of threads. What was uploaded and not committed is garbage in the store."""

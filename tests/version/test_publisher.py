@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,27 @@ def test_quiet_files_are_uploaded_before_the_commit(store: ObjectStore, tmp_path
         assert base.manifest.stats.added_bytes == len(data)
     with ReadingVolume(store, base.version_id, tmp_path / "r") as version:
         assert version.tree() == {b"f": data}
+
+
+def test_a_file_overwritten_while_it_is_uploaded_early_is_left_for_later(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        volume.write(b"f", b"old")
+        storer = volume.publisher._storer
+
+        def rows(*_: object) -> list[Any]:
+            monkeypatch.undo()
+            volume.write(b"f", b"new")
+            raise OSError(errno.EIO, "the segment of what was overwritten is gone")
+
+        monkeypatch.setattr(storer, "rows", rows)
+        assert volume.publisher.upload_quiet(idle_s=0) == 0
+        assert volume.publisher.upload_quiet(idle_s=0) == 3
+        base = volume.commit()
+        assert base.version_id
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as version:
+        assert version.tree() == {b"f": b"new"}
 
 
 class CountingStore:

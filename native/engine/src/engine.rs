@@ -4,7 +4,7 @@
 //! caller was told about is missing from the journal. Bytes are appended to staging and read from segments and chunks outside
 //! of the lock.
 //!
-//! Locks, in this order: `Disk::appends` → state → handles → journal (its own). None is held across I/O but the journal's
+//! Locks, in this order: `Reclaim::running` → `Disk::appends` → state → handles → journal (its own). None is held across I/O but the journal's
 //! append, which goes to the page cache.
 
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use crate::backing::Backing;
 use crate::effect::{self, Effect};
 use crate::error::Result;
 use crate::handle::Handles;
+use crate::reclaim::Reclaim;
 use crate::row::InodeRow;
 use crate::staged::needed_segments;
 use crate::state::State;
@@ -39,6 +40,8 @@ pub struct Options {
     pub staging_dir: Option<PathBuf>,
     /// 0: no limit but the disk's.
     pub staging_limit_bytes: u64,
+    /// cowfs_staging::SEGMENT_BYTES but in tests.
+    pub segment_bytes: u64,
     /// The last committed layer.
     pub after_layer: Layer,
     /// Names this run of the machine; journals of another one have been through a power loss.
@@ -55,6 +58,8 @@ pub(crate) struct Disk {
     pub appends: RwLock<()>,
     /// One freeze, commit or join at a time.
     pub layers: Mutex<()>,
+    /// When overwritten bytes are looked for.
+    pub reclaim: Reclaim,
     /// What `open` found, until `replay` has applied it.
     pub unreplayed: Mutex<Option<Scan>>,
 }
@@ -95,6 +100,10 @@ impl Engine {
         let mut state = self.state.write();
         state.is_closed = true;
         state.journal = None;
+        drop(state);
+        if let Some(disk) = &self.disk {
+            disk.reclaim.wake();
+        }
         Ok(())
     }
 
@@ -105,7 +114,11 @@ impl Engine {
         };
         let (journal, segments) = {
             let state = self.read()?;
-            (state.journal.clone(), needed_segments(&state))
+            let needed = needed_segments(&state);
+            needed
+                .iter()
+                .for_each(|segment| disk.staging.promise(*segment));
+            (state.journal.clone(), needed)
         };
         let Some(journal) = journal else {
             return Ok(());
@@ -115,6 +128,23 @@ impl Engine {
             self.sync_segment(disk, segment)?;
         }
         Ok(journal.sync(upto_seq)?)
+    }
+
+    /// Whether all that is mapped and journaled is on stable storage now.
+    pub fn is_durable(&self) -> Result<bool> {
+        let Some(disk) = &self.disk else {
+            return Ok(true);
+        };
+        let state = self.read()?;
+        let is_journal_synced = match &state.journal {
+            Some(journal) => journal.is_synced(),
+            None => true,
+        };
+        let needed = needed_segments(&state);
+        Ok(is_journal_synced
+            && needed
+                .iter()
+                .all(|segment| disk.staging.is_synced(*segment)))
     }
 
     /// The state, to look at.
@@ -193,7 +223,11 @@ impl Engine {
 fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
     let journal_dir = dir.join("journal");
     std::fs::create_dir_all(&journal_dir)?;
-    let staging = Staging::open(&dir.join("staging"), options.staging_limit_bytes)?;
+    let staging = Staging::open(
+        &dir.join("staging"),
+        options.staging_limit_bytes,
+        options.segment_bytes,
+    )?;
     // What is fsynced in these directories is nowhere if their own names are not.
     std::fs::File::open(dir)?.sync_all()?;
     let scan = cowfs_journal::scan(&journal_dir, options.after_layer, &options.boot_id)?;
@@ -205,6 +239,7 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
         after_layer: options.after_layer,
         appends: RwLock::new(()),
         layers: Mutex::new(()),
+        reclaim: Reclaim::new(options.segment_bytes),
         unreplayed: Mutex::new(None),
     };
     if scan.records() > 0 {

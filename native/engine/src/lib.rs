@@ -9,6 +9,7 @@
 //! state       everything in memory; applies effects         recovery   what the journal needs, replay
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
+//! reclaim     overwritten bytes, without a commit
 //! inode, directory, extents, content                        the tables
 //! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
 //! ```
@@ -30,6 +31,7 @@ mod layers;
 mod listing;
 mod namespace;
 mod read;
+mod reclaim;
 mod recovery;
 mod rename;
 mod residency;
@@ -43,6 +45,7 @@ mod xattr;
 pub use attributes::AttrChange;
 pub use backing::LocalFile;
 pub use content::XattrPair;
+pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};
 pub use layers::CommittedContent;

@@ -1,16 +1,19 @@
 //! Coming back after a crash or an unmount: `recover` says what must be loaded, `replay` applies the journal.
 //!
 //! Effects are absolute, so replay is `apply` in order. Only after a power loss may the bytes of an extent be missing: one
-//! that fails its checksum is not mapped, and the range stays what it was. Inodes that lost their last name are dropped.
+//! that fails its checksum is not mapped, and the range stays what it was; it is lost unless later records cover it. Inodes
+//! that lost their last name are dropped. Segments that `reclaim` removed are named by records that later ones cover.
 
 use std::collections::BTreeSet;
 
-use cowfs_base::Ino;
+use cowfs_base::{Ino, Segment};
 use cowfs_journal::Scan;
+use hashbrown::HashMap;
 
 use crate::effect::{self, Effect};
 use crate::engine::{Disk, Engine};
 use crate::error::{Error, Result};
+use crate::extents::{Extent, ExtentMap, Staged};
 use crate::state::State;
 
 /// What the journal of a working copy held.
@@ -70,11 +73,18 @@ impl Engine {
         let Some(scan) = &*unreplayed else {
             return Ok(0);
         };
-        let dropped = apply_all(&mut state, disk, scan)?;
-        check_segments(&state, disk)?;
+        let lost = apply_all(&mut state, disk, scan)?;
         for ino in state.orphans.clone() {
             state.destroy(ino);
         }
+        let present = present_segments(disk);
+        check_segments(&state, &present)?;
+        state
+            .changes
+            .segments
+            .retain(|segment| present.contains(segment));
+        state.segments.retain(|segment| present.contains(segment));
+        let dropped = lost.count(&state);
         disk.start_journal(&mut state, scan.last_layer())?;
         disk.remove_unneeded_segments(&state)?;
         *unreplayed = None;
@@ -82,23 +92,88 @@ impl Engine {
     }
 }
 
-fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<u64> {
-    let mut dropped = 0;
+fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<Lost> {
+    let mut lost = Lost::default();
     for layer in &scan.layers {
         for payload in layer.payloads() {
             for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
                 if layer.power_loss && !has_bytes(disk, &effect)? {
-                    dropped += 1;
+                    lost.add(&effect);
                     continue;
                 }
                 let refused = |reason| {
                     Error::JournalCorrupt(format!("layer {}: {reason}: {effect:?}", layer.layer))
                 };
+                lost.cover(&effect);
                 state.apply(&effect).map_err(refused)?;
             }
         }
     }
-    Ok(dropped)
+    Ok(lost)
+}
+
+/// Extents without their bytes that no later record covers.
+#[derive(Default)]
+struct Lost {
+    extents: HashMap<Ino, ExtentMap>,
+    /// Makes each one's place another, so that neighbours do not count as one.
+    last: u64,
+}
+
+impl Lost {
+    fn add(&mut self, effect: &Effect<'_>) {
+        if let Effect::Map {
+            ino,
+            offset,
+            length,
+            ..
+        } = *effect
+            && length > 0
+            && offset.checked_add(length).is_some()
+        {
+            self.last += 1;
+            self.extents.entry(ino).or_default().map(Extent {
+                offset,
+                length,
+                staged: Staged::new(self.last, 0),
+                chunk: None,
+                skip: 0,
+            });
+        }
+    }
+
+    fn cover(&mut self, effect: &Effect<'_>) {
+        let (ino, from, to) = match *effect {
+            Effect::Map {
+                ino,
+                offset,
+                length,
+                ..
+            }
+            | Effect::MapChunk {
+                ino,
+                offset,
+                length,
+                ..
+            } => (ino, offset, offset.saturating_add(length)),
+            Effect::Unmap { ino, from, to } => (ino, from, to),
+            _ => return,
+        };
+        if let Some(extents) = self.extents.get_mut(&ino) {
+            extents.unmap(from, to);
+        }
+    }
+
+    /// How many, in files that are still there.
+    fn count(&self, state: &State) -> u64 {
+        let there = self
+            .extents
+            .iter()
+            .filter(|(ino, _)| state.inodes.contains(**ino));
+        there
+            .map(|(_, extents)| extents.iter().count() as u64)
+            .sum()
+    }
 }
 
 fn has_bytes(disk: &Disk, effect: &Effect<'_>) -> Result<bool> {
@@ -114,14 +189,13 @@ fn has_bytes(disk: &Disk, effect: &Effect<'_>) -> Result<bool> {
     }
 }
 
+fn present_segments(disk: &Disk) -> BTreeSet<Segment> {
+    let segments = disk.staging.segments();
+    segments.into_iter().map(|(segment, _)| segment).collect()
+}
+
 /// Every staged extent must have its segment; a missing one is a loss that must not go unseen.
-fn check_segments(state: &State, disk: &Disk) -> Result<()> {
-    let present: BTreeSet<_> = disk
-        .staging
-        .segments()
-        .into_iter()
-        .map(|(segment, _)| segment)
-        .collect();
+fn check_segments(state: &State, present: &BTreeSet<Segment>) -> Result<()> {
     for ino in state.changes.inodes.keys() {
         let Some(content) = state
             .inodes

@@ -53,13 +53,15 @@ impl Engine {
             }
             let maps = self.maps(to.ino, &snapshot.extents, |offset| {
                 offset - source.1 + target.1
-            })?;
+            });
             let mut state = self.change()?;
             if state.content(from.ino)?.version != snapshot.version
                 || state.inode(from.ino)?.size < source.1 + snapshot.length
             {
                 continue;
             }
+            // An error while the source changed is no more than that: what was overwritten may be gone.
+            let maps = maps?;
             let end = target.1 + snapshot.length;
             let mut row = state.inode(to.ino)?.row();
             if clears_privileges {
@@ -178,13 +180,14 @@ impl Engine {
                 let state = self.read()?;
                 snapshot_of_unnamed(&state, ino)?
             };
-            let maps = self.maps(ino, &seen.extents, |offset| offset)?;
+            let maps = self.maps(ino, &seen.extents, |offset| offset);
             let mut state = self.change()?;
             check_absent(&state, parent, name)?;
             snapshot_of_unnamed(&state, ino)?;
             if state.content(ino)?.version != seen.version {
                 continue;
             }
+            let maps = maps?;
             let xattrs = state.content(ino)?.xattrs.clone();
             let mut row = touched(state.inode(ino)?.row());
             row.nlink = 1;

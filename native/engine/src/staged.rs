@@ -13,9 +13,15 @@ use crate::state::State;
 
 impl Engine {
     /// Removes segments that nothing uncommitted needs, oldest first, until such segments hold at most `max_bytes`; returns
-    /// the bytes freed. Bytes that were committed are read from their chunks from then on.
+    /// the bytes freed. Bytes that were committed are read from their chunks from then on. 0 bytes: the files kept for later
+    /// segments go too.
     pub fn trim_staging(&self, max_bytes: u64) -> Result<u64> {
         let disk = self.disk()?;
+        let remove_spares = || match max_bytes {
+            0 => disk.staging.remove_spares(),
+            _ => 0,
+        };
+        let spare_bytes = remove_spares();
         let removed = {
             // Nobody is between staging bytes and mapping them while the choice is made.
             let _no_unmapped = disk.appends.write();
@@ -38,6 +44,7 @@ impl Engine {
                 }
                 kept_bytes -= bytes;
                 state.segments.remove(&segment);
+                state.nameless_segments.remove(&segment);
                 removed.push((segment, bytes));
             }
             removed
@@ -45,7 +52,10 @@ impl Engine {
         for (segment, _) in &removed {
             disk.staging.remove(*segment)?;
         }
-        Ok(removed.iter().map(|(_, bytes)| bytes).sum())
+        // What has become one just now is among the removed.
+        remove_spares();
+        let removed_bytes: u64 = removed.iter().map(|(_, bytes)| bytes).sum();
+        Ok(removed_bytes + spare_bytes)
     }
 
     /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has written for `idle_ns`.
@@ -72,7 +82,8 @@ impl Engine {
 }
 
 /// Segments that records of uncommitted layers refer to, even where a later record covers them: after a power loss the
-/// later bytes may be missing, and then the earlier ones count. And those of unlinked files that are still open.
+/// later bytes may be missing, and then the earlier ones count (`reclaim` knows when not). And those of unlinked files that are
+/// still open.
 pub(crate) fn needed_segments(state: &State) -> BTreeSet<Segment> {
     let mut needed = state.changes.segments.clone();
     needed.extend(

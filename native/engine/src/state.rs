@@ -6,7 +6,7 @@
 //!
 //! Locks: the state lives behind the engine's one read-write lock and does no I/O.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
 use cowfs_journal::Journal;
@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub journal: Option<Journal>,
     /// Segments whose bytes may be read.
     pub segments: HashSet<Segment>,
+    /// Those with bytes of inodes without a name; perhaps with others' too.
+    pub nameless_segments: BTreeSet<Segment>,
     /// Inodes without a name that somebody can still reach.
     pub orphans: HashSet<Ino>,
     /// Those of them that never had a name.
@@ -146,6 +148,8 @@ impl State {
                 });
                 if self.is_named(ino) {
                     self.changes.segments.insert(segment);
+                } else {
+                    self.nameless_segments.insert(segment);
                 }
             }
             Effect::MapChunk {

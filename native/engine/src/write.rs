@@ -29,6 +29,7 @@ impl Engine {
         }
         let length = data.len() as u64;
         let disk = self.disk()?;
+        self.keep_staging_bounded(disk);
         // Before the bytes go anywhere: what is not resident, and offsets that cannot be.
         {
             let state = self.read()?;
@@ -40,7 +41,7 @@ impl Engine {
             // Committed bytes make room for new ones.
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
                 drop(_unmapped);
-                if self.trim_staging(0)? == 0 {
+                if self.trim_staging(0)? + self.reclaim_staging()? == 0 {
                     return Err(error.into());
                 }
                 _unmapped = disk.appends.read();
@@ -86,6 +87,10 @@ impl Engine {
             let (segments, version) = content.map_or((Vec::new(), 0), |content| {
                 (content.unsynced.clone(), content.version)
             });
+            // Under the lock: what is overwritten from here on may go only when what replaced it is durable.
+            segments
+                .iter()
+                .for_each(|segment| disk.staging.promise(*segment));
             (state.journal.clone(), segments, version)
         };
         let Some(journal) = journal else {

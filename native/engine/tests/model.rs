@@ -8,9 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use cowfs_base::Errno;
-use cowfs_engine::AttrChange;
+use cowfs_engine::{AttrChange, SEGMENT_BYTES};
 use proptest::prelude::*;
-use support::{ROOT, Seen, Tree, World, root_user, tree_of};
+use support::{Base, ROOT, Seen, Tree, World, root_user, tree_of};
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -37,6 +37,7 @@ enum Op {
     Crash,
     CrashBehindHead,
     Trim,
+    Reclaim,
     /// What comes next goes to another segment, so that trimming may take this one.
     NextSegment,
 }
@@ -88,6 +89,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Crash),
         1 => Just(Op::CrashBehindHead),
         3 => Just(Op::Trim),
+        2 => Just(Op::Reclaim),
         2 => Just(Op::NextSegment),
     ]
 }
@@ -425,6 +427,7 @@ fn run_layer_op(world: &mut World, local: &Local, frozen: &mut Frozen, op: &Op) 
             }
         }
         Op::Trim => drop(world.engine().trim_staging(0).expect("trims")),
+        Op::Reclaim => drop(world.engine().reclaim_staging().expect("reclaims")),
         Op::NextSegment => {
             let engine = world.engine();
             let (attr, fh) = world
@@ -504,8 +507,8 @@ fn without_root_mode(mut tree: Tree) -> Tree {
     tree
 }
 
-fn check(ops: &[Op]) {
-    let mut world = World::new();
+fn check(ops: &[Op], segment_bytes: u64) {
+    let mut world = World::with_segments(Base::empty(), segment_bytes);
     world.staging_limit_bytes = LIMIT_BYTES;
     world.crash();
     let local = Local(tempfile::tempdir().expect("a temporary directory"));
@@ -546,12 +549,17 @@ fn check(ops: &[Op]) {
     );
 }
 
+/// Short ones fill up, so that they are left to be reclaimed and their files to be used again.
+fn segment_bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(16 << 10), Just(SEGMENT_BYTES)]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_engine_is_a_local_directory_with_versions(ops in prop::collection::vec(op(), 1..120)) {
-        check(&ops);
+    fn an_engine_is_a_local_directory_with_versions(ops in prop::collection::vec(op(), 1..120), segment_bytes in segment_bytes()) {
+        check(&ops, segment_bytes);
     }
 }
 

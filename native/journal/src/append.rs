@@ -214,6 +214,11 @@ impl Journal {
         }
     }
 
+    /// Whether every record is on stable storage.
+    pub fn is_synced(&self) -> bool {
+        self.inner.synced.load(Ordering::Acquire) >= self.last_seq()
+    }
+
     /// The layer whose changes this journal holds.
     pub fn layer(&self) -> u64 {
         self.inner.header.layer

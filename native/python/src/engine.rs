@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cowfs_engine::{Engine, Options, Result};
+use cowfs_engine::{Engine, Options, Result, SEGMENT_BYTES};
 use pyo3::prelude::*;
 
 use crate::convert::InodeIn;
@@ -54,6 +54,7 @@ impl PyEngine {
             memory_cache_bytes,
             staging_dir,
             staging_limit_bytes,
+            segment_bytes: SEGMENT_BYTES,
             after_layer,
             boot_id,
         };

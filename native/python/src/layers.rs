@@ -1,5 +1,7 @@
 //! What a commit publishes, and what becomes of staged bytes.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -98,6 +100,15 @@ impl PyEngine {
 
     fn trim_staging(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
         self.call(py, |engine| engine.trim_staging(max_bytes))
+    }
+
+    fn reclaim_staging(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| engine.reclaim_staging())
+    }
+
+    fn reclaim_when_due(&self, py: Python<'_>, timeout_s: f64) -> PyResult<u64> {
+        let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
+        self.call(py, |engine| engine.reclaim_when_due(timeout))
     }
 
     fn quiet_files(&self, py: Python<'_>, idle_s: f64, limit: usize) -> PyResult<Vec<(u64, u64)>> {

@@ -11,6 +11,7 @@
 //!   may succeed. The segment that ran full is closed then, so that it can be removed.
 //! - Segment numbers rise and are never used twice in a directory's life (`numbers.rs`): a stale reference can't find
 //!   somebody else's bytes.
+//! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless anybody still reads it.
 //!
 //! Locks: `reserving` hands out space, and is held over the creation of a segment (0.1 ms in 64 MiB); bytes are written
 //! outside any lock. `segments` → a segment's own (segment.rs). Files of idle segments are closed beyond 128.
@@ -20,12 +21,14 @@
 mod numbers;
 mod reserve;
 mod segment;
+mod spares;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::io::Errno;
@@ -33,7 +36,7 @@ use rustix::io::Errno;
 use reserve::Reserving;
 use segment::{OpenFiles, Segment};
 
-/// Size of a segment; a longer write gets one of its own.
+/// Size of a segment in earnest; a longer write gets one of its own.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// Where one write lies.
@@ -51,18 +54,22 @@ pub struct Location {
 pub struct Staging {
     dir: PathBuf,
     limit_bytes: u64,
+    segment_bytes: u64,
     segments: RwLock<BTreeMap<u64, Arc<Segment>>>,
     reserving: Mutex<Reserving>,
     open_files: OpenFiles,
+    /// By this process, removed ones included. Rises only.
+    appended_bytes: AtomicU64,
 }
 
 impl Staging {
     /// Opens or creates `dir`. Existing segments can be read, synced, verified and removed, and are never appended to.
     ///
-    /// `limit_bytes` bounds what all segments take together; 0: only the disk does. The caller holds the working copy's lock.
-    /// InvalidData: the record of used numbers is damaged.
-    pub fn open(dir: &Path, limit_bytes: u64) -> io::Result<Staging> {
+    /// `limit_bytes` bounds what all segments take together; 0: only the disk does. `segment_bytes` is SEGMENT_BYTES but in
+    /// tests. The caller holds the working copy's lock. InvalidData: the record of used numbers is damaged.
+    pub fn open(dir: &Path, limit_bytes: u64, segment_bytes: u64) -> io::Result<Staging> {
         std::fs::create_dir_all(dir)?;
+        spares::remove_all(dir)?;
         let mut segments = BTreeMap::new();
         let mut used_bytes = 0;
         for entry in std::fs::read_dir(dir)? {
@@ -81,9 +88,11 @@ impl Staging {
         Ok(Staging {
             dir: dir.to_path_buf(),
             limit_bytes,
+            segment_bytes,
             segments: RwLock::new(segments),
-            reserving: Mutex::new(Reserving::new(numbers, used_bytes)),
+            reserving: Mutex::new(Reserving::new(numbers, used_bytes, segment_bytes)),
             open_files: OpenFiles::default(),
+            appended_bytes: 0.into(),
         })
     }
 
@@ -91,10 +100,12 @@ impl Staging {
     ///
     /// Appends of one thread that are multiples of 4 KiB lie one behind the other, on page boundaries, within a segment.
     pub fn append(&self, data: &[u8]) -> io::Result<Location> {
-        let crc = crc32c::crc32c(data);
+        let crc = crc_of(data);
         let reserved = self.reserve(data.len() as u64)?;
         reserved.file.write_all_at(data, reserved.offset)?;
         reserved.segment.note_write();
+        self.appended_bytes
+            .fetch_add(data.len() as u64, Ordering::Relaxed);
         Ok(Location {
             segment: reserved.segment.number,
             offset: reserved.offset,
@@ -122,6 +133,30 @@ impl Staging {
         self.sync_segment(&segment)
     }
 
+    /// The segment's bytes count as durable from now on, and somebody is about to make them so. Unknown segments are ignored.
+    pub fn promise(&self, segment: u64) {
+        if let Some(segment) = self.find(segment) {
+            segment.promise();
+        }
+    }
+
+    /// Whether bytes of the segment may count as durable: promised, or of an earlier process.
+    pub fn is_promised(&self, segment: u64) -> bool {
+        self.find(segment)
+            .is_some_and(|segment| segment.is_promised())
+    }
+
+    /// Whether every append to the segment that has returned is on stable storage; false for unknown ones.
+    pub fn is_synced(&self, segment: u64) -> bool {
+        self.find(segment)
+            .is_some_and(|segment| segment.is_synced())
+    }
+
+    /// How many bytes this process has appended.
+    pub fn appended_bytes(&self) -> u64 {
+        self.appended_bytes.load(Ordering::Relaxed)
+    }
+
     /// (segment, bytes it holds), ascending.
     pub fn segments(&self) -> Vec<(u64, u64)> {
         self.map()
@@ -135,7 +170,7 @@ impl Staging {
         self.lock_reserving().current_number()
     }
 
-    /// Deletes a segment; reads that have begun finish. Unknown segments are ignored.
+    /// Deletes a segment, or keeps its file for a later one; reads that have begun finish. Unknown segments are ignored.
     ///
     /// The caller knows that nobody refers to it and that no append to it is under way.
     pub fn remove(&self, segment: u64) -> io::Result<()> {
@@ -143,17 +178,27 @@ impl Staging {
         let Some(found) = self.find(segment) else {
             return Ok(());
         };
-        match std::fs::remove_file(&found.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => (),
+        let is_kept = reserving.keep_file_of(&found, &self.open_files);
+        if !is_kept {
+            match std::fs::remove_file(&found.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => (),
+            }
         }
         self.segments
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&segment);
-        self.open_files.close(&found);
-        reserving.forget(&found);
+        if !is_kept {
+            self.open_files.close(&found);
+            reserving.forget(&found);
+        }
         Ok(())
+    }
+
+    /// Deletes the files kept for later segments; returns their bytes.
+    pub fn remove_spares(&self) -> u64 {
+        self.lock_reserving().remove_spares()
     }
 
     /// Whether the bytes are there and have this crc32c; false also when the segment is missing or too short.
@@ -224,6 +269,11 @@ impl Staging {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// crc32c, as `Location` has it; a sum over part of what one append stored, say.
+pub fn crc_of(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
 }
 
 fn checksum(file: &File, offset: u64, len: u64) -> io::Result<u32> {

@@ -6,15 +6,17 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
+use crate::Staging;
 use crate::numbers::Numbers;
-use crate::segment::Segment;
-use crate::{SEGMENT_BYTES, Staging};
+use crate::segment::{self, OpenFiles, Segment};
+use crate::spares::Spares;
 
 const STEP_BYTES: u64 = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
@@ -33,8 +35,10 @@ pub struct Reserved {
 pub struct Reserving {
     numbers: Numbers,
     current: Option<Current>,
-    /// Taken by all segments together.
+    spares: Spares,
+    /// Taken by all segments and spares together.
     used_bytes: u64,
+    segment_bytes: u64,
     can_allocate: bool,
 }
 
@@ -44,11 +48,13 @@ struct Current {
 }
 
 impl Reserving {
-    pub fn new(numbers: Numbers, used_bytes: u64) -> Reserving {
+    pub fn new(numbers: Numbers, used_bytes: u64, segment_bytes: u64) -> Reserving {
         Reserving {
             numbers,
             current: None,
+            spares: Spares::default(),
             used_bytes,
+            segment_bytes,
             can_allocate: true,
         }
     }
@@ -61,11 +67,27 @@ impl Reserving {
         self.used_bytes
     }
 
-    /// Allocated to the current segment and not handed out.
+    /// Allocated, to the current segment or to spares, and not handed out.
     pub fn unused_bytes(&self) -> u64 {
-        self.current.as_ref().map_or(0, |Current { segment, .. }| {
+        let in_current = self.current.as_ref().map_or(0, |Current { segment, .. }| {
             segment.allocated.load(Ordering::Acquire) - segment.bytes()
-        })
+        });
+        in_current + self.spares.bytes()
+    }
+
+    /// Keeps the file of a segment that is being removed for a later one; false: it cannot be, and nothing was done.
+    pub fn keep_file_of(&mut self, segment: &Segment, open_files: &OpenFiles) -> bool {
+        self.current_number() != Some(segment.number)
+            && self
+                .spares
+                .take_over(segment, self.segment_bytes, open_files)
+    }
+
+    /// Deletes the spares; returns their bytes.
+    pub fn remove_spares(&mut self) -> u64 {
+        let bytes = self.spares.remove_all();
+        self.used_bytes -= bytes;
+        bytes
     }
 
     /// The segment has been removed.
@@ -76,6 +98,16 @@ impl Reserving {
         self.used_bytes = self
             .used_bytes
             .saturating_sub(segment.allocated.load(Ordering::Acquire));
+    }
+
+    /// A new segment in a spare file; None: there is none, or it would be too short.
+    fn recycle(&mut self, dir: &Path, number: u64, length: u64) -> Option<(Segment, Arc<File>)> {
+        if length > self.segment_bytes {
+            return None;
+        }
+        let path = segment::path_of(dir, number);
+        let spare = self.spares.give(&path)?;
+        Some((Segment::recycled(number, path, spare.allocated), spare.file))
     }
 
     /// The current segment takes no more appends; what was allocated too much is given back.
@@ -104,22 +136,21 @@ impl Reserving {
         if end <= allocated {
             return Ok(());
         }
-        let room = if limit_bytes == 0 {
-            u64::MAX
-        } else {
-            limit_bytes.saturating_sub(self.used_bytes)
-        };
         let needed = end - allocated;
+        let mut room = self.room(limit_bytes);
+        if needed > room && self.remove_spares() > 0 {
+            room = self.room(limit_bytes);
+        }
         if needed > room {
             return Err(Errno::NOSPC.into());
         }
         let step = needed
             .max(STEP_BYTES)
             .min(room)
-            .min(SEGMENT_BYTES.saturating_sub(allocated).max(needed));
+            .min(self.segment_bytes.saturating_sub(allocated).max(needed));
         let taken = match self.allocate_on_disk(file, allocated, step) {
             Ok(()) => step,
-            Err(Errno::NOSPC) if step > needed => {
+            Err(Errno::NOSPC) if self.remove_spares() > 0 || step > needed => {
                 self.allocate_on_disk(file, allocated, needed)?;
                 needed
             }
@@ -130,6 +161,13 @@ impl Reserving {
             .store(allocated + taken, Ordering::Release);
         self.used_bytes += taken;
         Ok(())
+    }
+
+    fn room(&self, limit_bytes: u64) -> u64 {
+        match limit_bytes {
+            0 => u64::MAX,
+            limit => limit.saturating_sub(self.used_bytes),
+        }
     }
 
     fn allocate_on_disk(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Errno> {
@@ -150,7 +188,7 @@ impl Staging {
         if let Some(Current { segment, file }) = &reserving.current {
             let (segment, file) = (segment.clone(), file.clone());
             let offset = start_of(segment.bytes(), length);
-            if length <= SEGMENT_BYTES && offset + length <= SEGMENT_BYTES {
+            if length <= self.segment_bytes && offset + length <= self.segment_bytes {
                 if let Err(error) =
                     reserving.allocate(&segment, &file, offset + length, self.limit_bytes)
                 {
@@ -175,17 +213,24 @@ impl Staging {
         reserving: &mut Reserving,
         length: u64,
     ) -> io::Result<Reserved> {
-        if length <= SEGMENT_BYTES {
+        if length <= self.segment_bytes {
             reserving.close_current();
         }
         let number = reserving.numbers.take()?;
-        let (segment, file) = Segment::create(&self.dir, number)?;
+        let (segment, file) = match reserving.recycle(&self.dir, number, length) {
+            Some(recycled) => recycled,
+            None => {
+                let (segment, file) = Segment::create(&self.dir, number)?;
+                (segment, Arc::new(file))
+            }
+        };
         if let Err(error) = reserving.allocate(&segment, &file, length, self.limit_bytes) {
             let _ = std::fs::remove_file(&segment.path);
+            reserving.forget(&segment);
             return Err(error);
         }
         segment.set_end(length);
-        let (segment, file) = (Arc::new(segment), Arc::new(file));
+        let segment = Arc::new(segment);
         self.segments
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -193,7 +238,7 @@ impl Staging {
         self.open_files.adopt(&segment, file.clone(), || {
             self.map().values().cloned().collect()
         });
-        if length <= SEGMENT_BYTES {
+        if length <= self.segment_bytes {
             reserving.current = Some(Current {
                 segment: segment.clone(),
                 file: file.clone(),

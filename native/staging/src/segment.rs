@@ -24,6 +24,8 @@ pub struct Segment {
     /// Held over the fdatasync; true after one has failed.
     sync_failed: Mutex<bool>,
     is_named_durably: AtomicBool,
+    /// Somebody was told, or is about to be, that bytes of it survive a power loss.
+    is_promised: AtomicBool,
     file: Mutex<Option<Arc<File>>>,
     last_used: AtomicU64,
 }
@@ -36,13 +38,22 @@ impl Segment {
             allocated: bytes.into(),
             is_inherited: true,
             writes: 1.into(),
+            is_promised: true.into(),
+            ..Segment::new(number, path)
+        }
+    }
+
+    /// An empty segment in the file of a removed one, which has `allocated` bytes of space.
+    pub fn recycled(number: u64, path: PathBuf, allocated: u64) -> Segment {
+        Segment {
+            allocated: allocated.into(),
             ..Segment::new(number, path)
         }
     }
 
     /// Creates the file of a new, empty segment.
     pub fn create(dir: &Path, number: u64) -> io::Result<(Segment, File)> {
-        let path = dir.join(format!("{number:016x}.seg"));
+        let path = path_of(dir, number);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -63,6 +74,7 @@ impl Segment {
             synced: 0.into(),
             sync_failed: Mutex::new(false),
             is_named_durably: false.into(),
+            is_promised: false.into(),
             file: Mutex::new(None),
             last_used: 0.into(),
         }
@@ -80,6 +92,28 @@ impl Segment {
     /// A write has returned: a sync that begins now covers it.
     pub fn note_write(&self) {
         self.writes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// From now on it counts as durable, whatever becomes of the sync that follows.
+    pub fn promise(&self) {
+        self.is_promised.store(true, Ordering::Release);
+    }
+
+    pub fn is_promised(&self) -> bool {
+        self.is_promised.load(Ordering::Acquire)
+    }
+
+    /// Whether another segment may take its file over: it is this process's own, so that its pages are likely in memory, as
+    /// long as segments are, and no sync of it has failed.
+    pub fn is_recyclable(&self, segment_bytes: u64) -> bool {
+        let allocated = self.allocated.load(Ordering::Acquire);
+        let has_failed = *self
+            .sync_failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        !self.is_inherited
+            && !has_failed
+            && (segment_bytes / 4 * 3..=segment_bytes).contains(&allocated)
     }
 
     /// Makes all writes that have returned durable. Whoever waits for another's fdatasync usually finds it covered its own.
@@ -116,10 +150,13 @@ impl Segment {
         Ok(())
     }
 
+    pub fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
+    }
+
     /// Closing the file of unsynced bytes could lose the news of a failed write-back.
     fn may_close(&self) -> bool {
-        self.is_inherited
-            || self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
+        self.is_inherited || self.is_synced()
     }
 }
 
@@ -185,6 +222,16 @@ impl OpenFiles {
         }
     }
 
+    /// Takes the segment's file away and gives it the name `to`; None, and nothing done, when somebody is using the file, or
+    /// it cannot be renamed. Who comes later finds no file of the old name: the lock is held over the renaming.
+    pub fn take_over(&self, segment: &Segment, to: &Path) -> Option<Arc<File>> {
+        let mut slot = segment.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::get_mut(slot.as_mut()?)?;
+        std::fs::rename(&segment.path, to).ok()?;
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        slot.take()
+    }
+
     /// One more is open: closes the least recently used one that may be, a few at a time never more.
     fn opened(&self, all: impl FnOnce() -> Vec<Arc<Segment>>) {
         if self.count.fetch_add(1, Ordering::AcqRel) < OPEN_FILES {
@@ -198,6 +245,11 @@ impl OpenFiles {
             self.close(&oldest);
         }
     }
+}
+
+/// `<16 hex>.seg`
+pub fn path_of(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:016x}.seg"))
 }
 
 /// The number in `<16 hex>.seg`; None for any other name.

@@ -27,7 +27,7 @@ fn sync_all(staging: &Staging) {
 #[test]
 fn appended_bytes_read_back_also_in_the_next_process() {
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(&dir.path().join("deep/er"), 0).unwrap();
+    let staging = Staging::open(&dir.path().join("deep/er"), 0, SEGMENT_BYTES).unwrap();
     assert_eq!(
         (staging.segments(), staging.current_segment()),
         (vec![], None)
@@ -45,7 +45,7 @@ fn appended_bytes_read_back_also_in_the_next_process() {
     staging.sync(small.segment).unwrap();
     drop(staging);
 
-    let staging = Staging::open(&dir.path().join("deep/er"), 0).unwrap();
+    let staging = Staging::open(&dir.path().join("deep/er"), 0, SEGMENT_BYTES).unwrap();
     assert_eq!(staging.segments(), [(small.segment, 16384)]);
     assert_eq!(read(&staging, small, 5), b"hello");
     assert_eq!(read(&staging, next_page, 8192), [8; 8192]);
@@ -60,7 +60,7 @@ fn appended_bytes_read_back_also_in_the_next_process() {
 #[test]
 fn reading_what_is_not_there_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(dir.path(), 0).unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let location = staging.append(b"hello").unwrap();
     let mut buffer = [0; 6];
     for (segment, offset) in [
@@ -86,7 +86,7 @@ fn reading_what_is_not_there_is_an_error() {
 #[test]
 fn verify_tells_whole_bytes_from_others() {
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(dir.path(), 0).unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let data: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
     let at = staging.append(&data).unwrap();
     let length = data.len() as u64;
@@ -129,7 +129,7 @@ fn verify_tells_whole_bytes_from_others() {
 #[test]
 fn a_full_limit_is_enospc_at_the_call_and_ends_when_space_is_back() {
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(dir.path(), 1 << 20).unwrap();
+    let staging = Staging::open(dir.path(), 1 << 20, SEGMENT_BYTES).unwrap();
     assert!(staging.free_bytes() <= 1 << 20);
     let first = staging.append(&vec![1; 700 << 10]).unwrap();
     assert_eq!(
@@ -160,7 +160,7 @@ fn a_full_limit_is_enospc_at_the_call_and_ends_when_space_is_back() {
     assert!(staging.free_bytes() <= 124 << 10);
     // What another process left counts as well.
     drop(staging);
-    let staging = Staging::open(dir.path(), 1 << 20).unwrap();
+    let staging = Staging::open(dir.path(), 1 << 20, SEGMENT_BYTES).unwrap();
     assert_eq!(
         staging
             .append(&vec![5; 200 << 10])
@@ -174,7 +174,7 @@ fn a_full_limit_is_enospc_at_the_call_and_ends_when_space_is_back() {
 #[test]
 fn long_writes_get_a_segment_and_leave_the_current_one() {
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(dir.path(), 0).unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let small = staging.append(b"small").unwrap();
     let long = staging
         .append(&vec![7; SEGMENT_BYTES as usize + 1])
@@ -200,7 +200,7 @@ fn a_removed_number_never_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut seen = HashSet::new();
     for _ in 0..4 {
-        let staging = Staging::open(dir.path(), 0).unwrap();
+        let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
         for _ in 0..3 {
             let location = staging.append(b"x").unwrap();
             assert!(seen.insert(location.segment));
@@ -217,7 +217,7 @@ fn a_removed_number_never_comes_back() {
 fn space_of_closed_segments_is_given_back() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(dir.path(), 0).unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let small = staging.append(b"small").unwrap();
     staging.append(&vec![0; SEGMENT_BYTES as usize]).unwrap();
     let found = std::fs::metadata(dir.path().join(format!("{:016x}.seg", small.segment))).unwrap();
@@ -231,7 +231,7 @@ fn space_of_closed_segments_is_given_back() {
 #[test]
 fn files_of_idle_segments_are_closed() {
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(dir.path(), 0).unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let first = staging.append(b"1").unwrap().segment;
     drop(staging);
     for number in 1..400u64 {
@@ -241,7 +241,7 @@ fn files_of_idle_segments_are_closed() {
         )
         .unwrap();
     }
-    let staging = Staging::open(dir.path(), 0).unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let mut buffer = [0; 8];
     for _ in 0..2 {
         for number in 1..400u64 {
@@ -261,7 +261,7 @@ fn files_of_idle_segments_are_closed() {
 #[test]
 fn many_threads_append_sync_and_read() {
     let dir = tempfile::tempdir().unwrap();
-    let staging = Staging::open(dir.path(), 0).unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let ranges = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..6u8 {
@@ -292,7 +292,7 @@ fn many_threads_append_sync_and_read() {
             "{pair:?} overlap"
         );
     }
-    let again = Staging::open(dir.path(), 0).unwrap();
+    let again = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     assert!(ranges.iter().all(|&(segment, offset, length, crc)| {
         again.verify(segment, offset, length, crc).unwrap()
     }));
@@ -308,11 +308,11 @@ proptest! {
         steps in prop::collection::vec((0u8..10, 0usize..90_000), 1..60),
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let mut staging = Staging::open(dir.path(), limit).unwrap();
+        let mut staging = Staging::open(dir.path(), limit, SEGMENT_BYTES).unwrap();
         let mut written: Vec<(Location, Vec<u8>)> = Vec::new();
         for (index, (action, size)) in steps.into_iter().enumerate() {
             match action {
-                0 => { drop(staging); staging = Staging::open(dir.path(), limit).unwrap(); }
+                0 => { drop(staging); staging = Staging::open(dir.path(), limit, SEGMENT_BYTES).unwrap(); }
                 1 => if let Some((segment, _)) = staging.segments().first().copied() {
                     staging.remove(segment).unwrap();
                     written.retain(|(location, _)| location.segment != segment);
@@ -332,4 +332,63 @@ proptest! {
             prop_assert_eq!(&read(&staging, *location, data.len()), data);
         }
     }
+}
+
+/// Files of removed segments, by name.
+fn spares(dir: &std::path::Path) -> Vec<String> {
+    let names = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".spare")).collect()
+}
+
+#[test]
+fn a_removed_segments_file_is_used_again_under_another_number() {
+    const SHORT: u64 = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0, SHORT).unwrap();
+    let old = staging.append(&[1; SHORT as usize]).unwrap();
+    let next = staging.append(&[2; SHORT as usize]).unwrap();
+    staging.remove(old.segment).unwrap();
+    assert_eq!(spares(dir.path()).len(), 1);
+    let new = staging.append(&[3; 8192]).unwrap();
+    assert!(spares(dir.path()).is_empty());
+    assert!(new.segment > next.segment);
+    assert_eq!(
+        staging
+            .read_at(old.segment, 0, &mut [0; 1])
+            .unwrap_err()
+            .raw_os_error(),
+        Some(EIO)
+    );
+    assert_eq!(read(&staging, new, 8192), [3; 8192]);
+    // What the old segment had there is nobody's: neither number's records are valid for it.
+    let rest = SHORT - 8192;
+    let crc = crc32c::crc32c(&vec![1; rest as usize]);
+    assert!(!staging.verify(old.segment, 8192, rest, crc).unwrap());
+    assert!(!staging.verify(new.segment, 0, SHORT, old.crc).unwrap());
+    staging.sync(new.segment).unwrap();
+}
+
+#[test]
+fn spares_are_few_count_as_used_and_make_room() {
+    const SHORT: u64 = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 10 * SHORT, SHORT).unwrap();
+    let full = [1; SHORT as usize];
+    let segments: Vec<_> = (0..9).map(|_| staging.append(&full).unwrap()).collect();
+    for location in &segments[..8] {
+        staging.remove(location.segment).unwrap();
+    }
+    assert_eq!(spares(dir.path()).len(), 4);
+    assert_eq!(staging.free_bytes(), 9 * SHORT);
+    // Longer than a segment, so that no spare will do: they go.
+    staging.append(&vec![2; 8 * SHORT as usize]).unwrap();
+    assert!(spares(dir.path()).is_empty());
+    staging.remove(segments[8].segment).unwrap();
+    assert_eq!(staging.remove_spares(), 0, "it was the current one");
+    drop(staging);
+    std::fs::write(dir.path().join("0000000000000001.spare"), b"left").unwrap();
+    Staging::open(dir.path(), 0, SHORT).unwrap();
+    assert!(spares(dir.path()).is_empty());
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use cowfs_base::{ChunkHash, Errno, Ino, Layer};
 use cowfs_engine::{
     Attr, Caller, ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow, Missing, Options,
-    Recovery, Result, XattrPair,
+    Recovery, Result, SEGMENT_BYTES, XattrPair,
 };
 use tempfile::TempDir;
 
@@ -141,6 +141,7 @@ pub struct World {
     pub boot_id: String,
     engine: Option<Engine>,
     pub staging_limit_bytes: u64,
+    pub segment_bytes: u64,
 }
 
 impl World {
@@ -149,6 +150,11 @@ impl World {
     }
 
     pub fn on(base: Base) -> World {
+        World::with_segments(base, SEGMENT_BYTES)
+    }
+
+    /// With short segments, so that little writing fills many.
+    pub fn with_segments(base: Base, segment_bytes: u64) -> World {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let mut world = World {
             temp,
@@ -157,6 +163,7 @@ impl World {
             boot_id: "boot-1".into(),
             engine: None,
             staging_limit_bytes: 0,
+            segment_bytes,
         };
         world.open().expect("opens");
         world
@@ -174,6 +181,7 @@ impl World {
             memory_cache_bytes: 64 << 20,
             staging_dir: Some(self.temp.path().join("working")),
             staging_limit_bytes: self.staging_limit_bytes,
+            segment_bytes: self.segment_bytes,
             after_layer: self.after_layer,
             boot_id: self.boot_id.clone(),
         }
@@ -548,6 +556,7 @@ pub fn tree_of(base: &Base) -> Tree {
         memory_cache_bytes: 1 << 20,
         staging_dir: None,
         staging_limit_bytes: 0,
+        segment_bytes: SEGMENT_BYTES,
         after_layer: 0,
         boot_id: String::new(),
     };

@@ -1,0 +1,378 @@
+//! Staged bytes that were overwritten, or lie in files that are gone: finding them, and letting go of their segments without a
+//! commit, so that a mount that is only ever overwritten takes a bounded part of the local disk.
+//!
+//! A pass copies what is left of mostly dead segments to the current one, then removes those that nothing maps any more.
+//! Which may go, and when:
+//!
+//! - Not the current one, none that a frozen layer's records refer to: its commit lets go of them.
+//! - "Dead" is for ever: bytes get mapped when they are written (`Disk::appends` is held until then) or copied from where they
+//!   are mapped (a copy looks again before it is recorded).
+//! - After a kill all records are replayed, so the one that covers a dead range comes too, and the segment is not missed.
+//! - After a power loss the covering record, or its bytes, may be missing, and then the covered bytes count, if they had been
+//!   promised: an fsync has begun that named their segment. Such a segment goes only after all that is mapped now, and the
+//!   journal, are on stable storage. One that nobody ever asked to be durable goes at once, never written to the disk at all.
+//!
+//! A pass is due after as many bytes were staged as were found in use, at least `PACE_SEGMENTS`. Whoever calls `reclaim_when_due`
+//! makes it; a writer that is twice as far makes it itself. So staging holds at most four times what is in use plus a gigabyte,
+//! whatever is overwritten how often. The journal is not compacted: it grows by about 150 bytes a write until a commit.
+//!
+//! Cost: the state is locked while the extents of changed files are counted, about 10 ms a million.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cowfs_base::{Ino, Segment};
+use cowfs_staging::crc_of;
+use parking_lot::{Condvar, Mutex};
+
+use crate::changes::EXTENTS;
+use crate::effect::Effect;
+use crate::engine::{Disk, Engine};
+use crate::error::Result;
+use crate::extents::{Extent, ExtentMap, Staged};
+use crate::state::State;
+
+/// 256 MiB in earnest.
+const PACE_SEGMENTS: u64 = 4;
+/// So much is copied at once.
+const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_EXTENTS: usize = 512;
+
+/// When the next pass is due.
+pub(crate) struct Reclaim {
+    pace_bytes: u64,
+    /// One pass at a time.
+    running: Mutex<()>,
+    /// Staging's count of appended bytes at which the next pass is due.
+    due: AtomicU64,
+    is_wanted: Mutex<bool>,
+    wanted: Condvar,
+}
+
+impl Reclaim {
+    pub fn new(segment_bytes: u64) -> Reclaim {
+        let pace_bytes = PACE_SEGMENTS * segment_bytes;
+        Reclaim {
+            pace_bytes,
+            running: Mutex::default(),
+            due: pace_bytes.into(),
+            is_wanted: Mutex::default(),
+            wanted: Condvar::default(),
+        }
+    }
+
+    pub fn wake(&self) {
+        *self.is_wanted.lock() = true;
+        self.wanted.notify_all();
+    }
+
+    fn overdue_bytes(&self, disk: &Disk) -> Option<u64> {
+        let due = self.due.load(Ordering::Relaxed);
+        disk.staging.appended_bytes().checked_sub(due)
+    }
+}
+
+/// Live bytes of the segments that could go.
+struct Survey {
+    live: BTreeMap<Segment, u64>,
+    sizes: BTreeMap<Segment, u64>,
+}
+
+impl Survey {
+    fn dead(&self) -> impl Iterator<Item = Segment> {
+        let dead = self.live.iter().filter(|(_, live)| **live == 0);
+        dead.map(|(segment, _)| *segment)
+    }
+
+    /// At least half of it dead.
+    fn sparse(&self) -> BTreeSet<Segment> {
+        let is_sparse =
+            |(segment, live): &(&Segment, &u64)| **live > 0 && **live * 2 <= self.sizes[*segment];
+        let sparse = self.live.iter().filter(is_sparse);
+        sparse.map(|(segment, _)| *segment).collect()
+    }
+}
+
+/// A mapped range, and its bytes from `at` on in a batch.
+struct Piece {
+    ino: Ino,
+    extent: Extent,
+    at: usize,
+}
+
+impl Engine {
+    /// Lets go of segments that nothing uncommitted maps any more, and moves what is left in mostly dead ones; returns the bytes
+    /// freed. May sync. ENOSPC while moving ends that, not the rest.
+    pub fn reclaim_staging(&self) -> Result<u64> {
+        let disk = self.disk()?;
+        let _one = disk.reclaim.running.lock();
+        self.reclaim(disk)
+    }
+
+    /// Waits up to `timeout` until a pass is due and makes it; returns the bytes freed.
+    pub fn reclaim_when_due(&self, timeout: Duration) -> Result<u64> {
+        let disk = self.disk()?;
+        {
+            let mut is_wanted = disk.reclaim.is_wanted.lock();
+            if !*is_wanted {
+                disk.reclaim.wanted.wait_for(&mut is_wanted, timeout);
+            }
+            *is_wanted = false;
+        }
+        drop(self.read()?);
+        self.reclaim_if_due(disk, 0)
+    }
+
+    /// Called by writers, without any lock.
+    pub(crate) fn keep_staging_bounded(&self, disk: &Disk) {
+        match disk.reclaim.overdue_bytes(disk) {
+            None => {}
+            Some(bytes) if bytes < disk.reclaim.pace_bytes => disk.reclaim.wake(),
+            // A pass that fails leaves things as they are, and the write says itself what is the matter.
+            Some(_) => drop(self.reclaim_if_due(disk, disk.reclaim.pace_bytes)),
+        }
+    }
+
+    fn reclaim_if_due(&self, disk: &Disk, overdue_bytes: u64) -> Result<u64> {
+        let _one = disk.reclaim.running.lock();
+        match disk.reclaim.overdue_bytes(disk) {
+            Some(bytes) if bytes >= overdue_bytes => self.reclaim(disk),
+            _ => Ok(0),
+        }
+    }
+
+    fn reclaim(&self, disk: &Disk) -> Result<u64> {
+        let begun_bytes = disk.staging.appended_bytes();
+        // Should it fail, not every write tries again.
+        let pace_bytes = disk.reclaim.pace_bytes;
+        disk.reclaim
+            .due
+            .store(begun_bytes + pace_bytes, Ordering::Relaxed);
+        let (mut freed_bytes, survey) = self.remove_dead(disk)?;
+        let sparse = survey.sparse();
+        if !sparse.is_empty() {
+            // Without room for copies the rest can still go.
+            let _ = self.move_live(disk, &sparse);
+        }
+        let (moved_from_bytes, survey) = self.remove_dead(disk)?;
+        freed_bytes += moved_from_bytes;
+        let promised: BTreeSet<Segment> = survey
+            .dead()
+            .filter(|segment| disk.staging.is_promised(*segment))
+            .collect();
+        if !promised.is_empty() {
+            self.sync()?;
+            freed_bytes += self.remove_synced(disk, &promised)?;
+        }
+        let live_bytes: u64 = survey.live.values().sum();
+        disk.reclaim
+            .due
+            .store(begun_bytes + live_bytes.max(pace_bytes), Ordering::Relaxed);
+        Ok(freed_bytes)
+    }
+
+    /// Removes the dead segments that nobody was promised; returns their bytes, and how the others are.
+    fn remove_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
+        let (dead, survey) = {
+            let _no_unmapped = disk.appends.write();
+            let mut state = self.fill()?;
+            let mut survey = survey(&state, disk);
+            // An fsync promises segments under the state's lock.
+            let dead: Vec<Segment> = survey
+                .dead()
+                .filter(|segment| !disk.staging.is_promised(*segment))
+                .collect();
+            for segment in &dead {
+                state.forget_segment(*segment);
+                survey.live.remove(segment);
+            }
+            (dead, survey)
+        };
+        for segment in &dead {
+            disk.staging.remove(*segment)?;
+        }
+        Ok((
+            dead.iter().map(|segment| survey.sizes[segment]).sum(),
+            survey,
+        ))
+    }
+
+    /// Removes dead segments after a sync that began when they were dead, but for those that a layer was frozen with since.
+    fn remove_synced(&self, disk: &Disk, dead: &BTreeSet<Segment>) -> Result<u64> {
+        let going: Vec<(Segment, u64)> = {
+            let mut state = self.fill()?;
+            let segments = disk.staging.segments();
+            let going: Vec<_> = segments
+                .into_iter()
+                .filter(|(segment, _)| dead.contains(segment) && !state.is_frozen_with(*segment))
+                .collect();
+            for (segment, _) in &going {
+                state.forget_segment(*segment);
+            }
+            going
+        };
+        for (segment, _) in &going {
+            disk.staging.remove(*segment)?;
+        }
+        Ok(going.iter().map(|(_, bytes)| bytes).sum())
+    }
+
+    /// Stages what is mapped of these segments once more, and maps it there.
+    fn move_live(&self, disk: &Disk, segments: &BTreeSet<Segment>) -> Result<()> {
+        let extents = {
+            let state = self.read()?;
+            live_extents(&state, segments)
+        };
+        let (mut pieces, mut bytes) = (Vec::new(), 0);
+        for (ino, extent) in extents {
+            let mut from = extent.offset;
+            while from < extent.end() {
+                let part = extent.clip(from, from + (BATCH_BYTES - bytes));
+                (from, bytes) = (part.end(), bytes + part.length);
+                let at = (bytes - part.length) as usize;
+                pieces.push(Piece {
+                    ino,
+                    extent: part,
+                    at,
+                });
+                if bytes == BATCH_BYTES || pieces.len() == BATCH_EXTENTS {
+                    self.move_batch(disk, &std::mem::take(&mut pieces), bytes)?;
+                    bytes = 0;
+                }
+            }
+        }
+        self.move_batch(disk, &pieces, bytes)
+    }
+
+    fn move_batch(&self, disk: &Disk, pieces: &[Piece], bytes: u64) -> Result<()> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let mut data = vec![0; bytes as usize];
+        for piece in pieces {
+            let part = &mut data[piece.at..][..piece.extent.length as usize];
+            if let Some(staged) = piece.extent.staged {
+                disk.staging
+                    .read_at(staged.segment(), staged.offset, part)?;
+            }
+        }
+        let _unmapped = disk.appends.read();
+        let location = disk.staging.append(&data)?;
+        let mut state = self.change()?;
+        let mut maps: Vec<Effect<'static>> = Vec::new();
+        for (ino, offset, length, at) in unchanged_runs(&state, pieces) {
+            maps.push(Effect::Map {
+                ino,
+                offset,
+                length,
+                segment: location.segment,
+                segment_offset: location.offset + at as u64,
+                crc: crc_of(&data[at..at + length as usize]),
+            });
+        }
+        Engine::record(&mut state, &maps)
+    }
+}
+
+/// (inode, offset, length, place in the batch) of what is still mapped as the pieces were, neighbours joined.
+fn unchanged_runs(state: &State, pieces: &[Piece]) -> Vec<(Ino, u64, u64, usize)> {
+    let mut runs: Vec<(Ino, u64, u64, usize)> = Vec::new();
+    for piece in pieces {
+        let Some(extents) = extents_of(state, piece.ino) else {
+            continue;
+        };
+        let old = &piece.extent;
+        for found in extents.overlapping(old.offset, old.end()) {
+            if found.chunk.is_some() || !found.is_backed_as(old) {
+                continue;
+            }
+            let part = found.clip(old.offset, old.end());
+            let at = piece.at + (part.offset - old.offset) as usize;
+            match runs.last_mut() {
+                Some((ino, offset, length, begin))
+                    if *ino == piece.ino
+                        && *offset + *length == part.offset
+                        && *begin + *length as usize == at =>
+                {
+                    *length += part.length;
+                }
+                _ => runs.push((piece.ino, part.offset, part.length, at)),
+            }
+        }
+    }
+    runs
+}
+
+/// The uncommitted extents of every file that may have some, and those a frozen layer has saved.
+fn uncommitted(state: &State) -> impl Iterator<Item = (Ino, &Extent)> {
+    let frozen = state.frozen.as_ref();
+    let mut inodes: HashSet<Ino> = state.changes.marked(EXTENTS).collect();
+    inodes.extend(
+        frozen
+            .iter()
+            .flat_map(|frozen| frozen.changes.marked(EXTENTS)),
+    );
+    inodes.extend(&state.orphans);
+    let live = inodes
+        .into_iter()
+        .filter_map(|ino| Some((ino, extents_of(state, ino)?)));
+    let saved = frozen.into_iter().flat_map(|frozen| {
+        let saved = frozen.saved.iter();
+        saved.filter_map(|(ino, saved)| Some((*ino, &saved.extents.as_ref()?.1)))
+    });
+    live.chain(saved)
+        .flat_map(|(ino, extents)| extents.iter().map(move |extent| (ino, extent)))
+        .filter(|(_, extent)| extent.chunk.is_none())
+}
+
+fn extents_of(state: &State, ino: Ino) -> Option<&ExtentMap> {
+    Some(&state.inodes.get(ino)?.content.as_deref()?.extents)
+}
+
+fn survey(state: &State, disk: &Disk) -> Survey {
+    let current = disk.staging.current_segment();
+    let sizes: BTreeMap<Segment, u64> = disk.staging.segments().into_iter().collect();
+    let candidates = state.changes.segments.union(&state.nameless_segments);
+    let mut live: BTreeMap<Segment, u64> = candidates
+        .filter(|segment| {
+            sizes.contains_key(segment)
+                && Some(**segment) != current
+                && !state.is_frozen_with(**segment)
+        })
+        .map(|segment| (*segment, 0))
+        .collect();
+    for (_, extent) in uncommitted(state) {
+        if let Some(bytes) = extent.staged.and_then(|at| live.get_mut(&at.segment())) {
+            *bytes += extent.length;
+        }
+    }
+    Survey { live, sizes }
+}
+
+/// Uncommitted extents in these segments, by inode and offset.
+fn live_extents(state: &State, segments: &BTreeSet<Segment>) -> Vec<(Ino, Extent)> {
+    let is_there =
+        |staged: Option<Staged>| staged.is_some_and(|at| segments.contains(&at.segment()));
+    let mut found: Vec<(Ino, Extent)> = uncommitted(state)
+        .filter(|(_, extent)| is_there(extent.staged))
+        .map(|(ino, extent)| (ino, extent.clone()))
+        .collect();
+    found.sort_by_key(|(ino, extent)| (*ino, extent.offset));
+    found
+}
+
+impl State {
+    fn is_frozen_with(&self, segment: Segment) -> bool {
+        self.frozen
+            .as_ref()
+            .is_some_and(|frozen| frozen.changes.segments.contains(&segment))
+    }
+
+    /// No record that counts, and nothing that is mapped, refers to it.
+    fn forget_segment(&mut self, segment: Segment) {
+        self.segments.remove(&segment);
+        self.changes.segments.remove(&segment);
+        self.nameless_segments.remove(&segment);
+    }
+}

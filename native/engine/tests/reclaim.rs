@@ -1,0 +1,138 @@
+//! Bytes that were overwritten before any commit had them: the local disk that staging takes stays within a bound, and what
+//! is left reads back, also after a kill and after a power loss.
+
+mod support;
+
+use std::fs;
+
+use support::{Base, World};
+
+const SEGMENT: u64 = 64 << 10;
+const FILE: usize = 100 << 10;
+const ROUNDS: u8 = 50;
+
+/// What staging takes on the local disk, files kept for later segments included.
+fn staging_bytes(world: &World) -> u64 {
+    let folder = world.temp.path().join("working/staging");
+    let entries = fs::read_dir(folder).expect("lists");
+    entries
+        .map(|entry| entry.expect("entry").metadata().expect("exists").len())
+        .sum()
+}
+
+fn fsync(world: &World, path: &str) {
+    let ino = world.resolve(path).expect("exists");
+    let engine = world.engine();
+    let fh = engine.open_file(ino, libc::O_RDONLY).expect("opens");
+    engine.fsync(fh, false).expect("syncs");
+    engine.release(fh).expect("closes");
+}
+
+/// Overwrites one file again and again in pieces; returns the most that staging took.
+fn overwrite(world: &World, syncs: bool, piece: usize) -> u64 {
+    let mut most = 0;
+    world.put("a", &vec![0; FILE]);
+    for round in 1..=ROUNDS {
+        for offset in (0..FILE).step_by(piece) {
+            let length = piece.min(FILE - offset);
+            world
+                .write_at("a", offset as u64, &vec![round; length])
+                .expect("writes");
+            most = most.max(staging_bytes(world));
+        }
+        if syncs {
+            fsync(world, "a");
+        }
+    }
+    most
+}
+
+#[test]
+fn overwriting_without_a_commit_takes_a_bounded_part_of_the_disk() {
+    for syncs in [false, true] {
+        for piece in [1000, 4096, 40_000] {
+            let mut world = World::with_segments(Base::empty(), SEGMENT);
+            let most = overwrite(&world, syncs, piece);
+            let bound = 4 * FILE as u64 + 16 * SEGMENT;
+            assert!(most <= bound, "{most} bytes, synced: {syncs}, by {piece}");
+            let expected = vec![ROUNDS; FILE];
+            assert!(world.get("a") == expected);
+            world.crash();
+            assert!(world.get("a") == expected, "after a kill");
+            fsync(&world, "a");
+            world.boot_id = "boot-2".into();
+            let (recovery, dropped) = world.crash();
+            assert!(recovery.power_loss);
+            assert_eq!(dropped, 0, "bytes that were overwritten are no loss");
+            assert!(world.get("a") == expected, "after a power loss");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_a_mostly_dead_segment_is_moved() {
+    let mut world = World::with_segments(Base::empty(), SEGMENT);
+    world.put("churn", b"");
+    for number in 0..16_u8 {
+        world.put(&format!("kept-{number}"), &vec![number; 1000]);
+        for round in 0..8 {
+            world
+                .write_at("churn", 0, &vec![round; 16_000])
+                .expect("writes");
+        }
+    }
+    let before = staging_bytes(&world);
+    world.engine().reclaim_staging().expect("reclaims");
+    // Nothing more: there is no dead segment left to free.
+    assert_eq!(world.engine().reclaim_staging().expect("reclaims"), 0);
+    assert!(staging_bytes(&world) <= before);
+    let segments = fs::read_dir(world.temp.path().join("working/staging")).expect("lists");
+    let names = segments.map(|entry| entry.expect("entry").file_name());
+    let count = names
+        .filter(|name| name.to_string_lossy().ends_with(".seg"))
+        .count();
+    assert!(count <= 2, "{count} segments for 32 KB");
+    for killed in [false, true] {
+        for number in 0..16_u8 {
+            let kept = world.get(&format!("kept-{number}"));
+            assert!(kept == vec![number; 1000], "killed: {killed}");
+        }
+        assert!(world.get("churn") == vec![7; 16_000]);
+        world.crash();
+    }
+}
+
+#[test]
+fn a_layer_that_is_being_committed_keeps_its_bytes() {
+    let mut world = World::with_segments(Base::empty(), SEGMENT);
+    world.put("a", &vec![1; FILE]);
+    let layer = world.freeze().expect("something changed");
+    overwrite(&world, true, 4096);
+    world.engine().reclaim_staging().expect("reclaims");
+    world.commit(layer);
+    let ino = world.resolve("a").expect("exists");
+    assert!(
+        world.base.bytes_of(ino) == vec![1; FILE],
+        "as it was frozen"
+    );
+    assert!(world.get("a") == vec![ROUNDS; FILE]);
+    world.crash();
+    assert!(world.get("a") == vec![ROUNDS; FILE]);
+}
+
+#[test]
+fn files_without_a_name_are_bounded_too() {
+    let world = World::with_segments(Base::empty(), SEGMENT);
+    let ino = world.put("a", b"x");
+    let engine = world.engine();
+    let fh = engine.open_file(ino, libc::O_RDWR).expect("opens");
+    world.unlink("a").expect("unlinks");
+    for round in 0..ROUNDS {
+        engine
+            .write(fh, 0, &vec![round; FILE / 2], true)
+            .expect("writes");
+        assert!(staging_bytes(&world) <= 20 * SEGMENT);
+    }
+    let read = engine.read_file(fh, 0, FILE).expect("reads");
+    assert!(read == vec![ROUNDS - 1; FILE / 2]);
+}
