@@ -112,11 +112,15 @@ def _cut_stream(
         extent = extents[position]
         if is_staged_only(extent):
             boundaries.clear()
-            for first in range(0, extent.length, WINDOW_BYTES):
+            first = 0
+            while first < extent.length:
                 data = read(extent, first, min(WINDOW_BYTES, extent.length - first))
                 assert data is not None, "staged bytes are always here"
                 stream.feed(data)
                 yield from stream.cut(boundaries, final=False)
+                first += len(data)
+                if first < extent.length:
+                    first -= stream.put_back(len(data))
         else:
             following = _neighbour(extent, read, budget)
             if following is None:
@@ -137,18 +141,27 @@ class _Stream:
     def __init__(self, start: int) -> None:
         self.start = start
         self.stopped_at: int | None = None
-        self._buffer = bytearray()
+        self._waiting = b""
 
     @property
     def end(self) -> int:
-        return self.start + len(self._buffer)
+        return self.start + len(self._waiting)
 
     def feed(self, data: bytes) -> None:
-        self._buffer += data
+        self._waiting = self._waiting + data if self._waiting else data
+
+    def put_back(self, limit_bytes: int) -> int:
+        """Lets go of what waits if it is no more than that: reading it again, whole with what follows, is cheaper than joining
+        the two. Returns how many bytes."""
+        length = len(self._waiting)
+        if length >= limit_bytes:
+            return 0
+        self._waiting = b""
+        return length
 
     def cut(self, boundaries: Container[int], *, final: bool) -> Iterator[Piece]:
         """The pieces whose ends no later byte can move (final: all), up to the first end that lies on a boundary."""
-        data, base, done = bytes(self._buffer), self.start, 0
+        data, base, done = self._waiting, self.start, 0
         for begin, end, is_hole in _parts(data, final=final):
             if not is_hole:
                 yield Piece(base + begin, data[begin:end])
@@ -156,7 +169,7 @@ class _Stream:
             if base + end in boundaries:
                 self.stopped_at = base + end
                 break
-        del self._buffer[:done]
+        self._waiting = data[done:]
         self.start = base + done
 
 

@@ -104,11 +104,9 @@ impl Engine {
         )
     }
 
-    /// Bytes of a segment, as a layer's extent names them.
-    pub fn read_staged(&self, segment: Segment, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        self.disk()?.staging.read_at(segment, offset, &mut bytes)?;
-        Ok(bytes)
+    /// Fills `buffer` with bytes of a segment, as a layer's extent names them.
+    pub fn read_staged(&self, segment: Segment, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        Ok(self.disk()?.staging.read_at(segment, offset, buffer)?)
     }
 }
 

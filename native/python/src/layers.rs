@@ -76,8 +76,10 @@ impl PyEngine {
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.call(py, |engine| engine.read_staged(segment, offset, length))
-            .map(|bytes| PyBytes::new(py, &bytes))
+        // Straight into the object: nobody else knows it yet.
+        PyBytes::new_with(py, length, |buffer| {
+            self.call(py, |engine| engine.read_staged(segment, offset, buffer))
+        })
     }
 
     fn layer_committed(

@@ -396,9 +396,9 @@ impl World {
                 continue;
             }
             let (segment, start) = extent.staged.expect("staged or in a chunk");
-            let bytes = self
-                .engine()
-                .read_staged(segment, start, extent.length as usize)
+            let mut bytes = vec![0; extent.length as usize];
+            self.engine()
+                .read_staged(segment, start, &mut bytes)
                 .expect("staged bytes");
             for (number, piece) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
                 if piece.iter().any(|byte| *byte != 0) {
