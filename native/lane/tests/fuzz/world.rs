@@ -6,6 +6,7 @@ use std::path::Path;
 use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 use cowfs_engine::{
     ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow, Missing, Options, Result,
+    SEGMENT_BYTES,
 };
 
 const CHUNK_BYTES: u32 = 50_000;
@@ -49,6 +50,7 @@ impl Base {
             memory_cache_bytes: 1 << 20,
             staging_dir: Some(dir.join("working")),
             staging_limit_bytes,
+            segment_bytes: SEGMENT_BYTES,
             after_layer: 0,
             boot_id: "this one".into(),
         }
