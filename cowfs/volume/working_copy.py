@@ -91,9 +91,9 @@ class WorkingCopy:
                 raise InvalidStateError(f"{self.path} is locked by this object already", hint="Release it first.")
             self._lock_fd = lock.acquire(self.lock_path, holder, volume=self.volume)
             self._state = None
-            self.journal_dir.mkdir(mode=0o700, exist_ok=True)
-            self.staging_dir.mkdir(mode=0o700, exist_ok=True)
         try:
+            for directory in (self.journal_dir, self.staging_dir):
+                lock.make_directory(directory)
             yield
         finally:
             with self._mutex:

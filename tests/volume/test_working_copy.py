@@ -248,3 +248,17 @@ def test_a_full_disk_under_the_state_is_no_space(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(NoSpaceError, match="cannot be written"):
         states.store(tmp_path / "state.json", a_state())
+
+
+def test_a_lock_is_let_go_when_the_directory_cannot_be_used() -> None:
+    working_copy = made()
+    working_copy.journal_dir.write_text("in the way")
+    for _ in range(2):
+        with (
+            pytest.raises(AccessDeniedError, match="cannot be used"),
+            working_copy.lock(LockHolder.this_process("/mnt")),
+        ):
+            raise AssertionError("there is no journal")
+    working_copy.journal_dir.unlink()
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        assert working_copy.staging_dir.is_dir()
