@@ -34,6 +34,7 @@ struct Outstanding {
     number: u32,
     /// The kernel held a reference to the node when it asked.
     node_is_held: bool,
+    node: u64,
     closes: Option<u64>,
 }
 
@@ -214,6 +215,7 @@ impl Kernel {
                 let outstanding = Outstanding {
                     number: header.opcode,
                     node_is_held,
+                    node: header.nodeid,
                     closes,
                 };
                 self.outstanding.insert(request.unique, outstanding);
@@ -257,6 +259,10 @@ impl Kernel {
     }
 
     fn send_forgets(&mut self, forgets: &[(u64, u64)]) {
+        // One that is under way may be answered after them: the lane has two threads.
+        for request in self.outstanding.values_mut() {
+            request.node_is_held &= forgets.iter().all(|(node, _)| *node != request.node);
+        }
         for some in forgets.chunks(1000) {
             let unique = self.unique();
             let mut body = (some.len() as u64).to_le_bytes().to_vec();
