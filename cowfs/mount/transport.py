@@ -1,8 +1,8 @@
 """How requests of the fast lane travel: reads and writes of /dev/fuse, or FUSE over io_uring.
 
     device   works everywhere
-    uring    1.3 to 2 times the requests a second; the kernel must offer it (Linux 6.14, module parameter enable_uring),
-             this process may use io_uring, and the mount's descriptor is its own (none was handed in)
+    uring    more requests a second (docs/decisions/0013-io-uring.md); the kernel must offer it (Linux 6.14, module
+             parameter enable_uring), this process may use io_uring, and the mount's descriptor is its own (none handed in)
     auto     uring where all of that holds, else the device
 
 The lane itself finds out whether io_uring is permitted, and the kernel has the last word in the handshake (native/lane/rings).
