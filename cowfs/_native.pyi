@@ -123,8 +123,11 @@ class Engine:
 
     # -- residency
     def load_inode(self, row: InodeRow) -> None: ...
-    def load_directory(self, ino: int, entries: Sequence[tuple[bytes, InodeRow]]) -> None:
-        """All entries of one directory of the base version. A name or inode already in memory wins over the row. Idempotent."""
+    def load_directory(self, ino: int, entries: Sequence[tuple[bytes, InodeRow]]) -> list[int]:
+        """All entries of one directory of the base version. A name or inode already in memory wins over the row. Idempotent.
+        Returns the directories among them whose own entries are not in memory."""
+    def unloaded_directories(self) -> list[int]:
+        """Directories in memory whose entries are not. Looks at every inode."""
     def load_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
         """Extents and extended attributes of one inode of the base version. Idempotent: ignored if resident."""
     def cache_chunk(self, hash: bytes, data: bytes) -> None:

@@ -11,6 +11,7 @@ use cowfs_base::{Ino, Layer, Segment};
 use hashbrown::{Equivalent, HashMap};
 
 use crate::content::Xattrs;
+use crate::entry_set::EntrySet;
 use crate::extents::ExtentMap;
 use crate::row::InodeRow;
 
@@ -29,7 +30,7 @@ pub(crate) struct EntryKey {
 }
 
 /// `EntryKey`, borrowed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryAt<'a> {
     pub parent: Ino,
     pub name: &'a [u8],
@@ -67,14 +68,54 @@ impl From<EntryAt<'_>> for EntryKey {
     }
 }
 
+/// How many neighbours share a page of marks: numbers are given out in sequence, and what is made together changes together.
+const MARKS: u64 = 16;
+
+/// What changed of which inode.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Marks(HashMap<u64, [u8; MARKS as usize]>);
+
+impl Marks {
+    pub fn get(&self, ino: Ino) -> u8 {
+        self.0
+            .get(&(ino / MARKS))
+            .map_or(0, |page| page[(ino % MARKS) as usize])
+    }
+
+    pub fn add(&mut self, ino: Ino, what: u8) {
+        self.0.entry(ino / MARKS).or_default()[(ino % MARKS) as usize] |= what;
+    }
+
+    pub fn remove(&mut self, ino: Ino) {
+        if let Some(page) = self.0.get_mut(&(ino / MARKS)) {
+            page[(ino % MARKS) as usize] = 0;
+            if *page == [0; MARKS as usize] {
+                self.0.remove(&(ino / MARKS));
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each marked inode with its marks.
+    pub fn iter(&self) -> impl Iterator<Item = (Ino, u8)> {
+        self.0
+            .iter()
+            .flat_map(|(page, marks)| (page * MARKS..).zip(*marks))
+            .filter(|(_, marks)| *marks != 0)
+    }
+}
+
 /// The keys of everything that changed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Changes {
     /// Inodes from this number on were made within these changes.
     pub first_ino: Ino,
-    pub inodes: HashMap<Ino, u8>,
+    pub inodes: Marks,
     /// Whether the entry was made within these changes where none had been: then removing it leaves nothing to tell.
-    pub entries: HashMap<EntryKey, bool>,
+    pub entries: EntrySet,
     /// Segments the journal records of these changes refer to.
     pub segments: BTreeSet<Segment>,
 }
@@ -92,45 +133,48 @@ impl Changes {
     }
 
     pub fn mark(&mut self, ino: Ino, what: u8) {
-        *self.inodes.entry(ino).or_insert(0) |= what;
+        self.inodes.add(ino, what);
     }
 
     pub fn has(&self, ino: Ino, what: u8) -> bool {
-        self.inodes.get(&ino).is_some_and(|marks| marks & what != 0)
+        self.inodes.get(ino) & what != 0
     }
 
     /// Inodes of which something of `what` changed.
     pub fn marked(&self, what: u8) -> impl Iterator<Item = Ino> {
         self.inodes
             .iter()
-            .filter(move |(_, marks)| **marks & what != 0)
-            .map(|(ino, _)| *ino)
+            .filter(move |(_, marks)| marks & what != 0)
+            .map(|(ino, _)| ino)
     }
 
     /// The entry is put; `existed`: there was one of that name right before.
     pub fn mark_put(&mut self, at: EntryAt<'_>, existed: bool) {
-        if !self.entries.contains_key(&at) {
-            self.entries.insert(at.into(), !existed);
+        if !self.entries.contains(at) {
+            self.entries.insert(at, !existed);
         }
     }
 
     pub fn mark_dropped(&mut self, at: EntryAt<'_>) {
-        match self.entries.get(&at) {
-            Some(true) => drop(self.entries.remove(&at)),
+        match self.entries.get(at) {
+            Some(true) => self.entries.remove(at),
             Some(false) => {}
-            None => drop(self.entries.insert(at.into(), false)),
+            None => self.entries.insert(at, false),
         }
     }
 
     /// Joins what came later. `is_there`: whether an entry exists now.
-    pub fn join(&mut self, later: Changes, is_there: impl Fn(&EntryKey) -> bool) {
-        for (ino, marks) in later.inodes {
+    pub fn join(&mut self, later: Changes, is_there: impl Fn(EntryAt<'_>) -> bool) {
+        for (ino, marks) in later.inodes.iter() {
             self.mark(ino, marks);
         }
-        for (key, is_fresh) in later.entries {
-            let is_fresh = *self.entries.entry(key.clone()).or_insert(is_fresh);
-            if is_fresh && !is_there(&key) {
-                self.entries.remove(&key);
+        for (at, is_fresh) in later.entries.iter() {
+            let known = self.entries.get(at);
+            if known.is_none() {
+                self.entries.insert(at, is_fresh);
+            }
+            if known.unwrap_or(is_fresh) && !is_there(at) {
+                self.entries.remove(at);
             }
         }
         self.segments.extend(later.segments);

@@ -1,13 +1,16 @@
 //! What belongs to an inode besides its row: extents and extended attributes. Present or absent as a whole.
 
+use cowfs_base::Segment;
+
 use crate::extents::ExtentMap;
 
 /// Name and value of an extended attribute.
 pub type XattrPair = (Box<[u8]>, Box<[u8]>);
 
-/// Extended attributes, ordered by name.
+/// Extended attributes, ordered by name. Most inodes have none: one word then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Xattrs(Vec<XattrPair>);
+#[allow(clippy::box_collection, reason = "a vector has three words")]
+pub(crate) struct Xattrs(Option<Box<Vec<XattrPair>>>);
 
 impl Xattrs {
     pub fn from_pairs(pairs: &[XattrPair]) -> Xattrs {
@@ -19,36 +22,75 @@ impl Xattrs {
     }
 
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        self.find(name).ok().map(|at| &*self.0[at].1)
+        self.find(name).ok().map(|at| &*self.pairs()[at].1)
     }
 
     pub fn put(&mut self, name: &[u8], value: &[u8]) {
-        match self.find(name) {
-            Ok(at) => self.0[at].1 = value.into(),
-            Err(at) => self.0.insert(at, (name.into(), value.into())),
+        let found = self.find(name);
+        let pairs = self.0.get_or_insert_default();
+        match found {
+            Ok(at) => pairs[at].1 = value.into(),
+            Err(at) => pairs.insert(at, (name.into(), value.into())),
         }
     }
 
     pub fn drop(&mut self, name: &[u8]) {
-        if let Ok(at) = self.find(name) {
-            self.0.remove(at);
+        let found = self.find(name);
+        if let (Ok(at), Some(pairs)) = (found, &mut self.0) {
+            pairs.remove(at);
+        }
+        if self.pairs().is_empty() {
+            self.0 = None;
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     pub fn pairs(&self) -> &[XattrPair] {
-        &self.0
+        self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 
     fn find(&self, name: &[u8]) -> Result<usize, usize> {
-        self.0.binary_search_by(|(have, _)| (**have).cmp(name))
+        self.pairs()
+            .binary_search_by(|(have, _)| (**have).cmp(name))
     }
 }
 
-/// Extents and extended attributes of one inode.
+/// Segments with bytes of a file that no fsync of it has covered yet.
+#[derive(Debug, Default)]
+#[allow(clippy::box_collection, reason = "a vector has three words")]
+pub(crate) enum Unsynced {
+    #[default]
+    Nothing,
+    One(Segment),
+    Several(Box<Vec<Segment>>),
+}
+
+impl Unsynced {
+    pub fn segments(&self) -> &[Segment] {
+        match self {
+            Unsynced::Nothing => &[],
+            Unsynced::One(segment) => std::slice::from_ref(segment),
+            Unsynced::Several(segments) => segments,
+        }
+    }
+
+    /// Bytes went to the segment.
+    pub fn add(&mut self, segment: Segment) {
+        match self {
+            _ if self.segments().last() == Some(&segment) => {}
+            Unsynced::Nothing => *self = Unsynced::One(segment),
+            Unsynced::One(first) => {
+                *self = Unsynced::Several(Box::new(vec![*first, segment]));
+            }
+            Unsynced::Several(segments) => segments.push(segment),
+        }
+    }
+}
+
+/// Extents and extended attributes of one inode. Every file that was written has one: it is kept small.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub extents: ExtentMap,
@@ -57,6 +99,5 @@ pub(crate) struct Content {
     pub version: u64,
     /// When the extents changed last, on the monotonic clock.
     pub written_ns: u64,
-    /// Segments with bytes of this file that no fsync of it has covered yet.
-    pub unsynced: Vec<cowfs_base::Segment>,
+    pub unsynced: Unsynced,
 }

@@ -2,7 +2,10 @@
 //!
 //! A slot's cookie never changes and cookies ascend with the slots, so a reader that goes on from a cookie sees every entry
 //! that is there all the time exactly once, whatever comes and goes. Removing leaves a tombstone; when half of the slots are
-//! tombstones they are squeezed out, cookies unchanged. Names lie in one allocation.
+//! tombstones they are squeezed out, cookies unchanged: only then cookies are kept, until then they follow from the slots.
+//!
+//! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for its length. Names lie in
+//! one allocation.
 
 use cowfs_base::{Ino, ROOT_INO};
 use hashbrown::HashTable;
@@ -11,15 +14,6 @@ use crate::row::NAME_MAX_BYTES;
 
 /// Cookies 1 and 2 are "." and "..".
 pub(crate) const FIRST_COOKIE: u64 = 3;
-
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    /// 0: a tombstone.
-    ino: Ino,
-    cookie: u64,
-    name_start: u32,
-    name_length: u16,
-}
 
 /// One directory. Not resident: nothing is known about its entries.
 #[derive(Debug)]
@@ -30,8 +24,14 @@ pub(crate) struct Directory {
     next_cookie: u64,
     live: usize,
     dead_name_bytes: usize,
+    /// Each with its length in front.
     names: Vec<u8>,
-    slots: Vec<Slot>,
+    /// By slot; 0: a tombstone.
+    inos: Vec<Ino>,
+    /// By slot: where its name is.
+    starts: Vec<u32>,
+    /// By slot; empty: slot n has cookie n + FIRST_COOKIE.
+    cookies: Vec<u64>,
     index: HashTable<u32>,
 }
 
@@ -45,6 +45,11 @@ fn hash_of(name: &[u8]) -> u64 {
     hash ^ (hash >> 29)
 }
 
+fn name_at(names: &[u8], start: u32) -> &[u8] {
+    let start = start as usize;
+    &names[start + 1..][..usize::from(names[start])]
+}
+
 impl Directory {
     pub fn new(is_resident: bool) -> Directory {
         Directory {
@@ -54,15 +59,22 @@ impl Directory {
             live: 0,
             dead_name_bytes: 0,
             names: Vec::new(),
-            slots: Vec::new(),
+            inos: Vec::new(),
+            starts: Vec::new(),
+            cookies: Vec::new(),
             index: HashTable::new(),
         }
     }
 
     /// Makes room for exactly so many more entries and bytes of names.
     pub fn reserve(&mut self, entries: usize, name_bytes: usize) {
-        self.slots.reserve_exact(entries);
-        self.names.reserve_exact(name_bytes);
+        self.inos.reserve_exact(entries);
+        self.starts.reserve_exact(entries);
+        self.names.reserve_exact(name_bytes + entries);
+        let (starts, names) = (&self.starts, &self.names);
+        self.index.reserve(entries, |slot| {
+            hash_of(name_at(names, starts[*slot as usize]))
+        });
     }
 
     pub fn len(&self) -> usize {
@@ -71,48 +83,49 @@ impl Directory {
 
     /// Names and slots are counted in 32 bits; a directory beyond that takes no more entries.
     pub fn has_room(&self) -> bool {
-        self.names.len() < u32::MAX as usize - NAME_MAX_BYTES
-            && self.slots.len() < u32::MAX as usize
+        self.names.len() < u32::MAX as usize - NAME_MAX_BYTES - 1
     }
 
     pub fn get(&self, name: &[u8]) -> Option<Ino> {
-        self.find(name).map(|slot| self.slots[slot as usize].ino)
+        self.find(name).map(|slot| self.inos[slot as usize])
     }
 
     /// Adds the entry, or lets an existing one (which keeps its cookie) name another inode.
     pub fn put(&mut self, name: &[u8], ino: Ino) {
+        debug_assert!(name.len() <= NAME_MAX_BYTES && ino != 0);
         if let Some(slot) = self.find(name) {
-            self.slots[slot as usize].ino = ino;
+            self.inos[slot as usize] = ino;
             return;
         }
-        let slot = self.slots.len() as u32;
-        let name_start = self.names.len() as u32;
+        let slot = self.inos.len() as u32;
+        self.starts.push(self.names.len() as u32);
+        self.names.push(name.len() as u8);
         self.names.extend_from_slice(name);
-        self.slots.push(Slot {
-            ino,
-            cookie: self.next_cookie,
-            name_start,
-            name_length: name.len() as u16,
-        });
+        self.inos.push(ino);
+        if self.next_cookie != u64::from(slot) + FIRST_COOKIE {
+            self.cookies.push(self.next_cookie);
+        }
         self.next_cookie += 1;
         self.live += 1;
-        let (slots, names) = (&self.slots, &self.names);
+        let (starts, names) = (&self.starts, &self.names);
         self.index.insert_unique(hash_of(name), slot, |slot| {
-            hash_of(name_of(slots, names, *slot))
+            hash_of(name_at(names, starts[*slot as usize]))
         });
     }
 
     pub fn drop(&mut self, name: &[u8]) -> Option<Ino> {
-        let (slots, names) = (&self.slots, &self.names);
+        let (starts, names) = (&self.starts, &self.names);
         let entry = self
             .index
-            .find_entry(hash_of(name), |slot| name_of(slots, names, *slot) == name)
+            .find_entry(hash_of(name), |slot| {
+                name_at(names, starts[*slot as usize]) == name
+            })
             .ok()?;
         let (slot, _) = entry.remove();
-        let ino = std::mem::replace(&mut self.slots[slot as usize].ino, 0);
+        let ino = std::mem::replace(&mut self.inos[slot as usize], 0);
         self.live -= 1;
-        self.dead_name_bytes += name.len();
-        if self.slots.len() > 32 && self.live * 2 < self.slots.len() {
+        self.dead_name_bytes += name.len() + 1;
+        if self.inos.len() > 32 && self.live * 2 < self.inos.len() {
             self.squeeze();
         }
         Some(ino)
@@ -120,11 +133,24 @@ impl Directory {
 
     /// Entries after the cookie, in cookie order.
     pub fn after(&self, cookie: u64) -> impl Iterator<Item = (&[u8], u64, Ino)> {
-        let start = self.slots.partition_point(|slot| slot.cookie <= cookie);
-        self.slots[start..]
-            .iter()
-            .filter(|slot| slot.ino != 0)
-            .map(|slot| (slot_name(slot, &self.names), slot.cookie, slot.ino))
+        let first = if self.cookies.is_empty() {
+            usize::try_from((cookie + 1).saturating_sub(FIRST_COOKIE)).unwrap_or(usize::MAX)
+        } else {
+            self.cookies.partition_point(|known| *known <= cookie)
+        };
+        (first.min(self.inos.len())..self.inos.len())
+            .filter(|slot| self.inos[*slot] != 0)
+            .map(|slot| {
+                let name = name_at(&self.names, self.starts[slot]);
+                (name, self.cookie(slot), self.inos[slot])
+            })
+    }
+
+    fn cookie(&self, slot: usize) -> u64 {
+        match self.cookies.get(slot) {
+            Some(cookie) => *cookie,
+            None => slot as u64 + FIRST_COOKIE,
+        }
     }
 
     /// What ".." names.
@@ -139,38 +165,34 @@ impl Directory {
     fn find(&self, name: &[u8]) -> Option<u32> {
         self.index
             .find(hash_of(name), |slot| {
-                name_of(&self.slots, &self.names, *slot) == name
+                name_at(&self.names, self.starts[*slot as usize]) == name
             })
             .copied()
     }
 
     fn squeeze(&mut self) {
+        let kept: Vec<usize> = (0..self.inos.len())
+            .filter(|slot| self.inos[*slot] != 0)
+            .collect();
         let mut names = Vec::with_capacity(self.names.len() - self.dead_name_bytes);
-        self.slots.retain(|slot| slot.ino != 0);
-        for slot in &mut self.slots {
-            let start = names.len() as u32;
-            names.extend_from_slice(slot_name(slot, &self.names));
-            slot.name_start = start;
-        }
+        let starts = kept.iter().map(|slot| {
+            let (start, name) = (names.len() as u32, name_at(&self.names, self.starts[*slot]));
+            names.push(name.len() as u8);
+            names.extend_from_slice(name);
+            start
+        });
+        self.starts = starts.collect();
+        self.cookies = kept.iter().map(|slot| self.cookie(*slot)).collect();
+        self.inos = kept.iter().map(|slot| self.inos[*slot]).collect();
         self.names = names;
         self.dead_name_bytes = 0;
         self.index.clear();
-        let (slots, names) = (&self.slots, &self.names);
-        for slot in 0..slots.len() as u32 {
-            self.index
-                .insert_unique(hash_of(name_of(slots, names, slot)), slot, |slot| {
-                    hash_of(name_of(slots, names, *slot))
-                });
+        let (starts, names) = (&self.starts, &self.names);
+        let hash_at = |slot: &u32| hash_of(name_at(names, starts[*slot as usize]));
+        for slot in 0..starts.len() as u32 {
+            self.index.insert_unique(hash_at(&slot), slot, hash_at);
         }
     }
-}
-
-fn slot_name<'a>(slot: &Slot, names: &'a [u8]) -> &'a [u8] {
-    &names[slot.name_start as usize..][..usize::from(slot.name_length)]
-}
-
-fn name_of<'a>(slots: &[Slot], names: &'a [u8], slot: u32) -> &'a [u8] {
-    slot_name(&slots[slot as usize], names)
 }
 
 #[cfg(test)]
@@ -193,7 +215,7 @@ mod tests {
                 Some(number + 10)
             );
         }
-        assert!(directory.slots.len() < 300, "tombstones are squeezed out");
+        assert!(directory.inos.len() < 300, "tombstones are squeezed out");
         let after: Vec<_> = directory
             .after(0)
             .map(|(name, cookie, _)| (name.to_vec(), cookie))

@@ -1,7 +1,7 @@
 //! What a file's bytes are made of: an ordered map from ranges to staged bytes and chunks. Ranges that are absent are holes.
 //!
-//! Leaves of at most `LEAF_MAX` extents in order, so that a file of one extent costs two small allocations and a change in a
-//! file of hundreds of thousands moves a few kilobytes. Invariants: extents are not empty, do not overlap, ascend; no leaf
+//! One extent lies in the map itself: most files have no more. Else leaves of at most `LEAF_MAX` extents in order, so that a
+//! change in a file of hundreds of thousands moves a few kilobytes. Invariants: extents are not empty, do not overlap, ascend; no leaf
 //! is empty; neighbours in a leaf that continue each other in every respect are one extent.
 
 use std::num::NonZeroU64;
@@ -117,7 +117,16 @@ impl Extent {
 
 /// The extents of one file.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ExtentMap {
+pub(crate) enum ExtentMap {
+    #[default]
+    None,
+    One(Extent),
+    Many(Box<Leaves>),
+}
+
+/// Any number of extents.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Leaves {
     leaves: Vec<Vec<Extent>>,
     mapped_bytes: u64,
 }
@@ -136,24 +145,31 @@ impl ExtentMap {
     }
 
     pub fn mapped_bytes(&self) -> u64 {
-        self.mapped_bytes
+        match self {
+            ExtentMap::None => 0,
+            ExtentMap::One(extent) => extent.length,
+            ExtentMap::Many(many) => many.mapped_bytes,
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
-        self.leaves.iter().flatten()
+        (0..).map_while(|number| self.leaf(number)).flatten()
     }
 
     /// Extents that overlap [from, to), not clipped.
     pub fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = &Extent> {
-        let mut leaf = self.leaf_of(from);
-        let mut at = self.leaves.get(leaf).map_or(0, |extents| {
+        let mut number = match self {
+            ExtentMap::Many(many) => many.leaf_of(from),
+            _ => 0,
+        };
+        let mut at = self.leaf(number).map_or(0, |extents| {
             extents.partition_point(|extent| extent.end() <= from)
         });
         std::iter::from_fn(move || {
-            while at >= self.leaves.get(leaf)?.len() {
-                (leaf, at) = (leaf + 1, 0);
+            while at >= self.leaf(number)?.len() {
+                (number, at) = (number + 1, 0);
             }
-            let extent = &self.leaves[leaf][at];
+            let extent = &self.leaf(number)?[at];
             at += 1;
             (extent.offset < to).then_some(extent)
         })
@@ -161,6 +177,63 @@ impl ExtentMap {
 
     /// Makes [from, to) a hole.
     pub fn unmap(&mut self, from: u64, to: u64) {
+        match self {
+            ExtentMap::None => {}
+            ExtentMap::One(extent) if extent.end() <= from || to <= extent.offset => {}
+            ExtentMap::One(extent) => match (extent.offset < from, to < extent.end()) {
+                (false, false) => *self = ExtentMap::None,
+                (true, false) => *extent = extent.clip(0, from),
+                (false, true) => *extent = extent.clip(to, u64::MAX),
+                (true, true) => self.many().unmap(from, to),
+            },
+            ExtentMap::Many(many) => {
+                many.unmap(from, to);
+                if many.leaves.is_empty() {
+                    *self = ExtentMap::None;
+                }
+            }
+        }
+    }
+
+    /// Maps the extent over whatever was there.
+    pub fn map(&mut self, extent: Extent) {
+        self.unmap(extent.offset, extent.end());
+        match self {
+            ExtentMap::None => *self = ExtentMap::One(extent),
+            ExtentMap::One(first) if first.is_continued_by(&extent) => {
+                first.length += extent.length;
+            }
+            _ => self.many().map(extent),
+        }
+    }
+
+    fn leaf(&self, number: usize) -> Option<&[Extent]> {
+        match self {
+            ExtentMap::One(extent) if number == 0 => Some(std::slice::from_ref(extent)),
+            ExtentMap::Many(many) => many.leaves.get(number).map(Vec::as_slice),
+            _ => None,
+        }
+    }
+
+    /// As leaves from now on.
+    fn many(&mut self) -> &mut Leaves {
+        if !matches!(self, ExtentMap::Many(_)) {
+            let mut leaves = Leaves::default();
+            if let ExtentMap::One(extent) = std::mem::take(self) {
+                leaves.map(extent);
+            }
+            *self = ExtentMap::Many(Box::new(leaves));
+        }
+        match self {
+            ExtentMap::Many(many) => many,
+            _ => unreachable!("it was just made so"),
+        }
+    }
+}
+
+impl Leaves {
+    /// Makes [from, to) a hole.
+    fn unmap(&mut self, from: u64, to: u64) {
         let mut emptied = false;
         let mut leaf = self.leaf_of(from);
         while leaf < self.leaves.len() && from < to {
@@ -190,12 +263,10 @@ impl ExtentMap {
         }
     }
 
-    /// Maps the extent over whatever was there.
-    pub fn map(&mut self, extent: Extent) {
-        self.unmap(extent.offset, extent.end());
+    /// Maps the extent where nothing is.
+    fn map(&mut self, extent: Extent) {
         self.mapped_bytes += extent.length;
         if self.leaves.is_empty() {
-            self.leaves.reserve_exact(1);
             self.leaves.push(vec![extent]);
             return;
         }

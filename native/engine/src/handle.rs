@@ -149,11 +149,7 @@ impl Engine {
             let Some(inode) = state.inodes.get(ino) else {
                 return Ok(());
             };
-            let lower = |lookups: u64| Some(lookups.saturating_sub(count));
-            // The closure never refuses, so neither does the update.
-            let _ = inode
-                .lookups
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, lower);
+            inode.lower_lookups(count);
             inode.is_unreachable()
         };
         if is_unreachable {
@@ -164,10 +160,7 @@ impl Engine {
 
     /// Raises the kernel's count of references for an entry that `read_directory` returned and the kernel took.
     pub fn entry_delivered(&self, ino: Ino) -> Result<()> {
-        self.read()?
-            .inode(ino)?
-            .lookups
-            .fetch_add(1, Ordering::AcqRel);
+        self.read()?.inode(ino)?.raise_lookups();
         Ok(())
     }
 }

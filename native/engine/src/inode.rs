@@ -1,21 +1,35 @@
 //! Inodes in memory: fixed-size records in pages that never move, found through a table of 32-bit slot numbers.
 //!
-//! About 120 bytes an inode without content; with its entry in a directory a clean file stays below 200.
+//! A record has what every regular file needs and 80 bytes; what few inodes have (entries, targets, device numbers, holes and
+//! attributes that are not loaded) hangs on it. With its slot number, its place in a directory and a name of 20 bytes a clean
+//! file takes about 130 bytes (`tests/memory.rs` holds the bound).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cowfs_base::Ino;
 use hashbrown::HashTable;
 
 use crate::content::Content;
 use crate::directory::Directory;
-use crate::row::{Attr, INODE_HAS_XATTRS, InodeRow, S_IFDIR, S_IFMT, S_IFREG};
+use crate::row::{Attr, INODE_HAS_XATTRS, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 /// What an inode of its type has that others don't.
 #[derive(Debug)]
-pub(crate) enum Node {
-    Directory(Directory),
+enum Node {
+    Plain,
+    Directory(Box<Directory>),
     Symlink(Box<[u8]>),
+}
+
+/// What few inodes have.
+#[derive(Debug)]
+struct Extra {
+    node: Node,
+    rdev: u32,
+    /// As loaded; the content knows better once it is here.
+    has_xattrs: bool,
+    /// Likewise.
+    mapped_bytes: u64,
 }
 
 /// One inode. Counts are atomic so that look-ups and opens need only a shared lock.
@@ -23,24 +37,20 @@ pub(crate) enum Node {
 pub(crate) struct Inode {
     pub ino: Ino,
     pub size: u64,
-    /// As loaded; `mapped_bytes()` knows better once the content is here.
-    mapped_bytes: u64,
     pub atime_ns: i64,
     pub mtime_ns: i64,
     pub ctime_ns: i64,
-    /// How many references the kernel holds.
-    pub lookups: AtomicU64,
+    /// How many references the kernel holds; at u32::MAX it is lost count of, and the inode stays.
+    lookups: AtomicU32,
     /// How many handles are open.
     pub opens: AtomicU32,
     pub mode: u32,
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
-    pub rdev: u32,
-    /// As loaded; `has_xattrs` knows better once the content is here.
-    flags: u32,
     pub content: Option<Box<Content>>,
-    pub node: Option<Box<Node>>,
+    /// None: a regular file without holes and attributes, or one whose content is here; a FIFO or a socket.
+    extra: Option<Box<Extra>>,
 }
 
 impl Inode {
@@ -63,37 +73,59 @@ impl Inode {
 
     fn from_row(row: &InodeRow, is_new: bool) -> Inode {
         let node = match row.mode & S_IFMT {
-            S_IFDIR => Some(Box::new(Node::Directory(Directory::new(is_new)))),
-            crate::row::S_IFLNK => Some(Box::new(Node::Symlink(row.target.clone()))),
-            _ => None,
+            S_IFDIR => Node::Directory(Box::new(Directory::new(is_new))),
+            S_IFLNK => Node::Symlink(row.target.clone()),
+            _ => Node::Plain,
         };
+        let has_xattrs = row.flags & INODE_HAS_XATTRS != 0;
+        let has_holes = row.mode & S_IFMT == S_IFREG && row.mapped_bytes != row.size;
+        let is_plain = matches!(node, Node::Plain) && row.rdev == 0;
+        let extra = Extra {
+            node,
+            rdev: row.rdev,
+            has_xattrs,
+            mapped_bytes: row.mapped_bytes,
+        };
+        let needs_extra = !is_plain || (!is_new && (has_xattrs || has_holes));
         Inode {
             ino: row.ino,
             size: row.size,
-            mapped_bytes: row.mapped_bytes,
             atime_ns: row.atime_ns,
             mtime_ns: row.mtime_ns,
             ctime_ns: row.ctime_ns,
-            lookups: AtomicU64::new(0),
+            lookups: AtomicU32::new(0),
             opens: AtomicU32::new(0),
             mode: row.mode,
             nlink: row.nlink,
             uid: row.uid,
             gid: row.gid,
-            rdev: row.rdev,
-            flags: row.flags,
             content: None,
-            node,
+            extra: needs_extra.then(|| Box::new(extra)),
         }
     }
 
-    /// Takes over everything of the row but number, target, flags and mapped bytes, which follow from other effects.
+    /// What a slot without an inode holds.
+    fn vacant() -> Inode {
+        Inode::from_row(&InodeRow::default(), true)
+    }
+
+    /// Takes over everything of the row but number and type (with target and device number), and flags and mapped
+    /// bytes, which follow from other effects.
     pub fn set_row(&mut self, row: &InodeRow) {
+        if self.content.is_none() && self.is_file() && self.extra.is_none() && row.size != self.size
+        {
+            // No longer a file without holes.
+            self.extra = Some(Box::new(Extra {
+                node: Node::Plain,
+                rdev: 0,
+                has_xattrs: false,
+                mapped_bytes: self.size,
+            }));
+        }
         self.mode = row.mode;
         self.nlink = row.nlink;
         self.uid = row.uid;
         self.gid = row.gid;
-        self.rdev = row.rdev;
         self.size = row.size;
         self.atime_ns = row.atime_ns;
         self.mtime_ns = row.mtime_ns;
@@ -107,7 +139,7 @@ impl Inode {
             nlink: self.nlink,
             uid: self.uid,
             gid: self.gid,
-            rdev: self.rdev,
+            rdev: self.rdev(),
             size: self.size,
             mapped_bytes: self.mapped_bytes(),
             atime_ns: self.atime_ns,
@@ -129,7 +161,7 @@ impl Inode {
             nlink: self.nlink,
             uid: self.uid,
             gid: self.gid,
-            rdev: self.rdev,
+            rdev: self.rdev(),
             size: self.size,
             blocks: self.mapped_bytes().div_ceil(512),
             atime_ns: self.atime_ns,
@@ -139,10 +171,16 @@ impl Inode {
     }
 
     pub fn mapped_bytes(&self) -> u64 {
-        match &self.content {
-            Some(content) => content.extents.mapped_bytes(),
-            None => self.mapped_bytes,
+        match (&self.content, &self.extra) {
+            (Some(content), _) => content.extents.mapped_bytes(),
+            (None, Some(extra)) => extra.mapped_bytes,
+            (None, None) if self.is_file() => self.size,
+            (None, None) => 0,
         }
+    }
+
+    fn rdev(&self) -> u32 {
+        self.extra.as_ref().map_or(0, |extra| extra.rdev)
     }
 
     pub fn kind(&self) -> u32 {
@@ -158,31 +196,54 @@ impl Inode {
     }
 
     pub fn directory(&self) -> Option<&Directory> {
-        match self.node.as_deref() {
-            Some(Node::Directory(directory)) => Some(directory),
+        match &self.extra.as_deref()?.node {
+            Node::Directory(directory) => Some(directory),
             _ => None,
         }
     }
 
     pub fn directory_mut(&mut self) -> Option<&mut Directory> {
-        match self.node.as_deref_mut() {
-            Some(Node::Directory(directory)) => Some(directory),
+        match &mut self.extra.as_deref_mut()?.node {
+            Node::Directory(directory) => Some(directory),
             _ => None,
         }
     }
 
     pub fn target(&self) -> &[u8] {
-        match self.node.as_deref() {
-            Some(Node::Symlink(target)) => target,
+        match self.extra.as_deref() {
+            Some(Extra {
+                node: Node::Symlink(target),
+                ..
+            }) => target,
             _ => &[],
         }
     }
 
     pub fn has_xattrs(&self) -> bool {
-        match &self.content {
-            Some(content) => !content.xattrs.is_empty(),
-            None => self.flags & INODE_HAS_XATTRS != 0,
+        match (&self.content, &self.extra) {
+            (Some(content), _) => !content.xattrs.is_empty(),
+            (None, extra) => extra.as_ref().is_some_and(|extra| extra.has_xattrs),
         }
+    }
+
+    /// The kernel holds one more reference.
+    pub fn raise_lookups(&self) {
+        let raise = |lookups: u32| lookups.checked_add(1);
+        // Refused where the count is lost already.
+        let _ = self
+            .lookups
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, raise);
+    }
+
+    /// The kernel holds `count` references less.
+    pub fn lower_lookups(&self, count: u64) {
+        let lower = |lookups: u32| match lookups {
+            u32::MAX => None,
+            _ => Some(lookups.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX))),
+        };
+        let _ = self
+            .lookups
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, lower);
     }
 
     /// No name, no handle, no reference of the kernel: nobody can reach it any more.
@@ -198,7 +259,7 @@ const PAGE: usize = 256;
 /// Every inode in memory, by number.
 #[derive(Debug, Default)]
 pub(crate) struct InodeTable {
-    pages: Vec<Box<[Option<Inode>]>>,
+    pages: Vec<Box<[Inode]>>,
     free: Vec<u32>,
     index: HashTable<u32>,
 }
@@ -209,10 +270,8 @@ fn hash_of(ino: Ino) -> u64 {
         ^ ino.wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
-fn slot_ino(pages: &[Box<[Option<Inode>]>], slot: u32) -> Ino {
-    pages[slot as usize / PAGE][slot as usize % PAGE]
-        .as_ref()
-        .map_or(0, |inode| inode.ino)
+fn at(pages: &[Box<[Inode]>], slot: u32) -> &Inode {
+    &pages[slot as usize / PAGE][slot as usize % PAGE]
 }
 
 impl InodeTable {
@@ -225,19 +284,22 @@ impl InodeTable {
     }
 
     pub fn get(&self, ino: Ino) -> Option<&Inode> {
-        let slot = *self
-            .index
-            .find(hash_of(ino), |slot| slot_ino(&self.pages, *slot) == ino)?
-            as usize;
-        self.pages[slot / PAGE][slot % PAGE].as_ref()
+        self.slot(ino).map(|slot| at(&self.pages, slot))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Inode> {
+        self.pages.iter().flatten().filter(|inode| inode.ino != 0)
     }
 
     pub fn get_mut(&mut self, ino: Ino) -> Option<&mut Inode> {
-        let slot = *self
-            .index
-            .find(hash_of(ino), |slot| slot_ino(&self.pages, *slot) == ino)?
-            as usize;
-        self.pages[slot / PAGE][slot % PAGE].as_mut()
+        let slot = self.slot(ino)? as usize;
+        Some(&mut self.pages[slot / PAGE][slot % PAGE])
+    }
+
+    fn slot(&self, ino: Ino) -> Option<u32> {
+        self.index
+            .find(hash_of(ino), |slot| at(&self.pages, *slot).ino == ino)
+            .copied()
     }
 
     /// Adds an inode whose number is not in the table yet.
@@ -245,25 +307,53 @@ impl InodeTable {
         debug_assert!(!self.contains(inode.ino));
         if self.free.is_empty() {
             let first = (self.pages.len() * PAGE) as u32;
-            self.pages.push((0..PAGE).map(|_| None).collect());
+            self.pages
+                .push((0..PAGE).map(|_| Inode::vacant()).collect());
             self.free.extend((first..first + PAGE as u32).rev());
         }
         let slot = self.free.pop().expect("a page was just added");
         let ino = inode.ino;
-        self.pages[slot as usize / PAGE][slot as usize % PAGE] = Some(inode);
+        self.pages[slot as usize / PAGE][slot as usize % PAGE] = inode;
         let pages = &self.pages;
         self.index
-            .insert_unique(hash_of(ino), slot, |slot| hash_of(slot_ino(pages, *slot)));
+            .insert_unique(hash_of(ino), slot, |slot| hash_of(at(pages, *slot).ino));
     }
 
     pub fn remove(&mut self, ino: Ino) -> Option<Inode> {
         let pages = &self.pages;
         let entry = self
             .index
-            .find_entry(hash_of(ino), |slot| slot_ino(pages, *slot) == ino)
+            .find_entry(hash_of(ino), |slot| at(pages, *slot).ino == ino)
             .ok()?;
         let (slot, _) = entry.remove();
         self.free.push(slot);
-        self.pages[slot as usize / PAGE][slot as usize % PAGE].take()
+        let place = &mut self.pages[slot as usize / PAGE][slot as usize % PAGE];
+        Some(std::mem::replace(place, Inode::vacant()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_80_bytes() {
+        assert_eq!(size_of::<Inode>(), 80);
+    }
+
+    #[test]
+    fn references_that_cannot_be_counted_keep_the_inode() {
+        let inode = Inode::created(&InodeRow {
+            mode: S_IFREG,
+            ..InodeRow::default()
+        });
+        inode.raise_lookups();
+        inode.lower_lookups(u64::MAX);
+        assert!(inode.is_unreachable());
+        inode.lookups.store(u32::MAX - 1, Ordering::Relaxed);
+        inode.raise_lookups();
+        inode.raise_lookups();
+        inode.lower_lookups(u64::MAX);
+        assert!(!inode.is_unreachable());
     }
 }

@@ -91,8 +91,8 @@ impl Engine {
         let changes = self.layer_changes(layer)?;
         let older = changes
             .inodes
-            .keys()
-            .copied()
+            .iter()
+            .map(|(ino, _)| ino)
             .filter(|ino| *ino < changes.first_ino);
         self.collect(layer, older, |state, frozen, ino| {
             match state.frozen_row(frozen, ino) {
@@ -105,13 +105,14 @@ impl Engine {
     /// (parent, name, inode) of each entry that changed; inode 0: removed.
     pub fn layer_entries(&self, layer: Layer) -> Result<Vec<(Ino, Vec<u8>, Ino)>> {
         let changes = self.layer_changes(layer)?;
-        self.collect(layer, changes.entries.keys(), |state, frozen, key| {
-            let ino = match frozen.saved_entries.get(key) {
+        let keys = changes.entries.iter().map(|(at, _)| at);
+        self.collect(layer, keys, |state, frozen, key| {
+            let ino = match frozen.saved_entries.get(&key) {
                 Some(ino) => *ino,
                 None => state
                     .directory(key.parent)
                     .ok()
-                    .and_then(|entries| entries.get(&key.name))
+                    .and_then(|entries| entries.get(key.name))
                     .unwrap_or(0),
             };
             Some((key.parent, key.name.to_vec(), ino))
@@ -192,7 +193,7 @@ impl Engine {
         joined.join(later, |key| {
             state
                 .directory(key.parent)
-                .is_ok_and(|directory| directory.get(&key.name).is_some())
+                .is_ok_and(|directory| directory.get(key.name).is_some())
         });
         state.changes = joined;
         Ok(())

@@ -10,6 +10,7 @@
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
 //! reclaim     overwritten bytes, without a commit
+//! entry_set   which entries that are
 //! inode, directory, extents, content                        the tables
 //! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
 //! ```
@@ -23,6 +24,7 @@ mod content;
 mod directory;
 mod effect;
 mod engine;
+mod entry_set;
 mod error;
 mod extents;
 mod handle;

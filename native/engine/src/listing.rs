@@ -1,7 +1,5 @@
 //! Reading directories.
 
-use std::sync::atomic::Ordering;
-
 use cowfs_base::Errno;
 
 use crate::directory::FIRST_COOKIE;
@@ -76,7 +74,7 @@ impl Engine {
                 return Ok(());
             }
             if counts {
-                inode.lookups.fetch_add(1, Ordering::AcqRel);
+                inode.raise_lookups();
             }
         }
         Ok(())

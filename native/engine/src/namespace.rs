@@ -3,8 +3,6 @@
 //! The kernel has checked search and write permission (`default_permissions`); what it leaves to the file system is here:
 //! group inheritance from setgid directories, sticky bits, link counts, times.
 
-use std::sync::atomic::Ordering;
-
 use cowfs_base::{Errno, Ino, now_ns};
 
 use crate::attributes::{S_ISGID, S_ISVTX};
@@ -316,6 +314,6 @@ pub(crate) fn check_sticky(directory: &Inode, victim: &Inode, caller: &Caller) -
 
 /// The attributes, for a reply that makes the kernel hold one more reference.
 pub(crate) fn referenced(inode: &Inode) -> Attr {
-    inode.lookups.fetch_add(1, Ordering::AcqRel);
+    inode.raise_lookups();
     inode.attr()
 }

@@ -196,10 +196,10 @@ fn present_segments(disk: &Disk) -> BTreeSet<Segment> {
 
 /// Every staged extent must have its segment; a missing one is a loss that must not go unseen.
 fn check_segments(state: &State, present: &BTreeSet<Segment>) -> Result<()> {
-    for ino in state.changes.inodes.keys() {
+    for (ino, _) in state.changes.inodes.iter() {
         let Some(content) = state
             .inodes
-            .get(*ino)
+            .get(ino)
             .and_then(|inode| inode.content.as_deref())
         else {
             continue;

@@ -26,8 +26,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in all entries of a directory.
-    pub fn load_directory(&self, ino: Ino, entries: &[(Box<[u8]>, InodeRow)]) -> Result<()> {
+    /// Takes in all entries of a directory; returns the directories among them whose own entries are not here.
+    pub fn load_directory(&self, ino: Ino, entries: &[(Box<[u8]>, InodeRow)]) -> Result<Vec<Ino>> {
         for (name, row) in entries {
             row.check()?;
             let is_dots = **name == *b"." || **name == *b"..";
@@ -42,15 +42,19 @@ impl Engine {
         }
         let mut state = self.fill()?;
         let directory = state.inode(ino)?.directory().ok_or(Errno::ENOTDIR)?;
+        let mut unloaded = Vec::new();
         if directory.is_resident {
-            return Ok(());
+            return Ok(unloaded);
         }
         for (_, row) in entries {
             add_if_absent(&mut state, row);
-            if let Some(child) = state.directory_of_mut(row.ino)
-                && child.parent == 0
-            {
-                child.parent = ino;
+            if let Some(child) = state.directory_of_mut(row.ino) {
+                if child.parent == 0 {
+                    child.parent = ino;
+                }
+                if !child.is_resident {
+                    unloaded.push(row.ino);
+                }
             }
         }
         let directory = state.directory_of_mut(ino).ok_or(Errno::ENOTDIR)?;
@@ -62,7 +66,18 @@ impl Engine {
             directory.put(name, row.ino);
         }
         directory.is_resident = true;
-        Ok(())
+        Ok(unloaded)
+    }
+
+    /// Directories in memory whose entries are not. Looks at every inode.
+    pub fn unloaded_directories(&self) -> Result<Vec<Ino>> {
+        let state = self.read()?;
+        let unloaded = state.inodes.iter().filter(|inode| {
+            inode
+                .directory()
+                .is_some_and(|directory| !directory.is_resident)
+        });
+        Ok(unloaded.map(|inode| inode.ino).collect())
     }
 
     /// Takes in extents and extended attributes of an inode. Nothing happens if it is gone, or has them.

@@ -135,10 +135,7 @@ impl State {
                 }
                 self.segments.insert(segment);
                 let content = self.change_extents(ino)?;
-                if content.unsynced.last() != Some(&segment) {
-                    content.unsynced.reserve_exact(1);
-                    content.unsynced.push(segment);
-                }
+                content.unsynced.add(segment);
                 content.extents.map(Extent {
                     offset,
                     length,
@@ -308,7 +305,7 @@ impl State {
         self.orphans.remove(&ino);
         self.unnamed.remove(&ino);
         if ino >= self.changes.first_ino {
-            self.changes.inodes.remove(&ino);
+            self.changes.inodes.remove(ino);
         }
     }
 
@@ -377,7 +374,7 @@ impl State {
         let ino = directory.get(name);
         let at = EntryAt { parent, name };
         if let Some(frozen) = self.frozen.as_mut()
-            && frozen.changes.entries.contains_key(&at)
+            && frozen.changes.entries.contains(at)
             && !frozen.saved_entries.contains_key(&at)
         {
             frozen.saved_entries.insert(at.into(), ino.unwrap_or(0));

@@ -3,6 +3,7 @@
 use cowfs_base::{Errno, Segment, now_ns};
 
 use crate::attributes::without_privileges;
+use crate::content::Unsynced;
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
@@ -85,7 +86,7 @@ impl Engine {
                 .get(handle.ino)
                 .and_then(|inode| inode.content.as_deref());
             let (segments, version) = content.map_or((Vec::new(), 0), |content| {
-                (content.unsynced.clone(), content.version)
+                (content.unsynced.segments().to_vec(), content.version)
             });
             // Under the lock: what is overwritten from here on may go only when what replaced it is durable.
             segments
@@ -124,7 +125,7 @@ impl Engine {
             .and_then(|inode| inode.content.as_deref_mut())
             && content.version == version
         {
-            content.unsynced = Vec::new();
+            content.unsynced = Unsynced::default();
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 mod support;
 
 use cowfs_base::{ChunkHash, Errno};
-use cowfs_engine::{ChunkRef, Error, ExtentRow, InodeRow, Missing};
+use cowfs_engine::{AttrChange, ChunkRef, Error, ExtentRow, InodeRow, Missing};
 use support::{Base, ROOT, World, root_user};
 
 /// A version with a directory `d` that holds a file `f` of 40 chunks of 1 MiB.
@@ -230,12 +230,11 @@ fn rows_that_cannot_be_are_refused() {
         ..good.clone()
     }));
     for name in [&b""[..], b".", b"..", b"a/b", b"nul\0", &[b'n'; 256]] {
-        refused(engine.load_directory(directory, &[(name.into(), good.clone())]));
+        let entries = [(name.into(), good.clone())];
+        refused(engine.load_directory(directory, &entries).map(drop));
     }
-    refused(engine.load_directory(
-        directory,
-        &[(b"self"[..].into(), world.base.inodes[&directory].clone())],
-    ));
+    let loop_entry = [(b"self"[..].into(), world.base.inodes[&directory].clone())];
+    refused(engine.load_directory(directory, &loop_entry).map(drop));
     engine
         .load_directory(directory, &world.base.directory(directory))
         .expect("loads");
@@ -322,4 +321,42 @@ fn a_hundred_thousand_entries_are_listed_once_each_while_others_go() {
     assert_eq!(seen.len(), 100_000);
     assert!(removed > 50_000);
     assert_eq!(world.names("big").len(), 100_000 - removed);
+}
+
+#[test]
+fn directories_without_entries_are_found_until_there_are_none() {
+    let (base, directory, _) = large();
+    let world = World::on(base);
+    let engine = world.engine();
+    assert_eq!(engine.unloaded_directories().expect("says"), [ROOT]);
+    let root_entries = world.base.directory(ROOT);
+    let below = engine.load_directory(ROOT, &root_entries).expect("loads");
+    assert_eq!(below, [directory]);
+    assert_eq!(engine.unloaded_directories().expect("says"), [directory]);
+    let again = engine
+        .load_directory(ROOT, &root_entries)
+        .expect("is here already");
+    assert!(again.is_empty());
+    let below = engine
+        .load_directory(directory, &world.base.directory(directory))
+        .expect("loads");
+    assert!(below.is_empty());
+    assert!(engine.unloaded_directories().expect("says").is_empty());
+}
+
+#[test]
+fn a_file_that_grows_before_its_extents_are_here_takes_no_more_room() {
+    let (base, _, file) = large();
+    let world = World::on(base);
+    let before = world.stat("d/f").blocks;
+    let longer = AttrChange {
+        size: Some(1 << 40),
+        ..AttrChange::default()
+    };
+    let grown = world
+        .engine()
+        .setattr(file, &root_user(), &longer)
+        .expect("needs no extents");
+    assert_eq!((grown.size, grown.blocks), (1 << 40, before));
+    assert_eq!(world.engine().getattr(file).expect("exists").blocks, before);
 }

@@ -1,5 +1,6 @@
 //! What comes in from the base version and the packs.
 
+use cowfs_engine::Engine;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -20,12 +21,16 @@ impl PyEngine {
         py: Python<'_>,
         ino: u64,
         entries: Vec<(PyBackedBytes, InodeIn)>,
-    ) -> PyResult<()> {
+    ) -> PyResult<Vec<u64>> {
         let entries: Vec<_> = entries
             .into_iter()
             .map(|(name, row)| ((*name).into(), row.0))
             .collect();
         self.call(py, |engine| engine.load_directory(ino, &entries))
+    }
+
+    fn unloaded_directories(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.call(py, Engine::unloaded_directories)
     }
 
     fn load_content(

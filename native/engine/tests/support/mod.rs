@@ -445,9 +445,11 @@ pub fn ask<T>(
 fn load(engine: &Engine, base: &Base, missing: &Missing) {
     match missing {
         Missing::File(ino) => engine.assemble_file(*ino).expect("assembles"),
-        Missing::Directory(ino) => engine
-            .load_directory(*ino, &base.directory(*ino))
-            .expect("loads"),
+        Missing::Directory(ino) => drop(
+            engine
+                .load_directory(*ino, &base.directory(*ino))
+                .expect("loads"),
+        ),
         Missing::Content(ino) => engine
             .load_content(*ino, &base.extents_of(*ino), &base.xattrs_of(*ino))
             .expect("loads"),
