@@ -5,24 +5,20 @@
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     trim          both        every TRIM_PAUSE_S: keeps caches and clean staging within the cache limit
-    fill          resident    once: loads every directory of the version with its entries' attributes
 
 A store that does not answer is tried again after a growing pause; nothing here ever ends a mount or loses data.
 """
 
 from __future__ import annotations
 
-import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from cowfs import clock, log
 from cowfs.errors import CowfsError, LeaseLostError, NotFoundError
 from cowfs.index import trim_blocks
-from cowfs.mount.session import ROOT_INO, Session, Writer
-from cowfs.native import NotResident
+from cowfs.mount.session import Session, Writer
 from cowfs.store.leases import HEARTBEAT_S
 from cowfs.store.pins import Pin
 
@@ -33,10 +29,6 @@ SHORTEST_PAUSE_S = 1.0  # after a failure
 LONGEST_PAUSE_S = 60.0
 JOIN_S = 5.0
 RECLAIM_WAIT_S = 1.0  # how long the end of a mount may wait for the thread that waits for the engine
-FILL_BATCH = 4096
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _logger = log.get("mount")
 
@@ -58,10 +50,6 @@ class Keeper:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
             self._run("upload", self._upload, UPLOAD_PAUSE_S)
             self._run("reclaim", self._reclaim, 0.0)
-        if self._session.spec.resident:
-            thread = threading.Thread(target=self._fill, name="fill", daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def stop(self) -> None:
         """Returns when the threads have ended, or soon: one that waits for a dead store is left behind."""
@@ -146,33 +134,3 @@ class Keeper:
     def _reclaim(self) -> bool:
         self._session.engine.reclaim_when_due(RECLAIM_WAIT_S)
         return True
-
-    def _fill(self) -> None:
-        waiting = [ROOT_INO]
-        try:
-            while waiting and not self._stop.is_set():
-                waiting += self._directories_in(waiting.pop())
-        except (CowfsError, OSError) as error:
-            if not self._stop.is_set():
-                _logger.warning("the version is only partly in memory: %s", error)
-
-    def _directories_in(self, ino: int) -> list[int]:
-        """Loads one directory with the attributes of its entries; returns the directories among them."""
-        engine = self._session.engine
-        found: list[int] = []
-        fh = self._resident(engine.open_directory, ino)
-        try:
-            cookie = 0
-            while batch := self._resident(engine.read_directory, fh, cookie, FILL_BATCH):
-                cookie = batch[-1][1]
-                found += [attr.ino for name, _, attr in batch if stat.S_ISDIR(attr.mode) and name not in (b".", b"..")]
-        finally:
-            engine.release_directory(fh)
-        return found
-
-    def _resident(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        while True:
-            try:
-                return call(*args, **kwargs)
-            except NotResident as missing:
-                self._session.residency.load(missing)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from cowfs import clock, failpoints
@@ -90,6 +91,8 @@ class Requests:
             "cache_dir": spec.cache_dir,
             "working_copy": spec.working_copy,
             "transport": self._transport(),
+            "inodes_in_memory": session.engine.statfs()[1],
+            "memory_bytes": _memory_bytes(),
         }
         if (writer := session.writer) is not None:
             status |= {
@@ -167,6 +170,11 @@ class Requests:
             "changed": changed,
             "stats": _stats(base.manifest),
         }
+
+
+def _memory_bytes() -> int:
+    """What of this process lies in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _stats(manifest: Manifest) -> dict[str, int]:

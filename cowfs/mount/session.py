@@ -121,9 +121,10 @@ def open_session(spec: MountSpec, stack: ExitStack, discard: threading.Event) ->
     When `discard` is set before the stack is closed, the working copy is deleted, still under its lock.
     """
     _check_cache_dir(Path(spec.cache_dir))
-    if spec.mode == "ro":
-        return _open_read_only(spec, stack)
-    return _open_writable(spec, stack, discard)
+    session = _open_read_only(spec, stack) if spec.mode == "ro" else _open_writable(spec, stack, discard)
+    if spec.resident:
+        session.residency.load_namespace()
+    return session
 
 
 def _open_read_only(spec: MountSpec, stack: ExitStack) -> Session:

@@ -96,6 +96,17 @@ class Residency:
                 self._engine.load_inode(row)
                 self._load_directory(ino)
 
+    def load_namespace(self) -> None:
+        """Loads every directory with its entries' attributes: from then on no look-up, stat or listing needs the store.
+
+        Contents stay where they are until something reads them. A directory at a time from the root, and from what a replayed
+        journal has moved, down: what it has removed stays removed. For one thread, before anybody else uses the engine.
+        """
+        waiting = self._engine.unloaded_directories()
+        while waiting:
+            ino = waiting.pop()
+            waiting += reversed(self._engine.load_directory(ino, self._index.directory(ino)))
+
     def rebase(self, index: Index, pack_ids: Mapping[int, PackId]) -> None:
         """Reads from `index` from now on; the caller may close the one used so far. pack_ids: at least those of both."""
         with self._lock:

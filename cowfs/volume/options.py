@@ -29,7 +29,8 @@ class MountOptions:
     cache_dir             chunks and index blocks; may be deleted at any time
     meta_dir              takes the place of the state directory: holds the working copy
     cache_size            most bytes cache_dir may hold ("20GiB" works too); None: as much as the disk allows
-    resident              load the whole index at mount: high throughput on many files for memory
+    resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no look-up, stat or
+                          listing waits for the store afterwards; COWFS_RESIDENT=1 makes it the default
     fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 alone
     transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it cannot be had), or
                           "auto", which is COWFS_TRANSPORT where that is set, and else uring where it can be had

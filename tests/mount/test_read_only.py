@@ -97,13 +97,3 @@ def test_a_read_only_store_is_enough(place: Place, mount: Mount, reader: Mount) 
 def test_a_version_that_does_not_exist(place: Place) -> None:
     with pytest.raises(NotFoundError):
         place.mount("v", version="ab" * 32)
-
-
-def test_resident_mounts_read_everything_at_once(place: Place, mount: Mount) -> None:
-    for outer in range(20):
-        (mount.path / f"d{outer}").mkdir()
-        for inner in range(20):
-            (mount.path / f"d{outer}" / f"f{inner}").write_text(f"{outer} {inner}")
-    reader = place.mount("v", version=mount.commit(), resident=True)
-    assert sum(len(files) for _, _, files in os.walk(reader.path)) == 400
-    assert (reader.path / "d3" / "f4").read_text() == "3 4"

@@ -102,7 +102,7 @@ impl Base {
                     .filter(|(child, _)| inside(child))
                     .map(|(child, row)| (format!("b{child}").into_bytes().into(), row.clone()))
                     .collect();
-                engine.load_directory(*ino, &entries)
+                engine.load_directory(*ino, &entries).map(drop)
             }
             Missing::Content(ino) => {
                 let extent = |index: u64| ExtentRow {
