@@ -30,6 +30,8 @@ CONNECTION_LIMIT = 64
 SEND_TIMEOUT_S = 10
 """A client that does not read its progress for so long counts as gone: it must not hold up a commit."""
 
+HEAR_OUT_S = 1.0
+
 _logger = log.get("control")
 
 
@@ -92,6 +94,7 @@ class Server:
                     self._end()
         except CowfsError as error:
             _Listener(lines).tell({"error": to_record(error)})
+            _hear_out(connection)
         except OSError as error:
             _logger.info("a control connection broke: %s", error)
         finally:
@@ -196,6 +199,14 @@ class _Listener:
             self._lines.send(message)
         except OSError:
             self._gone = True
+
+
+def _hear_out(connection: socket.socket) -> None:
+    """Lets a refused client finish its request and hang up: closed at once, it would see a broken pipe and no reason."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(HEAR_OUT_S)
+        connection.recv(1 << 16)
 
 
 def _shut(connection: socket.socket) -> None:

@@ -226,9 +226,10 @@ def test_another_user_is_refused(server: Server, path: Path) -> None:
     path.parent.chmod(0o755)
     path.chmod(0o666)  # as if the permissions had failed: the peer check still holds
     script = f"""
-import os, socket
+import os, select, socket
 os.setuid(65534)
 s = socket.socket(socket.AF_UNIX); s.connect({os.fspath(path)!r})
+select.select([s], [], [], {WAIT_S})  # the refusal is there before the request
 s.sendall(b'{{"op": "echo"}}\\n'); print(s.recv(1000).decode())
 """
     said = subprocess.run(["python3", "-c", script], capture_output=True, text=True, timeout=WAIT_S).stdout
