@@ -136,3 +136,19 @@ fn files_without_a_name_are_bounded_too() {
     let read = engine.read_file(fh, 0, FILE).expect("reads");
     assert!(read == vec![ROUNDS - 1; FILE / 2]);
 }
+
+#[test]
+fn bytes_that_were_fsynced_go_only_when_what_replaced_them_is_durable() {
+    let world = World::with_segments(Base::empty(), SEGMENT);
+    for syncs in [false, true] {
+        world.put("a", &vec![1; FILE]);
+        if syncs {
+            fsync(&world, "a");
+        }
+        world.put("a", &vec![2; 2 * FILE]);
+        assert!(!world.engine().is_durable().expect("says"));
+        assert!(world.engine().reclaim_staging().expect("reclaims") > 0);
+        // Nobody waits for bytes that were never promised, and they are never written to the disk.
+        assert_eq!(world.engine().is_durable().expect("says"), syncs);
+    }
+}
