@@ -16,7 +16,7 @@
 //! makes it; a writer that is twice as far makes it itself. So staging holds at most four times what is in use plus a gigabyte,
 //! whatever is overwritten how often. The journal is not compacted: it grows by about 150 bytes a write until a commit.
 //!
-//! Cost: the state is locked while the extents of changed files are counted, about 10 ms a million.
+//! Cost: the state is locked while the extents of changed files are counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
