@@ -8,7 +8,9 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,30 @@ def test_without_it_files_are_read_by_requests(place: Place, reader: Mount) -> N
             assert (other.path / "large").read_bytes() == CONTENT
         assert copies(other) == []
         other.unmount()
+
+
+@pytest.fixture
+def stacked(tmp_path: Path) -> Iterator[Path]:
+    """A directory of a file system that lies on another one, as in a container."""
+    parts = [tmp_path / name for name in ("lower", "upper", "work", "merged")]
+    for part in parts:
+        part.mkdir()
+    options = "lowerdir={},upperdir={},workdir={}".format(*parts)
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(parts[-1])], check=True)
+    try:
+        yield parts[-1]
+    finally:
+        subprocess.run(["umount", str(parts[-1])], check=True)
+
+
+def test_a_cache_the_kernel_may_not_read_from_serves_requests(place: Place, reader: Mount, stacked: Path) -> None:
+    cache_dir = str(stacked / "cache")
+    other = place.mount("v", version=reader.spec.version, cache_dir=cache_dir)
+    for _ in range(3):
+        with (other.path / "large").open("rb") as file:
+            assert file.read() == CONTENT
+            assert not is_passed_through(other, file.fileno())
+    other.unmount()
 
 
 def test_writable_mounts_never_pass_through(place: Place) -> None:
