@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 CAP_SYS_ADMIN = 21  # linux/capability.h
@@ -74,4 +75,33 @@ def has_capability(number: int) -> bool:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> number & 1)
+    return False
+
+
+def has_processor_quota(root: Path = Path("/")) -> bool:
+    """Whether a control group of this process, or one above it, limits its processor time, as containers with a CPU limit do."""
+    return any(_is_limited(directory) for directory in _control_groups(root))
+
+
+def _control_groups(root: Path) -> Iterator[Path]:
+    """Directories of the groups that ration processor time. In a container names may be the host's, below what is visible."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        group = PurePosixPath(path.lstrip("/"))
+        for parent in (group, *group.parents):
+            yield root / "sys/fs/cgroup" / controllers / parent
+
+
+def _is_limited(directory: Path) -> bool:
+    for name, unlimited in (("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")):
+        try:
+            return (directory / name).read_text().split()[0] != unlimited
+        except (OSError, IndexError):
+            continue
     return False

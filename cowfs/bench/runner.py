@@ -47,7 +47,14 @@ WORKLOADS: dict[Group, Callable[[Trial], None]] = {
     Group.COMMIT: commits.run,
     Group.MOUNTS: mounts.run,
 }
-OVERRIDES = ("COWFS_FAST_LANE", "COWFS_RESIDENT", "COWFS_LANE_FORWARD", "COWFS_TRANSPORT")
+OVERRIDES = (
+    "COWFS_FAST_LANE",
+    "COWFS_RESIDENT",
+    "COWFS_LANE_FORWARD",
+    "COWFS_TRANSPORT",
+    "COWFS_POLL",
+    "COWFS_PASSTHROUGH",
+)
 """Variables that would make every variant the same."""
 
 Say = Callable[[str], None]

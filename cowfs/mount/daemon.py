@@ -52,6 +52,7 @@ CONGESTION = 96
 """As native/lane/src/answer.rs has them: for what pyfuse3 negotiated."""
 FORWARD_VARIABLE = "COWFS_LANE_FORWARD"
 PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
+POLL_VARIABLE = "COWFS_POLL"
 DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 COMMIT_GRACE_S = 60.0
@@ -191,6 +192,7 @@ class Daemon:
                 relieve=session.relieve,
                 forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
                 passthrough=_may_pass_through(),
+                polls=_may_poll(),
                 tried=self._tried,
             )
             serving.connect_behind(operations, self._lane.relay_fd)
@@ -322,6 +324,11 @@ def main() -> NoReturn:
 def _may_pass_through() -> bool:
     """Asked for the capability before files are put together for nothing; the kernel has the last word at each open."""
     return os.environ.get(PASSTHROUGH_VARIABLE, "") != "0" and processes.has_capability(processes.CAP_SYS_ADMIN)
+
+
+def _may_poll() -> bool:
+    """Not where processor time is rationed: what is spent on waiting would be missing elsewhere."""
+    return os.environ.get(POLL_VARIABLE, "") != "0" and not processes.has_processor_quota()
 
 
 def _raise_descriptor_limit() -> None:

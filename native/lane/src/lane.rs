@@ -22,6 +22,7 @@ use crate::caller::{is_dying, is_signalled};
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::park::{Need, Park, Parked, Tries, Wanted};
 use crate::passthrough::Passthrough;
+use crate::polling::Polling;
 use crate::relay::{Event, REPLY_BYTES, Relay};
 use crate::ring::Ring;
 use crate::rings::{Place, Rings, Seat};
@@ -30,6 +31,7 @@ use crate::syncing::Syncing;
 /// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
 const LOADS_MAX: u32 = 64;
 const THREADS_MAX: usize = 2;
+const LARGE_BYTES: usize = 64 << 10;
 
 /// How requests and replies travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +58,8 @@ pub struct Options {
     pub forwarded: Vec<u32>,
     /// Whether the kernel may read files of a read-only mount from local files by itself, if it can.
     pub passthrough: bool,
+    /// Whether a thread of the device may look for requests that follow each other closely instead of sleeping.
+    pub polls: bool,
     /// What carries requests once the handshake, which always is the device's, has been made.
     pub transport: Transport,
 }
@@ -74,6 +78,7 @@ pub(crate) struct Shared {
     pub device: Device,
     pub passthrough: Passthrough,
     pub rings: Rings,
+    polling: Polling,
     park: Park,
     relay: Relay,
     pub syncing: Syncing,
@@ -112,6 +117,7 @@ impl Lane {
                 dir_entry_ns: options.dir_entry_ns,
             },
             rings: Rings::default(),
+            polling: Polling::new(options.polls, cores()),
             device: Device::new(device)?,
             passthrough,
             park: Park::default(),
@@ -139,9 +145,8 @@ impl Lane {
                 prepared?;
             }
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut threads = self.threads.lock();
-        for _ in 0..cores.min(THREADS_MAX) {
+        for _ in 0..cores().min(THREADS_MAX) {
             let shared = self.shared.clone();
             *self.shared.running.lock() += 1;
             let started = std::thread::Builder::new()
@@ -269,9 +274,13 @@ impl Shared {
     fn serve(self: Arc<Shared>) {
         let _counted = Counted(&self);
         let mut buffer = vec![0; REQUEST_BYTES];
+        let mut poller = self.polling.poller();
         while !self.is_stopping() {
+            poller.wait(|| self.device.is_ready());
             match self.device.receive(&mut buffer) {
                 Ok(Received::Request(length)) => {
+                    let (caller, is_large) = measure(&buffer[..length]);
+                    poller.begin(caller, is_large, || self.device.is_ready());
                     let outcome = self.handle(&buffer[..length], Tries::default(), None);
                     if let Outcome::Answered(answer) = outcome {
                         self.send(&answer);
@@ -558,6 +567,22 @@ impl Shared {
     }
 }
 
+/// Who asks, and whether copying the bytes takes longer than waking a thread.
+fn measure(message: &[u8]) -> (u32, bool) {
+    let Some((header, body)) = Header::parse(message) else {
+        return (0, false);
+    };
+    let bytes = match Operation::parse(header.opcode, body) {
+        Some(Operation::Read(io)) => io.size as usize,
+        _ => message.len(),
+    };
+    (header.pid, bytes >= LARGE_BYTES)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Counts a thread out that takes requests, however it ends.
 struct Counted<'a>(&'a Shared);
 
@@ -579,13 +604,13 @@ impl Drop for Counted<'_> {
 }
 
 /// Only there to make a blocked read return.
-fn wake_signal() -> libc::c_int {
+pub(crate) fn wake_signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-fn ignore_wake_signal() -> io::Result<()> {
+pub(crate) fn ignore_wake_signal() -> io::Result<()> {
     // SAFETY: a zeroed sigaction is a valid one without flags (reads are not restarted); the handler touches nothing.
     let outcome = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

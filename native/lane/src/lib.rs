@@ -27,6 +27,7 @@ mod files;
 mod lane;
 mod park;
 mod passthrough;
+mod polling;
 mod relay;
 mod ring;
 mod rings;

@@ -1,0 +1,22 @@
+"""What doctor says of a machine's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cowfs.cli import machine_checks
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(("setting", "state"), [("0\n", "warn"), ("200000\n", "ok"), ("", "ok"), (None, "ok")])
+def test_halt_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str | None, state: str) -> None:
+    path = tmp_path / "guest_halt_poll_ns"
+    if setting is not None:
+        path.write_text(setting)
+    monkeypatch.setattr(machine_checks, "GUEST_HALT_POLL_NS", path)
+    check = machine_checks.halt_polling()
+    assert check.state == state
+    assert (str(path) in check.hint) is (state == "warn")
