@@ -1,6 +1,7 @@
 """What holds for every test of the project.
 
-- Order: quick tests first, slow ones last, so that a plain mistake shows within seconds.
+- Order: quick tests first, so that a plain mistake shows within seconds; then the slow ones, so that of several processes
+  that share the tests none is left with them at the end.
 - A skip must say why; one without a reason fails. A missing tool is a failure, never a skip.
 - Nothing is left behind: a FUSE mount of cowfs that a test made and left fails the session.
 - Seeds: random tests print theirs; hypothesis prints a blob that repeats a failure.
@@ -35,9 +36,9 @@ def cowfs_mounts() -> set[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def tier(item: pytest.Item) -> int:
-        if item.get_closest_marker("slow"):
-            return 2
-        return 0 if item.get_closest_marker("quick") else 1
+        if item.get_closest_marker("quick"):
+            return 0
+        return 1 if item.get_closest_marker("slow") else 2
 
     items.sort(key=tier)
 
