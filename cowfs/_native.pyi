@@ -253,13 +253,13 @@ class Lane:
         dir_entry_ns: int,
         forwarded: Sequence[str] = (),
         passthrough: bool = False,
-        polls: bool = False,
+        spins: bool = False,
         transport: Literal["device", "auto", "uring"] = "device",
     ) -> None:
         """Takes over both descriptors, also when it fails: a mounted /dev/fuse, and one end of a SEQPACKET pair at whose other
         end a FUSE server answers the `forwarded` operations (names in capitals; READ, WRITE and READDIR never are).
         passthrough: on a read-only mount let the kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN.
-        polls: look for requests that follow each other closely instead of sleeping until they come, for 50 µs at most.
+        spins: keep a processor busy while requests follow each other closely, where that is measured to pay.
         transport: what carries requests after the handshake; "auto" takes io_uring where that is permitted and offered."""
     def start(self) -> None:
         """OSError when "uring" was demanded and this process may not use io_uring."""

@@ -52,7 +52,7 @@ OVERRIDES = (
     "COWFS_RESIDENT",
     "COWFS_LANE_FORWARD",
     "COWFS_TRANSPORT",
-    "COWFS_POLL",
+    "COWFS_SPIN",
     "COWFS_PASSTHROUGH",
 )
 """Variables that would make every variant the same."""

@@ -52,7 +52,7 @@ CONGESTION = 96
 """As native/lane/src/answer.rs has them: for what pyfuse3 negotiated."""
 FORWARD_VARIABLE = "COWFS_LANE_FORWARD"
 PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
-POLL_VARIABLE = "COWFS_POLL"
+SPIN_VARIABLE = "COWFS_SPIN"
 DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 COMMIT_GRACE_S = 60.0
@@ -192,7 +192,7 @@ class Daemon:
                 relieve=session.relieve,
                 forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
                 passthrough=_may_pass_through(),
-                polls=_may_poll(),
+                spins=_may_spin(),
                 tried=self._tried,
             )
             serving.connect_behind(operations, self._lane.relay_fd)
@@ -326,9 +326,9 @@ def _may_pass_through() -> bool:
     return os.environ.get(PASSTHROUGH_VARIABLE, "") != "0" and processes.has_capability(processes.CAP_SYS_ADMIN)
 
 
-def _may_poll() -> bool:
-    """Not where processor time is rationed: what is spent on waiting would be missing elsewhere."""
-    return os.environ.get(POLL_VARIABLE, "") != "0" and not processes.has_processor_quota()
+def _may_spin() -> bool:
+    """Not where processor time is rationed: what is spent on staying awake would be missing elsewhere."""
+    return os.environ.get(SPIN_VARIABLE, "") != "0" and not processes.has_processor_quota()
 
 
 def _raise_descriptor_limit() -> None:

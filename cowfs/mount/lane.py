@@ -43,7 +43,7 @@ class FastLane:
         relieve: Callable[[], int],
         forwarded: Sequence[str] = (),
         passthrough: bool = False,
-        polls: bool = False,
+        spins: bool = False,
         tried: transport.Transport = "device",
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -58,7 +58,7 @@ class FastLane:
                 dir_entry_ns=_ns(times.dir_entry_s),
                 forwarded=forwarded,
                 passthrough=passthrough,
-                polls=polls,
+                spins=spins,
                 transport=tried,
             )
         except ValueError as error:

@@ -41,17 +41,6 @@ impl Device {
         self.0.as_raw_fd()
     }
 
-    /// Whether a request waits, or the connection is gone.
-    pub fn is_ready(&self) -> bool {
-        let mut entry = libc::pollfd {
-            fd: self.descriptor(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one entry, which the kernel writes to before the call returns; it does not wait.
-        unsafe { libc::poll(&mut entry, 1, 0) != 0 }
-    }
-
     /// Waits for the next request.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         match (&self.0).read(buffer) {

@@ -20,9 +20,9 @@ use parking_lot::{Condvar, Mutex};
 use crate::answer::{Answer, Lifetime};
 use crate::caller::{is_dying, is_signalled};
 use crate::device::{Device, REQUEST_BYTES, Received};
+use crate::nearby::Nearby;
 use crate::park::{Need, Park, Parked, Tries, Wanted};
 use crate::passthrough::Passthrough;
-use crate::polling::Polling;
 use crate::relay::{Event, REPLY_BYTES, Relay};
 use crate::ring::Ring;
 use crate::rings::{Place, Rings, Seat};
@@ -58,8 +58,8 @@ pub struct Options {
     pub forwarded: Vec<u32>,
     /// Whether the kernel may read files of a read-only mount from local files by itself, if it can.
     pub passthrough: bool,
-    /// Whether a thread of the device may look for requests that follow each other closely instead of sleeping.
-    pub polls: bool,
+    /// Whether a thread may keep a processor busy while requests follow each other closely, where that pays.
+    pub spins: bool,
     /// What carries requests once the handshake, which always is the device's, has been made.
     pub transport: Transport,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     pub device: Device,
     pub passthrough: Passthrough,
     pub rings: Rings,
-    polling: Polling,
+    pub nearby: Nearby,
     park: Park,
     relay: Relay,
     pub syncing: Syncing,
@@ -117,7 +117,7 @@ impl Lane {
                 dir_entry_ns: options.dir_entry_ns,
             },
             rings: Rings::default(),
-            polling: Polling::new(options.polls, cores()),
+            nearby: Nearby::new(options.spins),
             device: Device::new(device)?,
             passthrough,
             park: Park::default(),
@@ -274,19 +274,20 @@ impl Shared {
     fn serve(self: Arc<Shared>) {
         let _counted = Counted(&self);
         let mut buffer = vec![0; REQUEST_BYTES];
-        let mut poller = self.polling.poller();
+        let seat = self.nearby.take_seat();
         while !self.is_stopping() {
-            poller.wait(|| self.device.is_ready());
             match self.device.receive(&mut buffer) {
                 Ok(Received::Request(length)) => {
-                    let (caller, is_large) = measure(&buffer[..length]);
-                    poller.begin(caller, is_large, || self.device.is_ready());
                     let outcome = self.handle(&buffer[..length], Tries::default(), None);
                     if let Outcome::Answered(answer) = outcome {
                         self.send(&answer);
                         if let Some(features) = answer.agreed {
                             self.begin(features);
                         }
+                    }
+                    let (caller, is_large) = measure(&buffer[..length]);
+                    if self.nearby.reply(caller, is_large) {
+                        seat.keep(|| self.is_stopping());
                     }
                 }
                 Ok(Received::Nothing) => {}
@@ -568,7 +569,7 @@ impl Shared {
 }
 
 /// Who asks, and whether copying the bytes takes longer than waking a thread.
-fn measure(message: &[u8]) -> (u32, bool) {
+pub(crate) fn measure(message: &[u8]) -> (u32, bool) {
     let Some((header, body)) = Header::parse(message) else {
         return (0, false);
     };
@@ -604,13 +605,13 @@ impl Drop for Counted<'_> {
 }
 
 /// Only there to make a blocked read return.
-pub(crate) fn wake_signal() -> libc::c_int {
+fn wake_signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-pub(crate) fn ignore_wake_signal() -> io::Result<()> {
+fn ignore_wake_signal() -> io::Result<()> {
     // SAFETY: a zeroed sigaction is a valid one without flags (reads are not restarted); the handler touches nothing.
     let outcome = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

@@ -22,12 +22,13 @@
 mod answer;
 mod buffer;
 mod caller;
+mod cpus;
 mod device;
 mod files;
 mod lane;
+mod nearby;
 mod park;
 mod passthrough;
-mod polling;
 mod relay;
 mod ring;
 mod rings;

@@ -29,8 +29,9 @@ use io_uring::{IoUring, cqueue, opcode, types};
 
 use crate::answer::Answer;
 use crate::buffer::ReadBuffer;
+use crate::cpus::{bind, this_thread};
 use crate::device::MAX_WRITE_BYTES;
-use crate::lane::{Outcome, Shared};
+use crate::lane::{Outcome, Shared, measure};
 use crate::park::Tries;
 use crate::rings::{Place, Rings, Seat};
 
@@ -81,7 +82,7 @@ struct Entry {
 impl Ring {
     /// Prepares the calling thread's ring; nothing is registered yet.
     pub fn new(number: usize, seat: &Seat, device: RawFd, rings: &Rings) -> io::Result<Ring> {
-        bind_to(&seat.cpus);
+        bind(this_thread(), &seat.cpus);
         let count: usize = seat.queues.iter().map(|(_, depth)| depth).sum();
         let uring = IoUring::<Entry128>::builder()
             .setup_single_issuer()
@@ -152,6 +153,10 @@ impl Ring {
                         return self.submit();
                     }
                     self.listen()?;
+                    self.submit()?;
+                    if shared.nearby.is_kept() {
+                        shared.nearby.keep(|| self.has_completed());
+                    }
                 } else if outcome >= 0 {
                     self.answer(name as usize, shared)?;
                 } else if is_gone(-outcome) {
@@ -187,7 +192,13 @@ impl Ring {
         };
         let message = self.arena.message(index, &request);
         match shared.handle(message, Tries::default(), Some(place)) {
-            Outcome::Answered(answer) => self.reply(index, answer, shared),
+            Outcome::Answered(answer) => {
+                let (caller, is_large) = measure(message);
+                if shared.nearby.reply(caller, is_large) {
+                    shared.rings.wake_other(self.number);
+                }
+                self.reply(index, answer, shared)
+            }
             Outcome::Silent => self.reply(index, Answer::plain(Reply::new(unique)), shared),
             Outcome::Later => {
                 // Whoever put it off has a copy.
@@ -285,6 +296,12 @@ impl Ring {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    fn has_completed(&mut self) -> bool {
+        // SAFETY: hands in nothing and waits for nothing.
+        let _ = unsafe { self.uring.submitter().enter::<()>(0, 0, 1, None) };
+        !self.uring.completion().is_empty()
     }
 
     fn drain(&mut self) {
@@ -433,16 +450,6 @@ fn with_length(submission: Entry128, length: u32) -> Entry128 {
         let mut bytes: [u8; 128] = std::mem::transmute(submission);
         bytes[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&length.to_ne_bytes());
         std::mem::transmute(bytes)
-    }
-}
-
-/// Binds the calling thread to CPUs; where that is not permitted it runs anywhere, a little slower.
-fn bind_to(cpus: &[usize]) {
-    // SAFETY: a zeroed set is an empty one; CPU_SET ignores numbers that do not fit; the kernel reads the set's own size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
     }
 }
 

@@ -24,7 +24,7 @@ fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
 #[pymethods]
 impl PyLane {
     #[new]
-    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new(), passthrough=false, polls=false, transport="device"))]
+    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new(), passthrough=false, spins=false, transport="device"))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -36,7 +36,7 @@ impl PyLane {
         dir_entry_ns: u64,
         forwarded: Vec<String>,
         passthrough: bool,
-        polls: bool,
+        spins: bool,
         transport: &str,
     ) -> PyResult<PyLane> {
         // SAFETY: both are open descriptors that the caller gives up (`_native.pyi`).
@@ -57,7 +57,7 @@ impl PyLane {
             dir_entry_ns,
             forwarded,
             passthrough,
-            polls,
+            spins,
             transport: match transport {
                 "device" => Transport::Device,
                 "auto" => Transport::Auto,

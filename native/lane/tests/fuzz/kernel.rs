@@ -73,7 +73,7 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
             other::FORWARDED.to_vec()
         },
         passthrough: true,
-        polls: seed & 16 == 0,
+        spins: seed & 16 == 0,
         ..Options::default()
     };
     let lane = Arc::new(Lane::new(engine.clone(), device, relay, &options).expect("a lane"));

@@ -1,0 +1,288 @@
+//! Keeping a caller on the processor where it is answered, on machines of two.
+//!
+//! Waking a thread takes 2 µs on the same processor and 25 µs and more on one that has halted, in a virtual machine; a request
+//! itself takes 5 to 10 µs. The scheduler puts whoever is woken on an idle processor, if there is one: so with one caller and two
+//! processors each request wakes both of them, one after the other. While requests follow each other closely, a thread that has
+//! nothing to do therefore keeps one processor busy, and caller and answering thread take turns on the other.
+//!
+//! **Only where it pays**, which is measured all the time: the gap between `TRIAL` replies without, then with it. It goes on while
+//! that stays at least an eighth shorter, for `PERIOD_NS` at most before the next comparison; else nothing is tried for a while, each
+//! time for longer.
+//! So it ends where waking is cheap, and where other work wants the processor and is kept from it.
+//!
+//! It ends at once when no reply was made for `KEEP_NS`, or two callers take turns. On more processors than two another one would
+//! be idle: there nothing is tried.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cowfs_base::monotonic_ns;
+use parking_lot::Mutex;
+
+use crate::cpus::{allowed_cpus, bind, this_processor, this_thread};
+
+/// A caller that thinks longer between two requests is not slowed much by a wake-up.
+const KEEP_NS: u64 = 50_000;
+/// Replies this close to each other, wake-ups included, are in quick succession.
+const NEAR_NS: u64 = 200_000;
+const TRIAL: u64 = 32;
+const PERIOD_NS: u64 = 250_000_000;
+const REST_MIN_NS: u64 = 5_000_000;
+const REST_MAX_NS: u64 = 1_000_000_000;
+/// Of the gap without, what is left of it with a processor kept, at most.
+const WORTH: (u64, u64) = (7, 8);
+/// Looks at the clock are that many pauses apart: 2 µs.
+const PAUSES: usize = 64;
+
+pub(crate) struct Nearby {
+    /// The two processors; None: nothing is tried.
+    processors: Option<[usize; 2]>,
+    replied_ns: AtomicU64,
+    /// Whether a thread is to keep its processor busy.
+    is_kept: AtomicBool,
+    flow: Mutex<Flow>,
+    /// Threads of the device.
+    seated: Mutex<Vec<libc::pid_t>>,
+}
+
+/// Replies in quick succession to one caller.
+#[derive(Default)]
+struct Flow {
+    caller: u32,
+    last_ns: u64,
+    /// Of them since `start_ns`, all with or all without a processor kept.
+    count: u64,
+    start_ns: u64,
+    gap_without_ns: u64,
+    resting_until_ns: u64,
+    /// How long the last rest was; 0: it paid since.
+    rest_ns: u64,
+}
+
+/// A thread of the device.
+pub(crate) struct Seat<'a> {
+    nearby: &'a Nearby,
+    thread: libc::pid_t,
+}
+
+impl Nearby {
+    pub fn new(is_on: bool) -> Nearby {
+        let processors = allowed_cpus().ok().and_then(|it| it.try_into().ok());
+        Nearby {
+            processors: processors.filter(|_| is_on),
+            replied_ns: AtomicU64::new(0),
+            is_kept: AtomicBool::new(false),
+            flow: Mutex::default(),
+            seated: Mutex::default(),
+        }
+    }
+
+    /// The calling thread answers requests of the device until the seat is dropped.
+    pub fn take_seat(&self) -> Seat<'_> {
+        let thread = this_thread();
+        self.seated.lock().push(thread);
+        Seat {
+            nearby: self,
+            thread,
+        }
+    }
+
+    /// A reply is made; whether a thread that is not needed is to `keep` its processor busy from now on.
+    pub fn reply(&self, caller: u32, is_large: bool) -> bool {
+        self.processors.is_some() && self.note(monotonic_ns(), caller, is_large)
+    }
+
+    pub fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, now_ns: u64, caller: u32, is_large: bool) -> bool {
+        self.replied_ns.store(now_ns, Ordering::Relaxed);
+        let mut flow = self.flow.lock();
+        let is_near = now_ns.saturating_sub(flow.last_ns) <= NEAR_NS && !is_large;
+        // What the kernel asks by itself, closing a file say, has no caller.
+        let is_same = caller == 0 || caller == flow.caller;
+        flow.last_ns = now_ns;
+        if !is_near || !is_same {
+            flow.caller = caller;
+            flow.restart(now_ns);
+            self.is_kept.store(false, Ordering::Relaxed);
+            return false;
+        }
+        flow.count += 1;
+        let is_kept = self.is_kept();
+        let is_kept_next = match is_kept {
+            true => flow.goes_on(now_ns),
+            false => flow.begins(now_ns),
+        };
+        if is_kept_next != is_kept {
+            flow.restart(now_ns);
+            self.is_kept.store(is_kept_next, Ordering::Relaxed);
+        }
+        is_kept_next && !is_kept
+    }
+
+    /// Keeps the calling thread's processor busy, until it does not pay or the thread `is_needed`.
+    pub fn keep(&self, mut is_needed: impl FnMut() -> bool) {
+        let is_idle = || {
+            let replied_ns = self.replied_ns.load(Ordering::Relaxed);
+            monotonic_ns().saturating_sub(replied_ns) > KEEP_NS
+        };
+        while self.is_kept() && !is_needed() && !is_idle() {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
+        let mut flow = self.flow.lock();
+        if self.is_kept.swap(false, Ordering::Relaxed) {
+            flow.restart(monotonic_ns());
+        }
+    }
+}
+
+impl Flow {
+    fn restart(&mut self, now_ns: u64) {
+        self.count = 0;
+        self.start_ns = now_ns;
+    }
+
+    fn gap_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.start_ns) / self.count
+    }
+
+    fn begins(&mut self, now_ns: u64) -> bool {
+        if self.count < TRIAL {
+            return false;
+        }
+        self.gap_without_ns = self.gap_ns(now_ns);
+        self.restart(now_ns);
+        now_ns >= self.resting_until_ns
+    }
+
+    fn goes_on(&mut self, now_ns: u64) -> bool {
+        if self.count.is_multiple_of(TRIAL) {
+            if self.gap_ns(now_ns) * WORTH.1 > self.gap_without_ns * WORTH.0 {
+                self.rest_ns = (2 * self.rest_ns).clamp(REST_MIN_NS, REST_MAX_NS);
+                self.resting_until_ns = now_ns + self.rest_ns;
+                return false;
+            }
+            self.rest_ns = 0;
+        }
+        now_ns.saturating_sub(self.start_ns) < PERIOD_NS
+    }
+}
+
+impl Seat<'_> {
+    /// Keeps one processor busy, with the other threads of the device on the other one.
+    pub fn keep(&self, is_needed: impl FnMut() -> bool) {
+        let Some(both) = self.nearby.processors else {
+            return;
+        };
+        let here = usize::from(this_processor() == both[1]);
+        let place = |thread| match thread == self.thread {
+            true => both[here],
+            false => both[1 - here],
+        };
+        self.bind_all(|thread| vec![place(thread)]);
+        self.nearby.keep(is_needed);
+        self.bind_all(|_| both.to_vec());
+    }
+
+    fn bind_all(&self, cpus: impl Fn(libc::pid_t) -> Vec<usize>) {
+        let seated = self.nearby.seated.lock();
+        seated
+            .iter()
+            .for_each(|thread| bind(*thread, &cpus(*thread)));
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        // Its number may soon be somebody else's.
+        self.nearby.seated.lock().retain(|it| *it != self.thread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START_NS: u64 = 1_000_000_000;
+
+    fn nearby() -> Nearby {
+        Nearby {
+            processors: Some([0, 1]),
+            ..Nearby::new(false)
+        }
+    }
+
+    /// Replies to one caller; the time of the last one.
+    fn replies(nearby: &Nearby, mut now_ns: u64, gap_ns: u64, count: u64) -> u64 {
+        for _ in 0..count {
+            now_ns += gap_ns;
+            nearby.note(now_ns, 7, false);
+        }
+        now_ns
+    }
+
+    #[test]
+    fn it_goes_on_while_it_pays_and_is_compared_again() {
+        let nearby = nearby();
+        let now_ns = replies(&nearby, START_NS, 60_000, TRIAL);
+        assert!(!nearby.is_kept());
+        let now_ns = replies(&nearby, now_ns, 60_000, 1);
+        assert!(nearby.is_kept());
+        let now_ns = replies(&nearby, now_ns, 30_000, PERIOD_NS / 30_000);
+        assert!(nearby.is_kept());
+        let now_ns = replies(&nearby, now_ns, 30_000, 1);
+        assert!(!nearby.is_kept(), "time to compare");
+        replies(&nearby, now_ns, 60_000, TRIAL);
+        assert!(nearby.is_kept());
+    }
+
+    #[test]
+    fn it_rests_longer_each_time_it_does_not_pay() {
+        let nearby = nearby();
+        let mut now_ns = START_NS;
+        let mut rests_ns = Vec::new();
+        for _ in 0..4 {
+            let asked_ns = now_ns;
+            while !nearby.is_kept() {
+                now_ns = replies(&nearby, now_ns, 20_000, 1);
+            }
+            rests_ns.push(now_ns - asked_ns);
+            now_ns = replies(&nearby, now_ns, 20_000, TRIAL);
+            assert!(!nearby.is_kept());
+        }
+        assert!(rests_ns[1] >= REST_MIN_NS);
+        assert!(rests_ns[2] >= 2 * REST_MIN_NS && rests_ns[3] >= 4 * REST_MIN_NS);
+    }
+
+    #[test]
+    fn callers_that_take_turns_or_think_and_large_requests_are_left_alone() {
+        let nearby = nearby();
+        for number in 0..10_000 {
+            nearby.note(START_NS + number * 10_000, 7 + (number % 2) as u32, false);
+            assert!(!nearby.is_kept());
+        }
+        replies(&nearby, 2 * START_NS, NEAR_NS + 1, 10_000);
+        assert!(!nearby.is_kept());
+        for number in 0..10_000 {
+            nearby.note(9 * START_NS + number * 10_000, 7, true);
+            assert!(!nearby.is_kept());
+        }
+    }
+
+    #[test]
+    fn it_is_off_unless_there_are_two_processors() {
+        let nearby = Nearby::new(false);
+        assert!((0..10_000).all(|_| !nearby.reply(7, false)));
+    }
+
+    #[test]
+    fn a_thread_is_free_again_when_no_reply_comes() {
+        let nearby = nearby();
+        nearby.is_kept.store(true, Ordering::Relaxed);
+        nearby.replied_ns.store(monotonic_ns(), Ordering::Relaxed);
+        nearby.take_seat().keep(|| false);
+        assert!(!nearby.is_kept());
+        assert!(nearby.seated.lock().is_empty());
+    }
+}
