@@ -209,7 +209,8 @@ def test_rsync_checksum(machine: Machine, elsewhere: Machine, source: Path) -> N
 )
 def test_fio_verify(machine: Machine, elsewhere: Machine, pattern: str, options: tuple[str, ...]) -> None:
     mounted = writable(machine, f"fio-{pattern}")
-    common = (f"--directory={mounted}", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--randseed=7")
+    verify = ("--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0")
+    common = (f"--directory={mounted}", *verify, "--randseed=7")
     engine = () if pattern == "mapped" else ("--ioengine=psync",)
     run("fio", "--name=verified", *common, *engine, *options)
     read_back(machine, elsewhere, mounted)
