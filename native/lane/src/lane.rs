@@ -26,11 +26,13 @@ use crate::passthrough::Passthrough;
 use crate::relay::{Event, REPLY_BYTES, Relay};
 use crate::ring::Ring;
 use crate::rings::{Place, Rings, Seat};
+use crate::signal::{ignore_wake_signal, wake_signal};
 use crate::syncing::Syncing;
 
 /// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
 const LOADS_MAX: u32 = 64;
 const THREADS_MAX: usize = 2;
+/// Copying so much takes longer than waking a thread.
 const LARGE_BYTES: usize = 64 << 10;
 
 /// How requests and replies travel.
@@ -284,10 +286,9 @@ impl Shared {
                         if let Some(features) = answer.agreed {
                             self.begin(features);
                         }
-                    }
-                    let (caller, is_large) = measure(&buffer[..length]);
-                    if self.nearby.reply(caller, is_large) {
-                        seat.keep(|| self.is_stopping());
+                        if self.is_to_keep_near(&buffer[..length], &answer) {
+                            seat.keep(|| self.is_stopping());
+                        }
                     }
                 }
                 Ok(Received::Nothing) => {}
@@ -327,6 +328,15 @@ impl Shared {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether a thread that is not needed is to keep its processor busy, now that this request gets its answer.
+    pub(crate) fn is_to_keep_near(&self, message: &[u8], answer: &Answer) -> bool {
+        self.nearby.is_on() && {
+            let caller = Header::parse(message).map_or(0, |(header, _)| header.pid);
+            let bytes = message.len().max(answer.data.len());
+            self.nearby.reply(caller, bytes >= LARGE_BYTES)
+        }
     }
 
     /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever. `place`: where in a ring
@@ -568,18 +578,6 @@ impl Shared {
     }
 }
 
-/// Who asks, and whether copying the bytes takes longer than waking a thread.
-pub(crate) fn measure(message: &[u8]) -> (u32, bool) {
-    let Some((header, body)) = Header::parse(message) else {
-        return (0, false);
-    };
-    let bytes = match Operation::parse(header.opcode, body) {
-        Some(Operation::Read(io)) => io.size as usize,
-        _ => message.len(),
-    };
-    (header.pid, bytes >= LARGE_BYTES)
-}
-
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -601,26 +599,5 @@ impl Drop for Counted<'_> {
             self.0.let_go_of_everything();
         }
         self.0.ended.notify_all();
-    }
-}
-
-/// Only there to make a blocked read return.
-fn wake_signal() -> libc::c_int {
-    libc::SIGRTMIN() + 5
-}
-
-extern "C" fn nothing(_: libc::c_int) {}
-
-fn ignore_wake_signal() -> io::Result<()> {
-    // SAFETY: a zeroed sigaction is a valid one without flags (reads are not restarted); the handler touches nothing.
-    let outcome = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
-        libc::sigaction(wake_signal(), &action, std::ptr::null_mut())
-    };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }

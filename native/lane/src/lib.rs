@@ -32,6 +32,7 @@ mod passthrough;
 mod relay;
 mod ring;
 mod rings;
+mod signal;
 mod syncing;
 
 pub use lane::{Lane, Options, Transport};

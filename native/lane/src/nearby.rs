@@ -6,9 +6,8 @@
 //! nothing to do therefore keeps one processor busy, and caller and answering thread take turns on the other.
 //!
 //! **Only where it pays**, which is measured all the time: the gap between `TRIAL` replies without, then with it. It goes on while
-//! that stays at least an eighth shorter, for `PERIOD_NS` at most before the next comparison; else nothing is tried for a while, each
-//! time for longer.
-//! So it ends where waking is cheap, and where other work wants the processor and is kept from it.
+//! that stays at least an eighth shorter, for `PERIOD_NS` at most before the next comparison; else nothing is tried for a while, each time for
+//! longer. So it ends where waking is cheap, and where other work wants the processor and is kept from it.
 //!
 //! It ends at once when no reply was made for `KEEP_NS`, or two callers take turns. On more processors than two another one would
 //! be idle: there nothing is tried.
@@ -88,10 +87,14 @@ impl Nearby {
 
     /// A reply is made; whether a thread that is not needed is to `keep` its processor busy from now on.
     pub fn reply(&self, caller: u32, is_large: bool) -> bool {
-        self.processors.is_some() && self.note(monotonic_ns(), caller, is_large)
+        self.is_on() && self.note(monotonic_ns(), caller, is_large)
     }
 
-    pub fn is_kept(&self) -> bool {
+    pub fn is_on(&self) -> bool {
+        self.processors.is_some()
+    }
+
+    fn is_kept(&self) -> bool {
         self.is_kept.load(Ordering::Relaxed)
     }
 
@@ -176,20 +179,15 @@ impl Seat<'_> {
             return;
         };
         let here = usize::from(this_processor() == both[1]);
-        let place = |thread| match thread == self.thread {
-            true => both[here],
-            false => both[1 - here],
-        };
-        self.bind_all(|thread| vec![place(thread)]);
+        self.bind_all(&[both[here]], &[both[1 - here]]);
         self.nearby.keep(is_needed);
-        self.bind_all(|_| both.to_vec());
+        self.bind_all(&both, &both);
     }
 
-    fn bind_all(&self, cpus: impl Fn(libc::pid_t) -> Vec<usize>) {
-        let seated = self.nearby.seated.lock();
-        seated
-            .iter()
-            .for_each(|thread| bind(*thread, &cpus(*thread)));
+    fn bind_all(&self, this: &[usize], others: &[usize]) {
+        for thread in self.nearby.seated.lock().iter() {
+            bind(*thread, if *thread == self.thread { this } else { others });
+        }
     }
 }
 

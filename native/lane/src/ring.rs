@@ -31,7 +31,7 @@ use crate::answer::Answer;
 use crate::buffer::ReadBuffer;
 use crate::cpus::{bind, this_thread};
 use crate::device::MAX_WRITE_BYTES;
-use crate::lane::{Outcome, Shared, measure};
+use crate::lane::{Outcome, Shared};
 use crate::park::Tries;
 use crate::rings::{Place, Rings, Seat};
 
@@ -153,10 +153,6 @@ impl Ring {
                         return self.submit();
                     }
                     self.listen()?;
-                    self.submit()?;
-                    if shared.nearby.is_kept() {
-                        shared.nearby.keep(|| self.has_completed());
-                    }
                 } else if outcome >= 0 {
                     self.answer(name as usize, shared)?;
                 } else if is_gone(-outcome) {
@@ -166,6 +162,13 @@ impl Ring {
                 }
                 if self.unsubmitted >= BATCH {
                     self.submit()?;
+                }
+            }
+            // Only with every request answered: those that were taken out of the ring are not looked for any more.
+            if shared.rings.is_asked_to_keep(self.number) {
+                self.submit()?;
+                if self.unsubmitted == 0 {
+                    shared.nearby.keep(|| self.has_completed());
                 }
             }
         }
@@ -193,9 +196,8 @@ impl Ring {
         let message = self.arena.message(index, &request);
         match shared.handle(message, Tries::default(), Some(place)) {
             Outcome::Answered(answer) => {
-                let (caller, is_large) = measure(message);
-                if shared.nearby.reply(caller, is_large) {
-                    shared.rings.wake_other(self.number);
+                if shared.is_to_keep_near(message, &answer) {
+                    shared.rings.ask_other_to_keep(self.number);
                 }
                 self.reply(index, answer, shared)
             }
@@ -298,6 +300,7 @@ impl Ring {
         Ok(())
     }
 
+    /// Whether there is something to do; the kernel looks, too.
     fn has_completed(&mut self) -> bool {
         // SAFETY: hands in nothing and waits for nothing.
         let _ = unsafe { self.uring.submitter().enter::<()>(0, 0, 1, None) };

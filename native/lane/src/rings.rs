@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cowfs_fuse_abi::flag;
 use parking_lot::{Condvar, Mutex};
@@ -67,6 +68,7 @@ pub(crate) struct Rings {
 
 struct Mailbox {
     wake: OwnedFd,
+    keeps: AtomicBool,
     outgoing: Mutex<Vec<Outgoing>>,
 }
 
@@ -192,11 +194,18 @@ impl Rings {
         None
     }
 
-    /// Wakes the other ring of two.
-    pub fn wake_other(&self, ring: usize) {
-        if let Some(mailbox) = self.mailboxes().get(1 - ring.min(1)) {
-            mailbox.wake();
+    /// The other ring's thread of two is to keep its processor busy.
+    pub fn ask_other_to_keep(&self, ring: usize) {
+        if let [first, second] = self.mailboxes() {
+            let other = if ring == 0 { second } else { first };
+            other.keeps.store(true, Ordering::Relaxed);
+            other.wake();
         }
+    }
+
+    /// Whether a ring's thread was asked to keep its processor busy, since the last time it looked.
+    pub fn is_asked_to_keep(&self, ring: usize) -> bool {
+        self.mailboxes()[ring].keeps.swap(false, Ordering::Relaxed)
     }
 
     /// What was posted to a ring.
@@ -226,6 +235,7 @@ impl Mailbox {
         };
         Ok(Mailbox {
             wake,
+            keeps: AtomicBool::new(false),
             outgoing: Mutex::default(),
         })
     }
