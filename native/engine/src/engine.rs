@@ -20,6 +20,7 @@ use crate::backing::Backing;
 use crate::effect::{self, Effect};
 use crate::error::Result;
 use crate::handle::Handles;
+use crate::interlude::Interlude;
 use crate::reclaim::Reclaim;
 use crate::row::InodeRow;
 use crate::staged::needed_segments;
@@ -71,6 +72,7 @@ pub struct Engine {
     pub(crate) ahead: Ahead,
     pub(crate) backing: Backing,
     pub(crate) cache: ChunkCache,
+    pub(crate) interlude: Interlude,
     pub(crate) disk: Option<Disk>,
 }
 
@@ -89,6 +91,7 @@ impl Engine {
             ahead: Ahead::default(),
             backing: Backing::default(),
             cache,
+            interlude: Interlude::default(),
             disk,
         })
     }

@@ -35,7 +35,7 @@ impl Staged {
 }
 
 /// One mapped range: staged, in a chunk, or both.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub offset: u64,
     pub length: u64,

@@ -12,6 +12,7 @@
 //! reclaim     overwritten bytes, without a commit
 //! entry_set   which entries that are
 //! inode, directory, extents, content                        the tables
+//! interlude   a place for tests between the halves of an operation
 //! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
 //! ```
 
@@ -29,6 +30,7 @@ mod error;
 mod extents;
 mod handle;
 mod inode;
+mod interlude;
 mod layers;
 mod listing;
 mod namespace;

@@ -2,7 +2,8 @@
 //!
 //! Both journal extents that exist already. One with a chunk is named by it. One that is only staged needs the checksum of
 //! its bytes in the new record, since the record that staged them may be gone by the time it is replayed; so they are read
-//! once, without a lock, and the file must not have changed meanwhile.
+//! once, without a lock. Before the record is written, the same extents must still be mapped in the same way. A count of
+//! changes would not do: a commit gives extents their chunks without changing a byte, and their segments may go from then on.
 
 use cowfs_base::{Errno, Ino, now_ns};
 
@@ -22,11 +23,40 @@ const EXTENTS_MAX: usize = 4096;
 /// A file that is written all the time is copied by its bytes.
 const ATTEMPTS: usize = 4;
 
-/// Extents of a file at one moment.
+/// What [offset, offset + length) of a file was made of at one moment.
 struct Snapshot {
-    version: u64,
     extents: Vec<Extent>,
+    offset: u64,
     length: u64,
+}
+
+impl Snapshot {
+    /// Whether the file is still made of it. Then what is only staged there is needed, so that its segments stay at least until
+    /// the state is unlocked.
+    fn is_still_mapped(&self, state: &State, ino: Ino) -> Result<bool> {
+        let end = self.offset + self.length;
+        let now = state.content(ino)?.extents.overlapping(self.offset, end);
+        let is_same = now
+            .map(|extent| extent.clip(self.offset, end))
+            .eq(self.extents.iter().cloned());
+        Ok(is_same && state.inode(ino)?.size >= end)
+    }
+
+    /// The parts of it that are holes, as (from, to).
+    fn holes(&self) -> Vec<(u64, u64)> {
+        let mut holes = Vec::new();
+        let mut from = self.offset;
+        for extent in &self.extents {
+            if extent.offset > from {
+                holes.push((from, extent.offset));
+            }
+            from = extent.end();
+        }
+        if from < self.offset + self.length {
+            holes.push((from, self.offset + self.length));
+        }
+        holes
+    }
 }
 
 impl Engine {
@@ -51,13 +81,11 @@ impl Engine {
             if snapshot.length == 0 {
                 return Ok(0);
             }
-            let maps = self.maps(to.ino, &snapshot.extents, |offset| {
-                offset - source.1 + target.1
-            });
+            let place = |offset| offset - source.1 + target.1;
+            let maps = self.maps(to.ino, &snapshot.extents, place);
+            self.play_interlude();
             let mut state = self.change()?;
-            if state.content(from.ino)?.version != snapshot.version
-                || state.inode(from.ino)?.size < source.1 + snapshot.length
-            {
+            if !snapshot.is_still_mapped(&state, from.ino)? {
                 continue;
             }
             // An error while the source changed is no more than that: what was overwritten may be gone.
@@ -70,11 +98,13 @@ impl Engine {
             row.size = row.size.max(end);
             row.mtime_ns = now_ns();
             row.ctime_ns = row.mtime_ns;
-            let mut effects = vec![Effect::Unmap {
+            // Only the holes, not the whole range: if a power loss takes the bytes of a map, what was there before shows again.
+            let unmap = |(from, end)| Effect::Unmap {
                 ino: to.ino,
-                from: target.1,
-                to: end,
-            }];
+                from: place(from),
+                to: place(end),
+            };
+            let mut effects: Vec<Effect<'_>> = snapshot.holes().into_iter().map(unmap).collect();
             effects.extend(maps);
             effects.push(Effect::PutInode(row));
             Engine::record(&mut state, &effects)?;
@@ -181,10 +211,11 @@ impl Engine {
                 snapshot_of_unnamed(&state, ino)?
             };
             let maps = self.maps(ino, &seen.extents, |offset| offset);
+            self.play_interlude();
             let mut state = self.change()?;
             check_absent(&state, parent, name)?;
-            snapshot_of_unnamed(&state, ino)?;
-            if state.content(ino)?.version != seen.version {
+            let now = snapshot_of_unnamed(&state, ino)?;
+            if now.extents != seen.extents {
                 continue;
             }
             let maps = maps?;
@@ -215,8 +246,8 @@ fn snapshot_of_unnamed(state: &State, ino: Ino) -> Result<Snapshot> {
     }
     let content = state.content(ino)?;
     Ok(Snapshot {
-        version: content.version,
         extents: content.extents.iter().cloned().collect(),
+        offset: 0,
         length: state.inode(ino)?.size,
     })
 }
@@ -246,8 +277,8 @@ fn snapshot(state: &State, ino: Ino, offset: u64, length: u64) -> Result<Snapsho
         }
     }
     Ok(Snapshot {
-        version: content.version,
         extents,
+        offset,
         length: end - offset,
     })
 }

@@ -4,7 +4,7 @@ mod support;
 
 use cowfs_base::Errno;
 use cowfs_engine::Caller;
-use support::{ROOT, World, root_user};
+use support::{Base, ROOT, World, root_user};
 
 fn open(world: &World, path: &str, flags: i32) -> u64 {
     let ino = world.resolve(path).expect("exists");
@@ -78,6 +78,54 @@ fn a_copy_brings_the_holes_of_its_source() {
     expected[8192..8195].copy_from_slice(b"end");
     assert_eq!(world.get("copy"), expected);
     assert_eq!(world.stat("copy").blocks, (20_000u64 - 8192).div_ceil(512));
+}
+
+#[test]
+fn fsynced_bytes_outlive_a_copy_over_them_that_a_power_loss_takes() {
+    let mut world = World::new();
+    world.put("target", &[1; 10_000]);
+    let target = open(&world, "target", libc::O_WRONLY);
+    world.engine().fsync(target, false).expect("syncs");
+    let segment = world
+        .temp
+        .path()
+        .join("working/staging/0000000000000001.seg");
+    let synced = std::fs::metadata(&segment).expect("exists").len() as usize;
+    world.put("source", &[2; 10_000]);
+    assert_eq!(copy(&world, ("source", 0), ("target", 0), 5_000), Ok(5_000));
+    // The journal's pages happen to be written back, the segment's new ones do not.
+    world.drop_engine();
+    let mut bytes = std::fs::read(&segment).expect("reads");
+    bytes[synced..].fill(0);
+    std::fs::write(&segment, bytes).expect("damages");
+    world.boot_id = "boot-2".into();
+    world.open().expect("recovers");
+    assert_eq!(world.get("target"), [1; 10_000]);
+}
+
+#[test]
+fn a_copy_during_the_end_of_a_commit_keeps_its_bytes() {
+    let mut world = World::with_segments(Base::empty(), 16 << 10);
+    world.put("source", &[3; 60_000]);
+    world.put("copy", b"");
+    // The segments of the source are not the current one.
+    world.put("other", &[1; 16_000]);
+    let before = world.get("source");
+    let layer = world.freeze().expect("changed");
+    let (base, contents) = world.publish(layer);
+    world.interrupt_with(move |engine| {
+        engine.layer_committed(layer, &contents).expect("commits");
+        assert!(engine.trim_staging(0).expect("trims") >= 60_000);
+    });
+    assert_eq!(copy(&world, ("source", 0), ("copy", 0), 60_000), Ok(60_000));
+    assert!(!world.was_not_interrupted());
+    (world.base, world.after_layer) = (base, layer);
+    assert!(world.get("copy") == before);
+    world.crash();
+    assert!(world.get("copy") == before, "after a crash");
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert!(world.get("copy") == before, "after a commit");
 }
 
 #[test]

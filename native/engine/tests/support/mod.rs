@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use cowfs_base::{ChunkHash, Errno, Ino, Layer};
 use cowfs_engine::{
@@ -133,6 +134,9 @@ impl std::fmt::Debug for Seen {
 
 pub type Tree = BTreeMap<PathBuf, Seen>;
 
+/// What happens between the halves of an operation.
+type Interlude = Box<dyn FnOnce(&Engine) + Send>;
+
 /// A working copy with its engine. Dropping the engine without closing it is a crash.
 pub struct World {
     pub temp: TempDir,
@@ -140,6 +144,7 @@ pub struct World {
     pub after_layer: Layer,
     pub boot_id: String,
     engine: Option<Engine>,
+    interlude: Arc<Mutex<Option<Interlude>>>,
     pub staging_limit_bytes: u64,
     pub segment_bytes: u64,
 }
@@ -162,6 +167,7 @@ impl World {
             after_layer: 0,
             boot_id: "boot-1".into(),
             engine: None,
+            interlude: Arc::default(),
             staging_limit_bytes: 0,
             segment_bytes,
         };
@@ -209,8 +215,26 @@ impl World {
             engine.load_directory(*ino, &self.base.directory(*ino))?;
         }
         let dropped = engine.replay()?;
+        let interlude = self.interlude.clone();
+        engine.set_interlude(move |engine| {
+            let waiting = interlude.lock().expect("no panic in it").take();
+            if let Some(run) = waiting {
+                run(engine);
+            }
+        });
         self.engine = Some(engine);
         Ok((recovery, dropped))
+    }
+
+    /// Between the halves of the next operation that has two, `run` is called.
+    pub fn interrupt_with(&self, run: impl FnOnce(&Engine) + Send + 'static) {
+        *self.interlude.lock().expect("no panic in it") = Some(Box::new(run));
+    }
+
+    /// Whether what `interrupt_with` was given still waits; then it is forgotten.
+    pub fn was_not_interrupted(&self) -> bool {
+        let waiting = self.interlude.lock().expect("no panic in it").take();
+        waiting.is_some()
     }
 
     /// Opens without recovering.
