@@ -14,11 +14,12 @@
 //! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless anybody still reads it.
 //!
 //! Locks: `reserving` hands out space, and is held over the creation of a segment (0.1 ms in 64 MiB); bytes are written
-//! outside any lock. `segments` → a segment's own (segment.rs). Files of idle segments are closed beyond 128.
+//! outside any lock. `segments` → a segment's own (segment.rs). Files of idle segments are closed beyond a bound (open_files.rs).
 //!
 //! Not here: which segments may go (the engine knows who refers to them), and locking the directory against another process.
 
 mod numbers;
+mod open_files;
 mod reserve;
 mod segment;
 mod spares;
@@ -33,8 +34,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::io::Errno;
 
+use open_files::OpenFiles;
 use reserve::Reserving;
-use segment::{OpenFiles, Segment};
+use segment::Segment;
 
 /// Size of a segment in earnest; a longer write gets one of its own.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -91,7 +93,7 @@ impl Staging {
             segment_bytes,
             segments: RwLock::new(segments),
             reserving: Mutex::new(Reserving::new(numbers, used_bytes, segment_bytes)),
-            open_files: OpenFiles::default(),
+            open_files: OpenFiles::new(),
             appended_bytes: 0.into(),
         })
     }
@@ -248,12 +250,16 @@ impl Staging {
     }
 
     fn sync_segment(&self, segment: &Arc<Segment>) -> io::Result<()> {
-        segment.sync(|| self.file(segment), || File::open(&self.dir)?.sync_all())
+        let sync_dir = || {
+            self.open_files
+                .with_descriptor(|| File::open(&self.dir))?
+                .sync_all()
+        };
+        segment.sync(|| self.file(segment), sync_dir)
     }
 
     fn file(&self, segment: &Arc<Segment>) -> io::Result<Arc<File>> {
-        self.open_files
-            .open(segment, || self.map().values().cloned().collect())
+        self.open_files.open(segment)
     }
 
     fn find(&self, number: u64) -> Option<Arc<Segment>> {

@@ -1,7 +1,8 @@
 //! Segment numbers that are never used twice, although segments are removed and processes die.
 //!
 //! `next-segment` holds the lowest number that nobody has claimed, as `<16 hex> <crc32c of those, 8 hex>\n`. A process
-//! claims `CLAIMED_AT_ONCE` numbers before it uses the first, and gives up what it did not use.
+//! claims `CLAIMED_AT_ONCE` numbers before it uses the first, and gives up what it did not use. Opening claims nothing, so
+//! that a full disk can be opened.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -28,13 +29,11 @@ impl Numbers {
             Err(error) => return Err(error),
         };
         let next = unclaimed.max(newest.saturating_add(1));
-        let mut numbers = Numbers {
+        Ok(Numbers {
             dir: dir.to_path_buf(),
             next,
             claimed_end: next,
-        };
-        numbers.claim()?;
-        Ok(numbers)
+        })
     }
 
     /// The next number; fsyncs once in 256 calls.

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 
 use crate::Staging;
 use crate::numbers::Numbers;
-use crate::segment::{self, OpenFiles, Segment};
+use crate::open_files::OpenFiles;
+use crate::segment::{self, Segment};
 use crate::spares::Spares;
 
 const STEP_BYTES: u64 = 4 << 20;
@@ -216,11 +217,13 @@ impl Staging {
         if length <= self.segment_bytes {
             reserving.close_current();
         }
-        let number = reserving.numbers.take()?;
+        let number = self
+            .open_files
+            .with_descriptor(|| reserving.numbers.take())?;
         let (segment, file) = match reserving.recycle(&self.dir, number, length) {
             Some(recycled) => recycled,
             None => {
-                let (segment, file) = Segment::create(&self.dir, number)?;
+                let (segment, file) = Segment::create(&self.dir, number, &self.open_files)?;
                 (segment, Arc::new(file))
             }
         };
@@ -235,9 +238,7 @@ impl Staging {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(number, segment.clone());
-        self.open_files.adopt(&segment, file.clone(), || {
-            self.map().values().cloned().collect()
-        });
+        self.open_files.adopt(&segment, file.clone());
         if length <= self.segment_bytes {
             reserving.current = Some(Current {
                 segment: segment.clone(),

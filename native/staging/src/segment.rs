@@ -1,14 +1,13 @@
-//! One segment: its file, when it was last synced, and closing the files of idle segments.
+//! One segment: its file, and when it was last synced. Which files stay open: open_files.rs.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Files kept open beyond those that hold unsynced bytes of this process. A guess: 128 × 64 MiB.
-const OPEN_FILES: usize = 128;
+use crate::open_files::{OpenFiles, Slot};
 
 pub struct Segment {
     pub number: u64,
@@ -26,8 +25,8 @@ pub struct Segment {
     is_named_durably: AtomicBool,
     /// Somebody was told, or is about to be, that bytes of it survive a power loss.
     is_promised: AtomicBool,
-    file: Mutex<Option<Arc<File>>>,
-    last_used: AtomicU64,
+    pub slot: Mutex<Slot>,
+    pub last_used: AtomicU64,
 }
 
 impl Segment {
@@ -52,14 +51,13 @@ impl Segment {
     }
 
     /// Creates the file of a new, empty segment.
-    pub fn create(dir: &Path, number: u64) -> io::Result<(Segment, File)> {
+    pub fn create(dir: &Path, number: u64, open_files: &OpenFiles) -> io::Result<(Segment, File)> {
         let path = path_of(dir, number);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
+        let file = open_files.with_descriptor(|| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true);
+            options.mode(0o600).open(&path)
+        })?;
         Ok((Segment::new(number, path), file))
     }
 
@@ -75,7 +73,7 @@ impl Segment {
             sync_failed: Mutex::new(false),
             is_named_durably: false.into(),
             is_promised: false.into(),
-            file: Mutex::new(None),
+            slot: Mutex::default(),
             last_used: 0.into(),
         }
     }
@@ -154,96 +152,9 @@ impl Segment {
         self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
     }
 
-    /// Closing the file of unsynced bytes could lose the news of a failed write-back.
-    fn may_close(&self) -> bool {
-        self.is_inherited || self.is_synced()
-    }
-}
-
-/// Which segments' files are open, and in what order they were used.
-#[derive(Default)]
-pub struct OpenFiles {
-    count: AtomicUsize,
-    clock: AtomicU64,
-}
-
-impl OpenFiles {
-    /// The segment's file, opened if need be; `all` lists every segment, to close another's in return.
-    pub fn open(
-        &self,
-        segment: &Segment,
-        all: impl FnOnce() -> Vec<Arc<Segment>>,
-    ) -> io::Result<Arc<File>> {
-        segment.last_used.store(
-            self.clock.fetch_add(1, Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
-        let mut slot = segment.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &*slot {
-            return Ok(file.clone());
-        }
-        let file = Arc::new(
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(&segment.path)?,
-        );
-        *slot = Some(file.clone());
-        drop(slot);
-        self.opened(all);
-        Ok(file)
-    }
-
-    /// Takes over the file a segment was created with.
-    pub fn adopt(
-        &self,
-        segment: &Segment,
-        file: Arc<File>,
-        all: impl FnOnce() -> Vec<Arc<Segment>>,
-    ) {
-        segment.last_used.store(
-            self.clock.fetch_add(1, Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
-        *segment.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-        self.opened(all);
-    }
-
-    /// Lets go of the segment's file; who is using it keeps it until done.
-    pub fn close(&self, segment: &Segment) {
-        if segment
-            .file
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .is_some()
-        {
-            self.count.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Takes the segment's file away and gives it the name `to`; None, and nothing done, when somebody is using the file, or
-    /// it cannot be renamed. Who comes later finds no file of the old name: the lock is held over the renaming.
-    pub fn take_over(&self, segment: &Segment, to: &Path) -> Option<Arc<File>> {
-        let mut slot = segment.file.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::get_mut(slot.as_mut()?)?;
-        std::fs::rename(&segment.path, to).ok()?;
-        self.count.fetch_sub(1, Ordering::AcqRel);
-        slot.take()
-    }
-
-    /// One more is open: closes the least recently used one that may be, a few at a time never more.
-    fn opened(&self, all: impl FnOnce() -> Vec<Arc<Segment>>) {
-        if self.count.fetch_add(1, Ordering::AcqRel) < OPEN_FILES {
-            return;
-        }
-        let is_open = |segment: &Segment| segment.file.try_lock().is_ok_and(|slot| slot.is_some());
-        let idle = all()
-            .into_iter()
-            .filter(|segment| segment.may_close() && is_open(segment));
-        if let Some(oldest) = idle.min_by_key(|segment| segment.last_used.load(Ordering::Relaxed)) {
-            self.close(&oldest);
-        }
+    /// Whether the kernel may still have news of a failed write-back for us, which it forgets together with the file.
+    pub fn awaits_write_back(&self) -> bool {
+        !self.is_inherited && !self.is_synced()
     }
 }
 

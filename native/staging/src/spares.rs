@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::segment::{OpenFiles, Segment};
+use crate::open_files::OpenFiles;
+use crate::segment::Segment;
 
 /// 256 MiB: what a writer fills between two looks for segments that can go.
 const SPARES_MAX: usize = 4;
