@@ -34,7 +34,7 @@ from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base
-from cowfs.version.heads import settle_head
+from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.history import open_version
 from cowfs.version.publisher import Publisher
 from cowfs.version.residency import Residency
@@ -151,8 +151,9 @@ def _open_writable(spec: MountSpec, stack: ExitStack, discard: threading.Event) 
     packs = PackReader(store)
     inner = stack.enter_context(ExitStack())
     index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy)
-    if head.version == working_copy.state.base_version or recovery.records == 0:
-        is_moved = head.version != working_copy.state.base_version
+    state = working_copy.state
+    is_moved = head.version != state.base_version
+    if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
         working_copy.rebase(head.number, head.version)
         writer.pin.renew(number=head.number)
         if is_moved:
@@ -209,7 +210,7 @@ def _claim(spec: MountSpec, stack: ExitStack, store: ObjectStore, working_copy: 
     """Lease and pin, and the volume's head with every earlier writer shut out."""
     holder = current_holder(spec.mount_path)
     lease = leases.acquire(store, spec.volume, holder, take_over=spec.take_over)
-    stack.callback(_within, CLOSE_S, "give the lease back", lease.release)
+    stack.callback(_give_back, lease, working_copy)
     state = working_copy.state
     pin = Pin.resume(store, state.pin) if state.pin is not None else None
     if pin is None:
@@ -223,7 +224,17 @@ def _claim(spec: MountSpec, stack: ExitStack, store: ObjectStore, working_copy: 
             working_copy.record_published(state.intent)
         else:
             working_copy.drop_intent()
+    lease.settled()
+    lease.renew()  # paused since it was taken? Then somebody may be writing already: better told now than at the commit
     return Writer(working_copy, lease, pin), settled.head
+
+
+def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
+    """Only without a head of unknown outcome: while its put may still arrive, the next writer has to fence it off."""
+    if working_copy.exists and working_copy.state.intent is not None:
+        _logger.warning("the outcome of a commit is not known; the lease is left to expire")
+        return
+    _within(CLOSE_S, "give the lease back", lease.release)
 
 
 def _open_base_engine(

@@ -52,8 +52,9 @@ class LeaseInfo:
 class Lease:
     """A lease this process holds. `renew` every HEARTBEAT_S seconds; any thread may call.
 
-    predecessor: the unreleased lease this one replaced. needs_fence: its holder may be alive (expired, or taken over), so a fence
-    head must be appended before anything else (`cowfs.version.heads`), or it could still publish first.
+    predecessor: the unreleased lease this one replaced. needs_fence: there is one, so a fence head must be appended before
+    anything else (`cowfs.version.heads`), then `settled` called. Its holder may be alive; if it is dead, its last put may still
+    be on its way, and it may itself have died before it fenced off the writer before it.
     """
 
     def __init__(self, store: ObjectStore, volume: str, record: LeaseRecord, predecessor: LeaseInfo | None) -> None:
@@ -61,6 +62,7 @@ class Lease:
         self._record = record
         self._beat = 0
         self._ended = False
+        self._is_settled = predecessor is None
         self._lock = threading.Lock()  # one heartbeat at a time: an old one must not overwrite `released`
         self.volume = volume
         self.epoch = record.epoch
@@ -68,7 +70,11 @@ class Lease:
 
     @property
     def needs_fence(self) -> bool:
-        return self.predecessor is not None and self.predecessor.state != "dead"
+        return self.predecessor is not None
+
+    def settled(self) -> None:
+        """The fence is in the line: whoever comes after a release of this lease needs none."""
+        self._is_settled = True
 
     def renew(self) -> None:
         """Writes a heartbeat. LeaseLostError when a newer epoch exists; UnavailableError is worth another try."""
@@ -80,10 +86,14 @@ class Lease:
             self._write_heartbeat(released=False)
 
     def release(self) -> None:
-        """Gives the lease back; releasing a lost or released lease does nothing."""
+        """Gives the lease back; releasing a lost or released lease does nothing.
+
+        One that needed a fence and was not settled is left to expire: the next writer must fence off the predecessor.
+        """
         with self._lock:
             if not self._ended:
-                self._write_heartbeat(released=True)
+                if self._is_settled:
+                    self._write_heartbeat(released=True)
                 self._ended = True
 
     def _write_heartbeat(self, *, released: bool) -> None:

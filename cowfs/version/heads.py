@@ -8,6 +8,15 @@ A writer that died between writing down its intent (number n, write id) and lear
 
 The third is closed by a fence: head n (same version, our new epoch), which the late put then cannot replace. A fence is
 also what keeps a writer that lost its lease from publishing over us, so every lease that was not given back gets one.
+
+The protocol of several writers. The epochs of a line's heads never decrease:
+
+    settling    a writer whose epoch is lower than the newest head's has been replaced: LeaseLostError, it may write nothing.
+                Otherwise its base is a head number n that was the newest after it had settled.
+    committing  creates exactly n + 1. If a higher epoch has fenced since, n + 1 exists and the commit is refused.
+
+So whoever is paused between any two of these steps publishes nothing over its successor, and of several that take over at
+once the highest epoch stays.
 """
 
 from __future__ import annotations
@@ -15,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cowfs import clock
-from cowfs.errors import ConflictError, NotFoundError
+from cowfs.errors import ConflictError, LeaseLostError, NotFoundError
 from cowfs.format.records import HeadRecord
 from cowfs.ids import WriteId
 from cowfs.store import ObjectStore, refs
@@ -34,7 +43,8 @@ class Settled:
 def settle_head(store: ObjectStore, volume: str, *, epoch: int, intent: Intent | None, needs_fence: bool) -> Settled:
     """To be called by the holder of lease `epoch`, before it reads anything else of the volume.
 
-    needs_fence: the lease before was taken over, not given back. Afterwards no writer of an earlier epoch can publish.
+    needs_fence: the lease before was not given back. Afterwards no writer of an earlier epoch can publish.
+    LeaseLostError: a writer of a later epoch has fenced or published; the intent, if any, stays to be settled.
     """
     head = read_head(store, volume)
     while (needs_fence or intent is not None) and head.epoch < epoch:
@@ -51,6 +61,12 @@ def settle_head(store: ObjectStore, volume: str, *, epoch: int, intent: Intent |
             head = read_head(store, volume)
         else:
             head = Head(volume, head.number + 1, head.version, epoch, record.created_ns)
+    if head.epoch > epoch:
+        raise LeaseLostError(
+            f"volume {volume} was taken over by another writer while this one (epoch {epoch}) was starting",
+            hint="Nothing is lost. Mount again, with take_over=True (--take-over) if the other writer should end.",
+            details={"epoch": epoch, "newer_epoch": head.epoch},
+        )
     return Settled(head, intent is not None and _is_in_line(store, volume, intent))
 
 
@@ -60,3 +76,10 @@ def _is_in_line(store: ObjectStore, volume: str, intent: Intent) -> bool:
         return refs.read(store, refs.head(volume), intent.number).write_id == intent.write_id
     except NotFoundError:
         return False
+
+
+def is_only_fenced(store: ObjectStore, volume: str, after: int, head: Head) -> bool:
+    """Whether every head behind number `after` up to `head` is a fence, so that work made on `after` may go on behind `head`."""
+    ref = refs.head(volume)
+    numbers = range(head.number, after, -1)
+    return head.number >= after and all(refs.read(store, ref, number).kind == "fence" for number in numbers)

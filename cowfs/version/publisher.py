@@ -118,6 +118,8 @@ class Publisher:
         with self._mutex:
             self._commit_waits.clear()
             self._resume()
+            if self._uploader.failure is not None:  # of a background upload, perhaps hours ago
+                self._replace_uploader()
             before = self._base
             layer = self._engine.freeze()
             if layer is None and before.version_id is not None:
@@ -139,6 +141,9 @@ class Publisher:
         if not self._mutex.acquire(blocking=False):
             return 0
         try:
+            if (failure := self._uploader.failure) is not None:
+                self._replace_uploader()
+                raise failure
             done_bytes = 0
             for ino, found in self._engine.quiet_files(idle_s, QUIET_FILES):
                 if self._commit_waits.is_set():

@@ -86,6 +86,17 @@ def test_take_over_ends_the_first_lease(store: ObjectStore, holder: Holder) -> N
     second.release()
 
 
+def test_a_lease_that_never_fenced_leaves_the_fence_to_its_successor(store: ObjectStore, holder: Holder) -> None:
+    """Else the first holder, paused all the while, could publish over the third."""
+    leases.acquire(store, "data", ELSEWHERE)
+    leases.acquire(store, "data", holder, take_over=True).release()
+    third = leases.acquire(store, "data", holder, take_over=True)
+    assert third.needs_fence
+    third.settled()
+    third.release()
+    assert not leases.acquire(store, "data", holder).needs_fence
+
+
 @pytest.mark.quick
 def test_a_silent_holder_expires_by_the_stores_clock(directory: ObjectStore, holder: Holder) -> None:
     leases.acquire(directory, "data", ELSEWHERE).renew()
@@ -133,7 +144,7 @@ def test_a_dead_process_of_this_machine_makes_room(directory: ObjectStore, holde
     assert found is not None
     assert found.state == "dead"
     lease = leases.acquire(directory, "data", holder)
-    assert (lease.epoch, lease.needs_fence) == (2, False)
+    assert (lease.epoch, lease.needs_fence) == (2, True), "its last put may still be on its way"
     assert lease.predecessor is not None
 
 

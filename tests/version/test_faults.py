@@ -7,6 +7,7 @@ version is whole, the working copy is clean, and the head's line has each versio
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,27 @@ def test_writes_between_a_failed_commit_and_its_repetition_are_in_one_of_both(tm
                     assert reader.tree() == tree, f"call {failing}"
             assert not volume.engine.is_dirty()
         store.close()
+
+
+def test_an_error_of_a_background_upload_fails_no_commit_on_a_store_that_works_again(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    data = random.Random(4).randbytes(20 << 20)  # more than a pack: it is uploaded before the commit
+    faulty = FaultyStore(store)
+    with WorkingVolume(faulty, "v", tmp_path / "v") as volume:
+        volume.write(b"f", data)
+        faulty.inject(Fault.FAIL, "put", key_part="packs/")
+        volume.publisher.upload_quiet(idle_s=0)
+        for _ in range(6000):
+            if volume.publisher._uploader.failure is not None:
+                break
+            time.sleep(0.01)
+        faulty.heal()
+        base = volume.commit()
+        assert volume.publisher.upload_quiet(idle_s=0) == 0
+    assert base.version_id is not None
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        assert reader.tree() == {b"f": data}
 
 
 class OddError(Exception):

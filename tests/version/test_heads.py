@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from cowfs import clock
-from cowfs.errors import ConflictError, UnavailableError
+from cowfs.errors import ConflictError, LeaseLostError, UnavailableError
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, initialize, open_store, refs
 from cowfs.version.commit import Intent
-from cowfs.version.heads import settle_head
+from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.volumes import create_volume
 from tests.faulty_store import Fault, FaultyStore
 
@@ -126,11 +126,36 @@ def test_a_late_put_that_comes_before_the_fence_counts(store: ObjectStore, needs
     assert line(store) == [*BEFORE, ("commit", SECOND, 1), ("fence", SECOND, 2)]
 
 
-def test_a_newer_lease_is_left_alone(store: ObjectStore) -> None:
+@pytest.mark.parametrize("needs_fence", [False, True])
+def test_a_writer_that_was_replaced_while_it_started_is_refused(store: ObjectStore, needs_fence: bool) -> None:
     """Somebody took over between our lease and our look at the head."""
     settle_head(store, "v", epoch=5, intent=None, needs_fence=True)
-    settled = settle_head(store, "v", epoch=4, intent=None, needs_fence=True)
-    assert (settled.head.epoch, len(line(store))) == (5, 3)
+    for ours in (None, intent(3)):
+        with pytest.raises(LeaseLostError):
+            settle_head(store, "v", epoch=4, intent=ours, needs_fence=needs_fence)
+    assert line(store) == [*BEFORE, ("fence", FIRST, 5)]
+
+
+@pytest.mark.parametrize("first", [4, 5])
+def test_of_two_that_take_over_at_once_the_later_epoch_stays(store: ObjectStore, first: int) -> None:
+    settled: dict[int, Any] = {}
+    for epoch in (first, 9 - first):
+        try:
+            settled[epoch] = settle_head(store, "v", epoch=epoch, intent=None, needs_fence=True)
+        except LeaseLostError:
+            assert (epoch, first) == (4, 5)
+    assert line(store)[-1] == ("fence", FIRST, 5)
+    if 4 in settled:
+        with pytest.raises(ConflictError):
+            commit(store, settled[4].head.number + 1, SECOND, epoch=4)
+
+
+def test_only_fences_let_kept_work_go_on(store: ObjectStore) -> None:
+    head = settle_head(store, "v", epoch=2, intent=None, needs_fence=True).head
+    assert is_only_fenced(store, "v", 3, head)
+    assert is_only_fenced(store, "v", 2, head)
+    assert not is_only_fenced(store, "v", 1, head)
+    assert not is_only_fenced(store, "v", 4, head), "a store that lost heads is not the one the work was made on"
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY], ids=lambda fault: fault.name)

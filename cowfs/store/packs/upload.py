@@ -97,6 +97,12 @@ class PackUploader:
             self._check_usable()
         return self.take_durable()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The first error of an upload, after which this uploader refuses everything."""
+        with self._changed:
+            return self._error
+
     def take_durable(self) -> list[PackReceipt]:
         """Receipts of packs that are durable by now and were not claimed yet. Does not wait; works after a failure too."""
         with self._changed:
