@@ -5,7 +5,8 @@
 //!
 //! Record: version byte, then effects one after the other; numbers little-endian, fixed width. What follows from other effects
 //! (flags, mapped bytes) a record leaves out. A record with an effect that
-//! version 1 has not got (8) says version 2, any other version 1: what needs nothing new is readable by an older build.
+//! version 1 has not got says the version that has it (8: 2, 9: 3), any other version 1: what needs nothing new is readable by an
+//! older build.
 //!
 //! ```text
 //! 1 put inode    ino u64, mode nlink uid gid rdev u32, size u64, atime mtime ctime i64 (ns), target (u16 length, bytes)
@@ -17,6 +18,7 @@
 //! 7 drop xattr   ino u64, name
 //! 8 map chunk    ino u64, offset u64, length u64, chunk hash 32 bytes, pack u64, offset in it u64, stored length u32,
 //!                raw length u32, codec u32, skip u32
+//! 9 lose         ino u64, offset u64, length u64: mapped bytes that the local disk has not kept
 //! ```
 //!
 //! Decoding treats its input as hostile: every length is checked, every unknown tag or version refused.
@@ -31,6 +33,8 @@ use crate::row::{ChunkRef, ExtentRow, InodeRow};
 const VERSION: u8 = 1;
 /// For records with chunks.
 const VERSION_CHUNKS: u8 = 2;
+/// For records with lost ranges.
+const VERSION_LOST: u8 = 3;
 
 /// One change of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +80,12 @@ pub(crate) enum Effect<'a> {
         skip: u32,
         staged: Option<Staged>,
     },
+    /// The range is mapped, and its bytes are gone: EIO until it is mapped or unmapped again.
+    Lose {
+        ino: Ino,
+        offset: u64,
+        length: u64,
+    },
 }
 
 impl Effect<'_> {
@@ -84,9 +94,8 @@ impl Effect<'_> {
         match self {
             Effect::PutInode(row) => row.ino,
             Effect::PutEntry { parent, .. } | Effect::DropEntry { parent, .. } => *parent,
-            Effect::Map { ino, .. } | Effect::MapChunk { ino, .. } | Effect::Unmap { ino, .. } => {
-                *ino
-            }
+            Effect::Map { ino, .. } | Effect::MapChunk { ino, .. } => *ino,
+            Effect::Unmap { ino, .. } | Effect::Lose { ino, .. } => *ino,
             Effect::PutXattr { ino, .. } | Effect::DropXattr { ino, .. } => *ino,
         }
     }
@@ -160,13 +169,21 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
             skip,
             ..
         } => {
-            out.0[0] = VERSION_CHUNKS;
+            out.0[0] = VERSION_CHUNKS.max(out.0[0]);
             out.u8(8).u64(*ino).u64(*offset).u64(*length);
             out.bytes(&chunk.hash.0).u64(chunk.pack).u64(chunk.offset);
             out.u32(chunk.stored_length)
                 .u32(chunk.raw_length)
                 .u32(chunk.codec)
                 .u32(*skip);
+        }
+        Effect::Lose {
+            ino,
+            offset,
+            length,
+        } => {
+            out.0[0] = VERSION_LOST;
+            out.u8(9).u64(*ino).u64(*offset).u64(*length);
         }
     }
 }
@@ -175,7 +192,7 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
 pub(crate) fn decode(record: &[u8]) -> Result<Vec<Effect<'_>>, String> {
     let mut input = Reader(record);
     let version = input.u8()?;
-    if version != VERSION && version != VERSION_CHUNKS {
+    if !(VERSION..=VERSION_LOST).contains(&version) {
         return Err(format!("record version {version} is unknown"));
     }
     let mut effects = Vec::new();
@@ -227,6 +244,11 @@ fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, 
             name: input.name()?,
         },
         8 if version >= VERSION_CHUNKS => decode_chunk(input)?,
+        9 if version >= VERSION_LOST => Effect::Lose {
+            ino: input.u64()?,
+            offset: input.u64()?,
+            length: input.u64()?,
+        },
         tag => return Err(format!("effect {tag} is unknown")),
     })
 }

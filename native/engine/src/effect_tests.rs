@@ -14,6 +14,7 @@ enum Owned {
     PutXattr(Ino, Vec<u8>, Vec<u8>),
     DropXattr(Ino, Vec<u8>),
     MapChunk(Ino, ExtentRow),
+    Lose(Ino, u64, u64),
 }
 
 impl Owned {
@@ -44,6 +45,11 @@ impl Owned {
                 value,
             },
             Owned::DropXattr(ino, name) => Effect::DropXattr { ino: *ino, name },
+            &Owned::Lose(ino, offset, length) => Effect::Lose {
+                ino,
+                offset,
+                length,
+            },
             Owned::MapChunk(ino, row) => Effect::MapChunk {
                 ino: *ino,
                 offset: row.offset,
@@ -105,6 +111,7 @@ fn effect() -> impl Strategy<Value = Owned> {
         )
             .prop_map(|(ino, name, value)| Owned::PutXattr(ino, name, value)),
         (any::<u64>(), name()).prop_map(|(ino, name)| Owned::DropXattr(ino, name)),
+        any::<[u64; 3]>().prop_map(|n| Owned::Lose(n[0], n[1], n[2])),
         (any::<u64>(), chunk_row()).prop_map(|(ino, row)| Owned::MapChunk(ino, row)),
     ]
 }
@@ -176,7 +183,12 @@ proptest! {
 
 #[test]
 fn an_unknown_version_or_effect_is_named() {
-    assert!(decode(&[3]).unwrap_err().contains("version 3"));
+    assert!(decode(&[4]).unwrap_err().contains("version 4"));
+    assert!(
+        decode(&[VERSION_CHUNKS, 9])
+            .unwrap_err()
+            .contains("effect 9")
+    );
     assert!(decode(&[VERSION, 8]).unwrap_err().contains("effect 8"));
     assert!(decode(&[VERSION, 99]).unwrap_err().contains("effect 99"));
     assert!(decode(&[]).is_err());

@@ -34,7 +34,8 @@ impl Staged {
     }
 }
 
-/// One mapped range: staged, in a chunk, or both.
+/// One mapped range: staged, in a chunk, or both; or lost: in neither, because the local disk has not kept its bytes. A lost range
+/// reads as EIO until it is overwritten or removed, and is never committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub offset: u64,
@@ -53,6 +54,17 @@ impl Extent {
             staged: None,
             chunk,
             skip: row.skip,
+        }
+    }
+
+    /// A range whose bytes are gone.
+    pub fn lost(offset: u64, length: u64) -> Extent {
+        Extent {
+            offset,
+            length,
+            staged: None,
+            chunk: None,
+            skip: 0,
         }
     }
 

@@ -104,9 +104,10 @@ impl Engine {
         )
     }
 
-    /// Fills `buffer` with bytes of a segment, as a layer's extent names them.
+    /// Fills `buffer` with bytes of a segment, as a layer's extent names them; EIO when they are not what was written.
     pub fn read_staged(&self, segment: Segment, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        Ok(self.disk()?.staging.read_at(segment, offset, buffer)?)
+        let staging = &self.disk()?.staging;
+        Ok(staging.read_checked(segment, offset, buffer)?)
     }
 }
 

@@ -250,18 +250,23 @@ impl Engine {
             return Ok(());
         }
         let mut data = vec![0; bytes as usize];
-        for piece in pieces {
+        // What the disk has lost stays where it is, under its old checksum.
+        let mut is_read = |piece: &&Piece| {
             let part = &mut data[piece.at..][..piece.extent.length as usize];
-            if let Some(staged) = piece.extent.staged {
-                disk.staging
-                    .read_at(staged.segment(), staged.offset, part)?;
-            }
+            piece.extent.staged.is_some_and(|staged| {
+                let (segment, offset) = (staged.segment(), staged.offset);
+                disk.staging.read_checked(segment, offset, part).is_ok()
+            })
+        };
+        let pieces: Vec<&Piece> = pieces.iter().filter(&mut is_read).collect();
+        if pieces.is_empty() {
+            return Ok(());
         }
         let _unmapped = disk.appends.read();
         let location = disk.staging.append(&data)?;
         let mut state = self.change()?;
         let mut maps: Vec<Effect<'static>> = Vec::new();
-        for (ino, offset, length, at) in unchanged_runs(&state, pieces) {
+        for (ino, offset, length, at) in unchanged_runs(&state, &pieces) {
             maps.push(Effect::Map {
                 ino,
                 offset,
@@ -276,7 +281,7 @@ impl Engine {
 }
 
 /// (inode, offset, length, place in the batch) of what is still mapped as the pieces were, neighbours joined.
-fn unchanged_runs(state: &State, pieces: &[Piece]) -> Vec<(Ino, u64, u64, usize)> {
+fn unchanged_runs(state: &State, pieces: &[&Piece]) -> Vec<(Ino, u64, u64, usize)> {
     let mut runs: Vec<(Ino, u64, u64, usize)> = Vec::new();
     for piece in pieces {
         let Some(extents) = extents_of(state, piece.ino) else {

@@ -105,6 +105,7 @@ fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<Lost> {
                     Error::JournalCorrupt(format!("layer {}: {reason}: {effect:?}", layer.layer))
                 };
                 lost.cover(&effect);
+                note_sum(disk, &effect);
                 state.apply(&effect).map_err(refused)?;
             }
         }
@@ -155,6 +156,11 @@ impl Lost {
                 offset,
                 length,
                 ..
+            }
+            | Effect::Lose {
+                ino,
+                offset,
+                length,
             } => (ino, offset, offset.saturating_add(length)),
             Effect::Unmap { ino, from, to } => (ino, from, to),
             _ => return,
@@ -173,6 +179,20 @@ impl Lost {
         there
             .map(|(_, extents)| extents.iter().count() as u64)
             .sum()
+    }
+}
+
+/// From here on the bytes are checked against what the record says of them.
+fn note_sum(disk: &Disk, effect: &Effect<'_>) {
+    if let Effect::Map {
+        length,
+        segment,
+        segment_offset,
+        crc,
+        ..
+    } = *effect
+    {
+        disk.staging.note(segment, segment_offset, length, crc);
     }
 }
 

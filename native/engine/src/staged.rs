@@ -7,6 +7,7 @@ use cowfs_base::{Ino, Segment, monotonic_ns};
 use crate::changes::EXTENTS;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::extents::Extent;
 use crate::layers::layer_rows;
 use crate::row::LayerExtent;
 use crate::state::State;
@@ -66,8 +67,8 @@ impl Engine {
             let inode = state.inodes.get(ino).filter(|inode| inode.nlink > 0)?;
             let content = inode.content.as_deref()?;
             let is_quiet = now_ns.saturating_sub(content.written_ns) >= idle_ns;
-            let has_staged =
-                is_quiet && content.extents.iter().any(|extent| extent.chunk.is_none());
+            let is_staged = |extent: &Extent| extent.chunk.is_none() && extent.staged.is_some();
+            let has_staged = is_quiet && content.extents.iter().any(is_staged);
             has_staged.then_some((ino, content.version))
         });
         Ok(quiet.take(limit).collect())

@@ -165,6 +165,17 @@ impl State {
                     skip,
                 });
             }
+            Effect::Lose {
+                ino,
+                offset,
+                length,
+            } => {
+                if length == 0 || offset.checked_add(length).is_none() {
+                    return Err("an impossible extent");
+                }
+                let content = self.change_extents(ino)?;
+                content.extents.map(Extent::lost(offset, length));
+            }
             Effect::Unmap { ino, from, to } => {
                 if from == 0 && to == u64::MAX {
                     self.assume_no_content(ino);

@@ -4,6 +4,7 @@
 //! writes share a segment, so small files cost no local file each. `docs/format/journal.md` has the rules of recovery.
 //!
 //! Guarantees
+//! - What was appended has a checksum in memory (`sums.rs`); `read_checked` and `checksum` tell bytes that the disk has lost.
 //! - Staged bytes are never overwritten, so a frozen layer, an upload and a recovery read them without a copy or a lock.
 //! - `append` returns when the bytes are in the kernel's page cache: they survive `kill -9`. `sync` makes them survive
 //!   power loss, together with the segment's name.
@@ -18,11 +19,13 @@
 //!
 //! Not here: which segments may go (the engine knows who refers to them), and locking the directory against another process.
 
+mod checked;
 mod numbers;
 mod open_files;
 mod reserve;
 mod segment;
 mod spares;
+mod sums;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,6 +40,8 @@ use rustix::io::Errno;
 use open_files::OpenFiles;
 use reserve::Reserving;
 use segment::Segment;
+
+pub use sums::combine;
 
 /// Size of a segment in earnest; a longer write gets one of its own.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -102,9 +107,10 @@ impl Staging {
     ///
     /// Appends of one thread that are multiples of 4 KiB lie one behind the other, on page boundaries, within a segment.
     pub fn append(&self, data: &[u8]) -> io::Result<Location> {
-        let crc = crc_of(data);
         let reserved = self.reserve(data.len() as u64)?;
+        let (sums, crc) = sums::sums_of(reserved.offset, data);
         reserved.file.write_all_at(data, reserved.offset)?;
+        reserved.segment.note_sums(&sums);
         reserved.segment.note_write();
         self.appended_bytes
             .fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -120,10 +126,7 @@ impl Staging {
         let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
         let file = self.file(&segment).map_err(missing_is_eio)?;
         file.read_exact_at(buffer, offset)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => Errno::IO.into(),
-                _ => error,
-            })
+            .map_err(ends_early_is_eio)
     }
 
     /// Returns when every byte appended to the segment before the call survives a power loss. Concurrent callers share one
@@ -225,16 +228,6 @@ impl Staging {
         }
     }
 
-    /// crc32c of bytes of a segment; EIO when it is not there or ends early.
-    pub fn checksum(&self, segment: u64, offset: u64, len: u64) -> io::Result<u32> {
-        let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
-        let file = self.file(&segment).map_err(missing_is_eio)?;
-        checksum(&file, offset, len).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Errno::IO.into(),
-            _ => error,
-        })
-    }
-
     /// How much more can be appended, by limit and disk; 0 when the disk can't be asked.
     pub fn free_bytes(&self) -> u64 {
         let on_disk = rustix::fs::statvfs(&self.dir)
@@ -277,7 +270,7 @@ impl Staging {
     }
 }
 
-/// crc32c, as `Location` has it; a sum over part of what one append stored, say.
+/// crc32c, as `Location` has it: over part of what one append stored, say.
 pub fn crc_of(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
 }
@@ -292,6 +285,13 @@ fn checksum(file: &File, offset: u64, len: u64) -> io::Result<u32> {
         at += piece as u64;
     }
     Ok(found)
+}
+
+fn ends_early_is_eio(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Errno::IO.into(),
+        _ => error,
+    }
 }
 
 /// A segment that is known but whose file is gone is a loss, not a name that was mistyped.

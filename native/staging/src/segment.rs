@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::open_files::{OpenFiles, Slot};
+use crate::sums::{Sum, Sums};
 
 pub struct Segment {
     pub number: u64,
@@ -25,6 +26,7 @@ pub struct Segment {
     is_named_durably: AtomicBool,
     /// Somebody was told, or is about to be, that bytes of it survive a power loss.
     is_promised: AtomicBool,
+    sums: Mutex<Sums>,
     pub slot: Mutex<Slot>,
     pub last_used: AtomicU64,
 }
@@ -73,6 +75,7 @@ impl Segment {
             sync_failed: Mutex::new(false),
             is_named_durably: false.into(),
             is_promised: false.into(),
+            sums: Mutex::default(),
             slot: Mutex::default(),
             last_used: 0.into(),
         }
@@ -85,6 +88,16 @@ impl Segment {
     /// Only under the `reserving` lock.
     pub fn set_end(&self, end: u64) {
         self.end.store(end, Ordering::Release);
+    }
+
+    /// What appended bytes must look like when they are read.
+    pub fn note_sums(&self, sums: &[Sum]) {
+        let mut known = self.sums();
+        sums.iter().for_each(|sum| known.note(*sum));
+    }
+
+    pub fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A write has returned: a sync that begins now covers it.

@@ -1,0 +1,120 @@
+//! A local disk that loses what was written to it: bytes of segments change behind the engine's back. What was lost never
+//! becomes a version, a copy or a new checksum, and is never served as something else.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use cowfs_base::{Errno, Ino};
+use cowfs_engine::Error;
+use support::World;
+
+/// Overwrites bytes of the segment that holds byte `at` of a file, from there on.
+fn lose(world: &World, ino: Ino, at: u64, length: usize) {
+    let (_, extents) = world.engine().live_extents(ino).expect("extents");
+    let extent = extents
+        .iter()
+        .find(|extent| extent.offset <= at && at < extent.offset + extent.length);
+    let extent = extent.expect("mapped");
+    let (segment, offset) = extent.staged.expect("staged");
+    let path = world
+        .temp
+        .path()
+        .join(format!("working/staging/{segment:016x}.seg"));
+    let file = fs::OpenOptions::new().write(true).open(path);
+    file.expect("opens")
+        .write_all_at(&vec![0; length], offset + at - extent.offset)
+        .expect("overwrites");
+}
+
+fn open(world: &World, ino: Ino, flags: i32) -> u64 {
+    let opened = world.ask(|engine| engine.open_file(ino, flags));
+    opened.expect("opens")
+}
+
+/// What a commit reads of a file, extent by extent.
+fn commit_reads(world: &World, ino: Ino) -> Result<Vec<u8>, Errno> {
+    let engine = world.engine();
+    let layer = world.freeze().expect("changed");
+    let mut bytes = Vec::new();
+    let mut outcome = Ok(());
+    for extent in engine.layer_extents(layer, ino).expect("extents") {
+        let (segment, offset) = extent.staged.expect("staged");
+        let mut part = vec![0; extent.length as usize];
+        match engine.read_staged(segment, offset, &mut part) {
+            Ok(()) => bytes.extend(part),
+            Err(Error::Os(errno)) => outcome = Err(errno),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    engine.layer_failed(layer).expect("joins");
+    outcome.map(|()| bytes)
+}
+
+#[test]
+fn a_commit_does_not_read_what_was_lost() {
+    let mut world = World::new();
+    let ino = world.put("a", &[1; 300_000]);
+    let other = world.put("b", &[2; 300_000]);
+    assert_eq!(commit_reads(&world, ino), Ok(vec![1; 300_000]));
+    lose(&world, ino, 200_000, 1);
+    for _ in 0..2 {
+        assert_eq!(commit_reads(&world, ino), Err(Errno::EIO));
+        assert_eq!(commit_reads(&world, other), Ok(vec![2; 300_000]));
+        world.crash();
+    }
+}
+
+#[test]
+fn every_part_of_a_cut_extent_is_checked() {
+    for at in [0, 5_000, 39_999, 50_000, 99_999] {
+        let world = World::new();
+        let ino = world.put("a", &[1; 100_000]);
+        world.write_at("a", 40_000, &[3; 5_000]).expect("writes");
+        lose(&world, ino, at, 1);
+        assert_eq!(commit_reads(&world, ino), Err(Errno::EIO), "byte {at}");
+    }
+}
+
+#[test]
+fn a_copy_keeps_the_checksum_of_what_was_written() {
+    let mut world = World::new();
+    let ino = world.put("a", &[1; 100_000]);
+    let copy = world.put("copy", b"");
+    lose(&world, ino, 60_000, 10);
+    let (from, to) = (
+        open(&world, ino, libc::O_RDONLY),
+        open(&world, copy, libc::O_WRONLY),
+    );
+    // Sharing reads the runs at both ends only; what is lost between them comes out later.
+    let copied = world.ask(|engine| engine.copy_range((from, 100), (to, 0), 99_000, false));
+    assert!(matches!(copied, Ok(99_000) | Err(Errno::EIO)));
+    if copied.is_ok() {
+        assert_eq!(commit_reads(&world, copy), Err(Errno::EIO));
+        world.crash();
+        assert_eq!(commit_reads(&world, copy), Err(Errno::EIO));
+    }
+}
+
+#[test]
+fn reclaiming_moves_what_is_there_and_leaves_what_is_lost() {
+    let mut world = World::with_segments(support::Base::empty(), 20 << 10);
+    let bad = world.put("bad", &[1; 2000]);
+    world.put("filler", &[3; 14_400]);
+    let good = world.put("good", &[2; 2000]);
+    world.unlink("filler").expect("unlinks");
+    world.put("next", &[4; 16_000]);
+    lose(&world, bad, 10, 10);
+    let staged =
+        |world: &World, ino| world.engine().live_extents(ino).expect("extents").1[0].staged;
+    let before = (staged(&world, bad), staged(&world, good));
+    world.engine().reclaim_staging().expect("reclaims");
+    assert_eq!(staged(&world, bad), before.0, "moved under a new checksum");
+    assert_ne!(staged(&world, good), before.1, "not moved");
+    for _ in 0..2 {
+        assert_eq!(commit_reads(&world, bad), Err(Errno::EIO));
+        assert_eq!(commit_reads(&world, good), Ok(vec![2; 2000]));
+        world.crash();
+    }
+}

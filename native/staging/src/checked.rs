@@ -1,0 +1,115 @@
+//! Reading staged bytes against the checksums they were appended with (`sums.rs`).
+//!
+//! Whatever becomes a version, a copy, or a new place of the bytes is read here: a disk that lost a write-back answers with zeros
+//! or with what was in the file before, and no error. A failed check is EIO.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::io::Errno;
+
+use crate::sums::{RUN_BYTES, Sum, combine};
+use crate::{Staging, checksum, crc_of, ends_early_is_eio, missing_is_eio, segment::Segment};
+
+impl Staging {
+    /// Tells what a range of a segment of an earlier process must look like, as a record of the journal has it. Unknown segments
+    /// are ignored.
+    pub fn note(&self, segment: u64, offset: u64, length: u64, crc: u32) {
+        if let (Some(segment), Ok(length)) = (self.find(segment), u32::try_from(length)) {
+            segment.note_sums(&[Sum {
+                offset,
+                length,
+                crc,
+            }]);
+        }
+    }
+
+    /// As `read_at`, and the bytes are what was appended; EIO when they are not, or were never appended.
+    pub fn read_checked(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
+        let file = self.file(&segment).map_err(missing_is_eio)?;
+        let end = end_of(offset, buffer.len() as u64)?;
+        let sums = short_sums(&segment, &file, offset, end)?;
+        file.read_exact_at(buffer, offset)
+            .map_err(ends_early_is_eio)?;
+        for sum in sums {
+            let (from, to) = (sum.offset.max(offset), sum.end().min(end));
+            let part = &buffer[(from - offset) as usize..(to - offset) as usize];
+            let before =
+                checksum(&file, sum.offset, from - sum.offset).map_err(ends_early_is_eio)?;
+            let behind = checksum(&file, to, sum.end() - to).map_err(ends_early_is_eio)?;
+            let upto = combine(before, crc_of(part), part.len() as u64);
+            if combine(upto, behind, sum.end() - to) != sum.crc {
+                return Err(Errno::IO.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// crc32c of bytes as they were appended, for a record that names them. Reads, and checks, at most two runs; the others' sums
+    /// are known. EIO as in `read_checked`.
+    pub fn checksum(&self, segment: u64, offset: u64, length: u64) -> io::Result<u32> {
+        let found = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
+        let file = self.file(&found).map_err(missing_is_eio)?;
+        let end = end_of(offset, length)?;
+        let (mut at, mut crc) = (offset, 0);
+        for sum in short_sums(&found, &file, offset, end)? {
+            let to = sum.end().min(end);
+            let part = if (at, to) == (sum.offset, sum.end()) {
+                sum.crc
+            } else {
+                let mut bytes = vec![0; (to - at) as usize];
+                self.read_checked(segment, at, &mut bytes)?;
+                crc_of(&bytes)
+            };
+            crc = combine(crc, part, to - at);
+            at = to;
+        }
+        Ok(crc)
+    }
+}
+
+fn end_of(offset: u64, length: u64) -> io::Result<u64> {
+    offset.checked_add(length).ok_or(Errno::IO.into())
+}
+
+/// The sums of a range, none longer than a run: long ones are checked whole and cut.
+fn short_sums(segment: &Segment, file: &File, from: u64, to: u64) -> io::Result<Vec<Sum>> {
+    let covering = || {
+        segment
+            .sums()
+            .covering(from, to)
+            .ok_or(io::Error::from(Errno::IO))
+    };
+    let sums = covering()?;
+    if !sums.iter().any(Sum::is_long) {
+        return Ok(sums);
+    }
+    for long in sums.into_iter().filter(Sum::is_long) {
+        let parts = parts_of(file, long).map_err(ends_early_is_eio)?;
+        segment.sums().cut(long, &parts);
+    }
+    covering()
+}
+
+/// The sums of a long sum's runs; EIO when together they are another.
+fn parts_of(file: &File, long: Sum) -> io::Result<Vec<Sum>> {
+    let (mut parts, mut offset, mut whole) = (Vec::new(), long.offset, 0);
+    while offset < long.end() {
+        let length = RUN_BYTES.min(long.end() - offset);
+        let crc = checksum(file, offset, length)?;
+        whole = combine(whole, crc, length);
+        parts.push(Sum {
+            offset,
+            length: length as u32,
+            crc,
+        });
+        offset += length;
+    }
+    if whole == long.crc {
+        Ok(parts)
+    } else {
+        Err(Errno::IO.into())
+    }
+}
