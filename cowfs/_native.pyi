@@ -129,7 +129,11 @@ class Engine:
     def unloaded_directories(self) -> list[int]:
         """Directories in memory whose entries are not. Looks at every inode."""
     def load_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Extents and extended attributes of one inode of the base version. Idempotent: ignored if resident."""
+        """Extents and extended attributes of one inode of the base version. Idempotent: ignored if resident. EIO when they do not
+        add up to what the inode's row says it has."""
+    def nameless_without_content(self) -> list[int]:
+        """Inodes without a name whose content is not in memory: a commit must load it from the version before, since the new one
+        has not got it."""
     def cache_chunk(self, hash: bytes, data: bytes) -> None:
         """Hands in a verified, decoded chunk: kept in memory for a while and, where the disk allows, in cache_dir."""
     def cached_chunk(self, hash: bytes, raw_length: int) -> bytes | None:

@@ -125,6 +125,7 @@ class Publisher:
             if layer is None and before.version_id is not None:
                 return before
             try:
+                self._residency.load_nameless()
                 self._publish(self._prepare(layer, request, progress))
             except BaseException:
                 if layer is not None and self._base is before and self._unsettled is None:

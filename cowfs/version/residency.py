@@ -18,6 +18,8 @@ Not here: what is needed (the engine says), verification (`PackReader`), evictio
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict
@@ -71,7 +73,7 @@ class Residency:
         if missing.what == "directory":
             self._once(("directory", missing.ino), lambda: self._load_directory(missing.ino))
         elif missing.what == "content":
-            self._once(("content", missing.ino), lambda: self._load_content(missing.ino))
+            self._once(("content", missing.ino), partial(self._load_content, missing.ino))
         elif missing.what == "file":
             self._once(("file", missing.ino), lambda: self._engine.assemble_file(missing.ino))
         else:
@@ -107,6 +109,15 @@ class Residency:
             ino = waiting.pop()
             waiting += reversed(self._engine.load_directory(ino, self._index.directory(ino)))
 
+    def load_nameless(self) -> None:
+        """Loads what files without a name hold, which the version that a commit makes has not got: for that commit, before `rebase`.
+
+        One whose rows are damaged stays as it is: reading it fails, whichever version is asked.
+        """
+        for ino in self._engine.nameless_without_content():
+            with contextlib.suppress(CorruptError):
+                self._once(("content", ino), partial(self._load_content, ino))
+
     def rebase(self, index: Index, pack_ids: Mapping[int, PackId]) -> None:
         """Reads from `index` from now on; the caller may close the one used so far. pack_ids: at least those of both."""
         with self._lock:
@@ -125,12 +136,22 @@ class Residency:
         self._engine.load_directory(ino, self._query(lambda index: index.directory(ino)))
 
     def _load_content(self, ino: int) -> None:
-        self._engine.load_content(ino, *self._query(lambda index: index.content(ino)))
+        extents, xattrs = self._query(lambda index: index.content(ino))
+        try:
+            self._engine.load_content(ino, extents, xattrs)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise CorruptError(
+                f"the index's extents and attributes of inode {ino} are not those that its row counts",
+                hint="The version is damaged; read another version of the volume.",
+            ) from error
 
     def _query(self, ask: Callable[[Index], T]) -> T:
         """Asks the index of the moment; again if a commit replaced and closed it before it was asked.
 
-        What is not in memory was not changed, so either index gives the same answer.
+        What has a name and is not in memory was not changed, so either index gives the same answer. What has none any more
+        `load_nameless` loaded before the index was replaced; rows that come late are ignored by the engine.
         """
         while True:
             index = self._index

@@ -104,6 +104,32 @@ def test_unlinked_open_files_are_not_in_the_version(place: Place, mount: Mount) 
         assert mount.commit() == result["version"]
 
 
+def test_unlinked_and_replaced_open_files_outlive_a_commit(place: Place, mount: Mount) -> None:
+    """Nothing of them was read before they lost their name, so that the next version's index cannot tell what they hold."""
+    held = {name: os.urandom(300_000) for name in ("unlinked", "replaced", "mapped", "written")}
+    for name, data in held.items():
+        (mount.path / name).write_bytes(data)
+    mount.commit()
+    mount.unmount()
+    mount = place.start(place.spec())
+    files = {name: (mount.path / name).open("r+b", buffering=0) for name in held}
+    view = mmap.mmap(files["mapped"].fileno(), 0)
+    (mount.path / "new").write_bytes(b"short")
+    (mount.path / "new").rename(mount.path / "replaced")
+    for name in ("unlinked", "mapped", "written"):
+        (mount.path / name).unlink()
+    assert mount.call("commit")["stats"]["files"] == 1
+    os.pwrite(files["written"].fileno(), b"new bytes", 100_000)
+    held["written"] = held["written"][:100_000] + b"new bytes" + held["written"][100_009:]
+    for name, data in held.items():
+        assert files[name].read() == data, name
+    assert view[:] == held["mapped"]
+    view.close()
+    for file in files.values():
+        file.close()
+    mount.unmount()
+
+
 def test_writers_go_on_while_commits_run(place: Place, mount: Mount) -> None:
     """Each version holds every line that was written before its commit was called, and none torn."""
     script = """

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from cowfs import clock
+from cowfs.errors import CorruptError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import PackId, WriteId
+from cowfs.index import Index
 from cowfs.native import Engine, NotResident
 from cowfs.store import ObjectStore, initialize, open_store, refs
 from cowfs.store.packs import PackReader
-from tests.version.working_volume import ReadingVolume, WorkingVolume
+from tests.version.working_volume import ME, ROOT, ReadingVolume, WorkingVolume
 
 
 @pytest.fixture
@@ -28,6 +30,10 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
     initialize(store)
     yield store
     store.close()
+
+
+def _refuse(*_: object) -> None:
+    raise UnavailableError("the store does not answer")
 
 
 class CommitBetween:
@@ -75,6 +81,66 @@ def test_readers_see_no_error_while_commits_run(store: ObjectStore, tmp_path: Pa
         reader.join()
         found.pop(b"d0/changing", None)
         assert found == expected
+
+
+class Emptied:
+    """An index that has lost what its files hold."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def content(self, ino: int) -> tuple[list[Any], list[Any]]:
+        return [], []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+
+def test_files_without_a_name_outlive_the_commit_that_drops_them(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened in a cold engine, unlinked or replaced before anything was read of them; then a commit, one that failed before it."""
+    names = (b"unlinked", b"replaced", b"written")
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        for name in names:
+            volume.write(name, name * 40_000)
+            volume.engine.set_xattr(volume.find(name), b"user.name", name, 0)
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "b") as volume:
+        engine, call = volume.engine, volume.call
+        inodes = {name: volume.find(name) for name in names}
+        handles = {name: call(engine.open_file, inodes[name], os.O_RDWR) for name in names}
+        volume.unlink(b"unlinked")
+        volume.unlink(b"written")
+        volume.write(b"new", b"x")
+        call(engine.rename, ROOT, b"new", ROOT, b"replaced", 0, ME)
+        assert sorted(engine.nameless_without_content()) == sorted(inodes.values())
+        with monkeypatch.context() as patch:
+            patch.setattr(volume.store, "put", _refuse)
+            with pytest.raises(UnavailableError):
+                volume.commit()
+        for _ in range(2):
+            volume.commit()
+            call(engine.write, handles[b"written"], 5, b"more")
+            for name in names:
+                expected = name * 40_000
+                if name == b"written":
+                    expected = expected[:5] + b"more" + expected[9:]
+                assert call(engine.read, handles[name], 0, 1 << 20) == expected
+                assert call(engine.get_xattr, inodes[name], b"user.name") == name
+            volume.write(b"other", b"for another commit")
+        assert set(volume.tree()) == {b"replaced", b"other"}
+
+
+def test_rows_that_do_not_add_up_are_an_error_and_no_zeros(store: ObjectStore, tmp_path: Path) -> None:
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        volume.write(b"f", b"x" * 40_000)
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "b") as volume:
+        ino = volume.find(b"f")
+        volume.residency._index = Emptied(volume.residency._index)  # type: ignore[assignment]
+        with pytest.raises(CorruptError, match=f"inode {ino}"):
+            volume.read(b"f")
 
 
 def test_small_files_of_a_pack_that_moved_are_read(store: ObjectStore, tmp_path: Path) -> None:

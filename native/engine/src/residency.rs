@@ -80,7 +80,27 @@ impl Engine {
         Ok(unloaded.map(|inode| inode.ino).collect())
     }
 
-    /// Takes in extents and extended attributes of an inode. Nothing happens if it is gone, or has them.
+    /// Inodes without a name whose content is not here, as far as their rows say that they have any. The version that the next
+    /// commit makes does not know them: a commit loads them from the one before, between `freeze` and the end of it.
+    pub fn nameless_without_content(&self) -> Result<Vec<Ino>> {
+        let state = self.read()?;
+        let lacks_content = |ino: &&Ino| {
+            let inode = state.inodes.get(**ino);
+            inode.is_some_and(|inode| {
+                inode.content.is_none() && (inode.mapped_bytes() > 0 || inode.has_xattrs())
+            })
+        };
+        Ok(state
+            .orphans
+            .iter()
+            .filter(lacks_content)
+            .copied()
+            .collect())
+    }
+
+    /// Takes in extents and extended attributes of an inode. Nothing happens if it is gone, or has them. EIO if they are not as
+    /// many bytes as its row says are mapped, or attributes are there although it says that there are none, or the other way
+    /// round: rows of a version that has not got the inode, or that are damaged, would else be a file of zeros.
     pub fn load_content(
         &self,
         ino: Ino,
@@ -104,6 +124,10 @@ impl Engine {
             return Err(Errno::EIO.into());
         }
         let extents = ExtentMap::from_rows(extents, inode.size)?;
+        if extents.mapped_bytes() != inode.mapped_bytes() || xattrs.is_empty() == inode.has_xattrs()
+        {
+            return Err(Errno::EIO.into());
+        }
         inode.content = Some(Box::new(Content {
             extents,
             xattrs: Xattrs::from_pairs(xattrs),

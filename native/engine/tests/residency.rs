@@ -276,7 +276,32 @@ fn rows_that_cannot_be_are_refused() {
         }],
         &[],
     ));
-    engine.load_content(file, &[row], &[]).expect("loads");
+    // Less than the inode's row counts, or what it says that there is not: as from a version that has not got the file.
+    refused(engine.load_content(file, &[], &[]));
+    refused(engine.load_content(file, &[row], &[]));
+    let rows = world.base.extents_of(file);
+    let xattr = (b"user.a"[..].into(), b"1"[..].into());
+    refused(engine.load_content(file, &rows, &[xattr]));
+    engine.load_content(file, &rows, &[]).expect("loads");
+}
+
+#[test]
+fn files_that_lost_their_name_unread_are_told_to_a_commit() {
+    let (base, directory, file) = large();
+    let world = World::on(base);
+    let kept = world.resolve("d/f").expect("exists");
+    let engine = world.engine();
+    assert!(engine.nameless_without_content().expect("says").is_empty());
+    let fh = engine.open_file(kept, libc::O_RDONLY).expect("opens");
+    engine
+        .unlink(directory, b"f", &root_user())
+        .expect("unlinks");
+    assert_eq!(engine.nameless_without_content().expect("says"), [file]);
+    engine
+        .load_content(file, &world.base.extents_of(file), &[])
+        .expect("loads");
+    assert!(engine.nameless_without_content().expect("says").is_empty());
+    engine.release(fh).expect("closes");
 }
 
 #[test]

@@ -33,6 +33,10 @@ impl PyEngine {
         self.call(py, Engine::unloaded_directories)
     }
 
+    fn nameless_without_content(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.call(py, Engine::nameless_without_content)
+    }
+
     fn load_content(
         &self,
         py: Python<'_>,

@@ -439,8 +439,17 @@ impl World {
         rows
     }
 
+    /// Loads what the version that a commit makes will not have.
+    pub fn load_nameless(&self) {
+        let nameless = self.engine().nameless_without_content();
+        for ino in nameless.expect("says") {
+            load(self.engine(), &self.base, &Missing::Content(ino));
+        }
+    }
+
     /// Publishes a frozen layer.
     pub fn commit(&mut self, layer: Layer) {
+        self.load_nameless();
         let (base, contents) = self.publish(layer);
         self.base = base;
         self.after_layer = layer;
