@@ -84,13 +84,14 @@ class LayerExtent:
 class Recovery:
     """What the journal of a working copy held.
 
-    directories, inodes: what must be loaded (`load_directory` for each directory that exists in the base version,
-    `load_inode` + `load_content` for each inode that does) before `replay`.
+    directories, inodes, contents: what must be loaded before `replay`: `load_directory`, `load_inode` and `load_content` for
+    each that the base version has. Numbers that it has not given out are left out.
     records: valid records found. cut_bytes: length of a torn tail that was cut. power_loss: another boot wrote it.
     """
 
     directories: list[int]
     inodes: list[int]
+    contents: list[int]
     records: int
     cut_bytes: int
     power_loss: bool
@@ -120,6 +121,8 @@ class Engine:
     def recover(self) -> Recovery: ...
     def replay(self) -> int:
         """Applies the journal; returns the number of extents dropped because their bytes failed the checksum after power loss."""
+    def replay_progress(self) -> tuple[int, int]:
+        """(done, total) of `recover` and `replay` together, in records; for another thread than theirs."""
 
     # -- residency
     def load_inode(self, row: InodeRow) -> None: ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,9 +69,11 @@ def command(
     mounted: WritableVolume | ReadableVersion
     if found.is_writable and not read_only:
         mounted = WritableVolume(found.store.url, found.volume, "existing")
+        with closing(output.Progress()) as progress:
+            canonical = mounted.mount(path, options, progress)
     else:
         mounted = ReadableVersion(found.locator())
-    canonical = mounted.mount(path, options)
+        canonical = mounted.mount(path, options)
     started = mounted.started
     assert started is not None
     record = {

@@ -39,7 +39,7 @@ def say(as_json: bool, text: str) -> None:
 
 
 class Progress:
-    """Shows the progress of a commit on a terminal, and nothing anywhere else. Called from any one thread."""
+    """Shows the progress of a commit or a mount on a terminal, nothing anywhere else. Called from any one thread."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
@@ -52,6 +52,8 @@ class Progress:
         text = str(event.get("stage", ""))
         if total:
             text += f" {size(done)} of {size(total)}"
+        elif event.get("total"):
+            text += f" {event.get('done', 0):,} of {event['total']:,}"
         click.echo("\r" + text.ljust(self._width), nl=False, err=True)
         self._width = len(text)
 

@@ -109,7 +109,7 @@ class Daemon:
             self._prepare_mount_point(stack)
         else:
             mount_point.check_descriptor(spec.fuse_fd)
-        session = open_session(spec, stack, self._discard)
+        session = open_session(spec, stack, self._discard, self._report)
         times = CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
         calls = EngineCalls(session.residency.load, session.relieve)
         operations = MountOperations(session.engine, calls, times)
@@ -153,6 +153,9 @@ class Daemon:
                 signal.signal(number, signal.SIG_IGN)  # the way out is under way, and short
         if not self.is_ready:
             raise MountFailedError(f"{spec.mount_path} was unmounted before it was ready", hint="Try again.")
+
+    def _report(self, event: dict[str, Any]) -> None:
+        tell(self._answer_fd, {"progress": event})
 
     def _prepare_mount_point(self, stack: ExitStack) -> None:
         path = self._spec.mount_path
@@ -340,10 +343,15 @@ def _raise_descriptor_limit() -> None:
 
 
 def answer(answer_fd: int, message: dict[str, Any]) -> None:
-    """Tells the starter and closes the pipe. A starter that is gone does not want the mount any more."""
+    """Tells the starter the outcome and closes the pipe. A starter that is gone does not want the mount any more."""
+    tell(answer_fd, message)
+    os.close(answer_fd)
+
+
+def tell(answer_fd: int, message: dict[str, Any]) -> None:
+    """Sends the starter one line, whole: it is shorter than what a pipe takes at once."""
     try:
         os.write(answer_fd, json.dumps(message, default=str).encode() + b"\n")
-        os.close(answer_fd)
     except OSError as error:
         raise InvalidStateError(f"whoever asked for the mount is gone: {error.strerror}") from error
 

@@ -27,6 +27,7 @@ from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidSta
 from cowfs.format.records import StoreRecord
 from cowfs.ids import VersionId
 from cowfs.index import Index, empty_index, open_index
+from cowfs.mount.opening import Report, renewed, reported
 from cowfs.native import Engine, JournalCorrupt, Recovery
 from cowfs.store import ObjectStore, leases, load_record, open_store, refs
 from cowfs.store.holder import current_holder
@@ -115,16 +116,27 @@ class Session:
         return freed_bytes if self.writer is None else freed_bytes + self.engine.reclaim_staging()
 
 
-def open_session(spec: MountSpec, stack: ExitStack, discard: threading.Event) -> Session:
-    """Raises errors of our tree only; what was acquired until then is on the stack.
+def open_session(
+    spec: MountSpec, stack: ExitStack, discard: threading.Event, report: Report = lambda _: None
+) -> Session:
+    """Raises errors of our tree only; what was acquired until then is on the stack. report: see `opening.reported`.
 
     When `discard` is set before the stack is closed, the working copy is deleted, still under its lock.
     """
     _check_cache_dir(Path(spec.cache_dir))
-    session = _open_read_only(spec, stack) if spec.mode == "ro" else _open_writable(spec, stack, discard)
-    if spec.resident:
+    if spec.mode == "ro":
+        session = _open_read_only(spec, stack)
+        _make_resident(session)
+        return session
+    with ExitStack() as opening:
+        session = _open_writable(spec, stack, discard, opening, report)
+        _make_resident(session)
+        return session
+
+
+def _make_resident(session: Session) -> None:
+    if session.spec.resident:
         session.residency.load_namespace()
-    return session
 
 
 def _open_read_only(spec: MountSpec, stack: ExitStack) -> Session:
@@ -138,7 +150,9 @@ def _open_read_only(spec: MountSpec, stack: ExitStack) -> Session:
     return Session(spec, store, record, engine, Residency(engine, index, packs), base)
 
 
-def _open_writable(spec: MountSpec, stack: ExitStack, discard: threading.Event) -> Session:
+def _open_writable(
+    spec: MountSpec, stack: ExitStack, discard: threading.Event, opening: ExitStack, report: Report
+) -> Session:
     assert spec.working_copy is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.mount_path)))
@@ -147,10 +161,11 @@ def _open_writable(spec: MountSpec, stack: ExitStack, discard: threading.Event) 
     record = load_record(store)
     _prepare_working_copy(spec, working_copy, store, record)
     writer, head = _claim(spec, stack, store, working_copy)
+    opening.enter_context(renewed(writer))
 
     packs = PackReader(store)
     inner = stack.enter_context(ExitStack())
-    index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy)
+    index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
     state = working_copy.state
     is_moved = head.version != state.base_version
     if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
@@ -158,12 +173,12 @@ def _open_writable(spec: MountSpec, stack: ExitStack, discard: threading.Event) 
         writer.pin.renew(number=head.number)
         if is_moved:
             inner.close()
-            index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy)
+            index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
     else:
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
 
     residency = Residency(engine, index, packs)
-    resumed = _replay(engine, residency, recovery)
+    resumed = _replay(engine, residency, recovery, report)
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
@@ -238,14 +253,15 @@ def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
 
 
 def _open_base_engine(
-    spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, working_copy: WorkingCopy
+    spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, working_copy: WorkingCopy, report: Report
 ) -> tuple[Index, Engine, Recovery]:
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
     index = _open_index(spec, stack, store, packs, base)
     engine = _open_engine(spec, stack, index, working_copy)
     try:
-        recovery = engine.recover()
+        with reported(engine, report):
+            recovery = engine.recover()
     except JournalCorrupt as error:
         raise _corrupt_journal(working_copy, error) from error
     return index, engine, recovery
@@ -300,11 +316,12 @@ def _close_engine(engine: Engine) -> None:
         raise _disk_error(error) from error
 
 
-def _replay(engine: Engine, residency: Residency, recovery: Recovery) -> Resumed:
+def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: Report) -> Resumed:
     if recovery.cut_bytes:
         _logger.warning("cut %d bytes of an unfinished record off the journal", recovery.cut_bytes)
-    residency.load_for_replay(recovery)
-    dropped = engine.replay()
+    residency.load_for_replay(recovery, lambda done, total: report({"stage": "load", "done": done, "total": total}))
+    with reported(engine, report):
+        dropped = engine.replay()
     if dropped:
         _logger.error("%d writes that were not fsynced were lost in a power failure", dropped)
     return Resumed(recovery.records, recovery.cut_bytes, dropped)

@@ -43,6 +43,7 @@ REQUEST_BYTES = 4 << 20  # one ranged read: long enough that 2 ms of latency cos
 AHEAD_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
 NEIGHBOURHOOD_BYTES = 1 << 20
+REPLAY_BATCH = 1000
 DIRECTORIES = 64  # pack directories kept in memory
 
 T = TypeVar("T")
@@ -86,17 +87,25 @@ class Residency:
         futures = self._fetch(missing.chunks, urgent=True)
         _when_all_are_done(futures, done)
 
-    def load_for_replay(self, recovery: Recovery) -> None:
-        """Loads every directory and inode the journal touches, as far as the base version has them."""
-        index = self._index
-        for ino in recovery.inodes:
-            if (row := index.inode(ino)) is not None:
-                self._engine.load_inode(row)
-                self._load_content(ino)
-        for ino in recovery.directories:
-            if (row := index.inode(ino)) is not None:
-                self._engine.load_inode(row)
-                self._load_directory(ino)
+    def load_for_replay(
+        self, recovery: Recovery, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
+        """Loads every directory and inode the journal touches, as far as the base version has them.
+
+        progress receives how many were done, of how many, every REPLAY_BATCH.
+        """
+        loads: list[tuple[Callable[[int], None], list[int]]] = [
+            (self._load_inode, recovery.inodes),
+            (self._load_content, recovery.contents),
+            (self._load_directory_of, recovery.directories),
+        ]
+        done, total = 0, sum(len(inodes) for _, inodes in loads)
+        for load, inodes in loads:
+            for ino in inodes:
+                load(ino)
+                done += 1
+                if done % REPLAY_BATCH == 0:
+                    progress(done, total)
 
     def load_namespace(self) -> None:
         """Loads every directory with its entries' attributes: from then on no look-up, stat or listing needs the store.
@@ -131,6 +140,15 @@ class Residency:
         self._fetchers.close()
 
     # -- rows
+
+    def _load_inode(self, ino: int) -> None:
+        if (row := self._query(lambda index: index.inode(ino))) is not None:
+            self._engine.load_inode(row)
+
+    def _load_directory_of(self, ino: int) -> None:
+        """The directory, if the version has it."""
+        if self._query(lambda index: index.inode(ino)) is not None:
+            self._load_directory(ino)
 
     def _load_directory(self, ino: int) -> None:
         self._engine.load_directory(ino, self._query(lambda index: index.directory(ino)))

@@ -1,10 +1,12 @@
 """Starts mount daemons: `python -m cowfs.mount` in a session of its own, told what to do on its standard input.
 
     to the daemon      stdin: one MountSpec as JSON; its environment (credentials come that way); stderr: the log
-    from the daemon    stdout: one line, {"ready": {…}} or {"error": {kind, message, hint, details}}
+    from the daemon    stdout: lines {"progress": {stage, done, total}} while it replays a journal, at last one line,
+                       {"ready": {…}} or {"error": {kind, message, hint, details}}
 
 The daemon inherits no descriptor but a handed-in /dev/fuse. It outlives the process that started it, and a thread here
-reaps it if it does not. A daemon that is not ready by the deadline is ended by its pid before the error is raised.
+reaps it if it does not. A daemon that says nothing for too long is ended by its pid before the error is raised; one that
+reports progress has all the time it needs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from cowfs.control import MountSpec
 from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
 
 READY_TIMEOUT_S = 300.0
-"""A guess: replaying the journal of a long session on a slow disk must fit in, a hang must not look like work."""
+"""Since the last sign of progress. A guess: everything but loading and replaying must fit in, a hang must not look like work."""
 END_TIMEOUT_S = 10.0
 
 
@@ -40,12 +42,14 @@ class Started:
     wait: Callable[[], int]
 
 
-def start(spec: MountSpec, *, ready_timeout_s: float = READY_TIMEOUT_S) -> Started:
-    """Starts a daemon and waits until it is mounted."""
+Progress = Callable[[dict[str, Any]], None]
+
+
+def start(spec: MountSpec, *, progress: Progress = lambda _: None, ready_timeout_s: float = READY_TIMEOUT_S) -> Started:
+    """Starts a daemon and waits until it is mounted. progress receives {"stage", "done", "total"} while a journal is replayed."""
     process = _spawn(spec)
     try:
-        line = _exchange(process, spec, clock.monotonic_s() + ready_timeout_s)
-        answer = _parse(line)
+        answer = _exchange(process, spec, progress, ready_timeout_s)
         if "ready" not in answer:
             raise _refusal(process, spec, answer)
     except BaseException:
@@ -98,15 +102,27 @@ def _open_log(path: Path) -> int:
         ) from error
 
 
-def _exchange(process: subprocess.Popen[bytes], spec: MountSpec, deadline_s: float) -> bytes:
+def _exchange(
+    process: subprocess.Popen[bytes], spec: MountSpec, progress: Progress, silence_s: float
+) -> dict[str, Any]:
+    """The daemon's last word; {} when it ended without one."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # it died at once: its silence is reported below
         process.stdin.write(spec.to_json().encode())
         process.stdin.close()
-    line = b""
+    received = b""
+    deadline_s = clock.monotonic_s() + silence_s
     with process.stdout as pipe:
-        while not line.endswith(b"\n"):
+        while True:
+            line, newline, rest = received.partition(b"\n")
+            if newline:
+                said, received = _parse(line), rest
+                if not isinstance(event := said.get("progress"), dict):
+                    return said
+                deadline_s = clock.monotonic_s() + silence_s
+                progress(event)
+                continue
             left_s = deadline_s - clock.monotonic_s()
             if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
                 raise MountFailedError(
@@ -114,9 +130,8 @@ def _exchange(process: subprocess.Popen[bytes], spec: MountSpec, deadline_s: flo
                 )
             data = os.read(pipe.fileno(), 65536)
             if not data:
-                break
-            line += data
-    return line
+                return _parse(received)
+            received += data
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -125,10 +125,12 @@ class WritableVolume:
 
     # -- mounting
 
-    def mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions) -> Path:
+    def mount(
+        self, mount_path: str | os.PathLike[str] | None, options: MountOptions, progress: Progress = lambda _: None
+    ) -> Path:
         """Mounts the volume writable; when this object has mounted it already, returns the path it has.
 
-        LeaseHeldError when somebody else has it mounted.
+        LeaseHeldError when somebody else has it mounted. progress: how far the replay of an earlier mount's journal is.
         """
         with self._mutex:
             self._require_not_ended()
@@ -136,11 +138,13 @@ class WritableVolume:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=options.accept_unsafe_store)
-            path = self._mount(mount_path, options)
+            path = self._mount(mount_path, options, progress)
             self._options = options
             return path
 
-    def _mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions) -> Path:
+    def _mount(
+        self, mount_path: str | os.PathLike[str] | None, options: MountOptions, progress: Progress = lambda _: None
+    ) -> Path:
         store = self._opened()
         self._leave(None)
         stores.refuse_memory(store)
@@ -157,7 +161,7 @@ class WritableVolume:
                 log=str(working_copy.log_path),
                 **mount_paths.common_fields(registration, path, options),
             )
-            self.started = launch.start(spec)
+            self.started = launch.start(spec, progress=progress)
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 

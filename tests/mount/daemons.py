@@ -115,8 +115,8 @@ class Place:
         process = self.spawn(spec.to_json().encode(), environment=environment, log=Path(spec.log), **options)
         assert process.stdout is not None
         with process.stdout as answer:
-            line = answer.readline()
-        reply = json.loads(line) if line else {}
+            replies = (json.loads(line) for line in answer)
+            reply: dict[str, Any] = next((reply for reply in replies if "progress" not in reply), {})
         if "error" in reply:
             assert process.wait(WAIT_S) == 1
             raise from_record(reply["error"])

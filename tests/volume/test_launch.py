@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -55,6 +56,25 @@ def test_a_daemon_that_is_never_ready_is_ended(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(MountFailedError, match="not ready in time"):
         launch.start(spec(tmp_path), ready_timeout_s=0.5)
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+@pytest.mark.quick
+def test_a_daemon_that_makes_progress_has_all_the_time_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than the silence that is waited for in all, with words in between."""
+    script = """
+cat > /dev/null
+for done in 1 2 3 4 5 6; do echo '{"progress": {"stage": "replay", "done": '$done', "total": 6}}'; sleep 0.5; done
+echo '{"ready": {"pid": 7}}'
+exec sleep 600 >&-
+"""
+    monkeypatch.setattr(sys, "executable", program(tmp_path, script))
+    events: list[dict[str, object]] = []
+    started = launch.start(spec(tmp_path), progress=events.append, ready_timeout_s=2.5)
+    os.kill(started.pid, signal.SIGKILL)
+    assert started.ready == {"pid": 7}
+    assert events == [{"stage": "replay", "done": done, "total": 6} for done in range(1, 7)]
 
 
 @pytest.mark.quick

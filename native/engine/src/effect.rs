@@ -188,18 +188,34 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
     }
 }
 
-/// The effects of one record; the error says what is wrong with it.
-pub(crate) fn decode(record: &[u8]) -> Result<Vec<Effect<'_>>, String> {
+/// The effects of one record, one after the other; the error says what is wrong with it, and is the last.
+pub(crate) fn decode(record: &[u8]) -> Result<Effects<'_>, String> {
     let mut input = Reader(record);
     let version = input.u8()?;
     if !(VERSION..=VERSION_LOST).contains(&version) {
         return Err(format!("record version {version} is unknown"));
     }
-    let mut effects = Vec::new();
-    while !input.0.is_empty() {
-        effects.push(decode_effect(&mut input, version)?);
+    Ok(Effects { input, version })
+}
+
+pub(crate) struct Effects<'a> {
+    input: Reader<'a>,
+    version: u8,
+}
+
+impl<'a> Iterator for Effects<'a> {
+    type Item = Result<Effect<'a>, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.input.0.is_empty() {
+            return None;
+        }
+        let effect = decode_effect(&mut self.input, self.version);
+        if effect.is_err() {
+            self.input.0 = &[];
+        }
+        Some(effect)
     }
-    Ok(effects)
 }
 
 fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, String> {

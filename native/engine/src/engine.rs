@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::handle::Handles;
 use crate::interlude::Interlude;
 use crate::reclaim::Reclaim;
+use crate::recovery::Progress;
 use crate::row::InodeRow;
 use crate::staged::needed_segments;
 use crate::state::State;
@@ -63,6 +64,7 @@ pub(crate) struct Disk {
     pub reclaim: Reclaim,
     /// What `open` found, until `replay` has applied it.
     pub unreplayed: Mutex<Option<Scan>>,
+    pub progress: Progress,
 }
 
 /// One mount's file system. Every method may be called from any thread.
@@ -244,6 +246,7 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
         layers: Mutex::new(()),
         reclaim: Reclaim::new(options.segment_bytes),
         unreplayed: Mutex::new(None),
+        progress: Progress::default(),
     };
     if scan.records() > 0 {
         *disk.unreplayed.lock() = Some(scan);

@@ -4,7 +4,8 @@
 //! that fails its checksum is not mapped, and the range stays what it was; it is lost unless later records cover it. Inodes
 //! that lost their last name are dropped. Segments that `reclaim` removed are named by records that later ones cover.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cowfs_base::{Ino, Segment};
 use cowfs_journal::Scan;
@@ -16,13 +17,15 @@ use crate::error::{Error, Result};
 use crate::extents::{Extent, ExtentMap, Staged};
 use crate::state::State;
 
-/// What the journal of a working copy held.
+/// What the journal of a working copy held. Only what the base version may have is listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Directories whose entries change: those of the base version must be loaded before `replay`.
     pub directories: Vec<Ino>,
-    /// Inodes that change: likewise, rows and contents.
+    /// Inodes that change: likewise, their rows.
     pub inodes: Vec<Ino>,
+    /// Those of them whose extents or attributes change: likewise, their contents.
+    pub contents: Vec<Ino>,
     /// Valid records.
     pub records: u64,
     /// Bytes of torn tails that were cut.
@@ -31,10 +34,65 @@ pub struct Recovery {
     pub power_loss: bool,
 }
 
+/// How far `recover` and `replay` are; each reads every record once.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Progress {
+    fn start(&self, records: u64) {
+        self.total.store(records * 2, Ordering::Relaxed);
+    }
+
+    fn one(&self) {
+        // The only one who counts.
+        let done = self.done.load(Ordering::Relaxed);
+        self.done.store(done + 1, Ordering::Relaxed);
+    }
+}
+
+/// Numbers of the base version that the journal names.
+#[derive(Default)]
+struct Touched {
+    directories: HashSet<Ino>,
+    inodes: HashSet<Ino>,
+    contents: HashSet<Ino>,
+}
+
+impl Touched {
+    fn add(&mut self, effect: &Effect<'_>, next_ino: Ino) {
+        let subject = effect.subject();
+        match effect {
+            Effect::PutEntry { ino, .. } if *ino < next_ino => drop(self.inodes.insert(*ino)),
+            _ => {}
+        }
+        if subject >= next_ino {
+            return;
+        }
+        self.inodes.insert(subject);
+        match effect {
+            Effect::PutInode(_) => {}
+            Effect::PutEntry { .. } | Effect::DropEntry { .. } => {
+                self.directories.insert(subject);
+            }
+            _ => drop(self.contents.insert(subject)),
+        }
+    }
+}
+
+fn sorted(numbers: HashSet<Ino>) -> Vec<Ino> {
+    let mut numbers: Vec<Ino> = numbers.into_iter().collect();
+    numbers.sort_unstable();
+    numbers
+}
+
 impl Engine {
     /// What `open` found: nothing on a read-only mount.
     pub fn recover(&self) -> Result<Recovery> {
-        drop(self.read()?);
+        // What the base version has not given out it need not be asked for.
+        let next_ino = self.read()?.next_ino;
         let Some(disk) = &self.disk else {
             return Ok(Recovery::default());
         };
@@ -42,27 +100,34 @@ impl Engine {
         let Some(scan) = &*unreplayed else {
             return Ok(Recovery::default());
         };
-        let (mut directories, mut inodes) = (BTreeSet::new(), BTreeSet::new());
-        for payload in scan.layers.iter().flat_map(|layer| layer.payloads()) {
-            for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
-                inodes.insert(effect.subject());
-                match effect {
-                    Effect::PutEntry { parent, ino, .. } => {
-                        directories.insert(parent);
-                        inodes.insert(ino);
-                    }
-                    Effect::DropEntry { parent, .. } => drop(directories.insert(parent)),
-                    _ => {}
+        disk.progress.start(scan.records());
+        let mut touched = Touched::default();
+        for layer in &scan.layers {
+            let mut payloads = layer.payloads()?;
+            while let Some(payload) = payloads.read()? {
+                for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
+                    touched.add(&effect.map_err(Error::JournalCorrupt)?, next_ino);
                 }
+                disk.progress.one();
             }
         }
         Ok(Recovery {
-            directories: directories.into_iter().collect(),
-            inodes: inodes.into_iter().collect(),
+            directories: sorted(touched.directories),
+            inodes: sorted(touched.inodes),
+            contents: sorted(touched.contents),
             records: scan.records(),
             cut_bytes: scan.cut_bytes,
             power_loss: scan.power_loss,
         })
+    }
+
+    /// (done, total) of `recover` and `replay` together, in records; for another thread than theirs. 0 of 0: nothing to do.
+    pub fn replay_progress(&self) -> (u64, u64) {
+        let Some(disk) = &self.disk else {
+            return (0, 0);
+        };
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (of(&disk.progress.done), of(&disk.progress.total))
     }
 
     /// Applies the journal; returns how many extents a power loss took. Everything replayed is part of the next layer.
@@ -95,19 +160,21 @@ impl Engine {
 fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<Lost> {
     let mut lost = Lost::default();
     for layer in &scan.layers {
-        for payload in layer.payloads() {
+        let mut payloads = layer.payloads()?;
+        while let Some(payload) = payloads.read()? {
             for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
+                let effect = effect.map_err(Error::JournalCorrupt)?;
                 if layer.power_loss && !has_bytes(disk, &effect)? {
                     lost.add(&effect);
                     continue;
                 }
-                let refused = |reason| {
-                    Error::JournalCorrupt(format!("layer {}: {reason}: {effect:?}", layer.layer))
-                };
                 lost.cover(&effect);
                 note_sum(disk, &effect);
-                state.apply(&effect).map_err(refused)?;
+                state.apply(&effect).map_err(|reason| {
+                    Error::JournalCorrupt(format!("layer {}: {reason}: {effect:?}", layer.layer))
+                })?;
             }
+            disk.progress.one();
         }
     }
     Ok(lost)

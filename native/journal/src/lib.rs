@@ -21,6 +21,7 @@
 
 mod append;
 mod format;
+mod records;
 mod scan;
 
 use std::fmt;
@@ -29,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 pub use append::Journal;
 pub use format::MAX_PAYLOAD_BYTES;
-pub use scan::{LayerScan, Scan, scan};
+pub use scan::{LayerScan, Payloads, Scan, scan};
 
 /// Why a journal cannot be used.
 #[derive(Debug)]

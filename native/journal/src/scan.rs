@@ -15,10 +15,12 @@
 //! A missing layer or an unreadable header is Corrupt always: a file gets its name when its header is durable.
 //! Files are changed (cut, last one first, then fsynced) only after all of them have passed; scanning again finds the same.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::format::{self, BadHeader, HEADER_BYTES, Header, RECORD_BYTES, Record};
+use crate::records::{Records, Search};
 use crate::{JournalError, layer_files};
 
 /// What `scan` found: layers in order.
@@ -38,13 +40,19 @@ impl Scan {
         self.layers.iter().map(|layer| layer.records).sum()
     }
 
+    /// Bytes of all valid records.
+    pub fn size_bytes(&self) -> u64 {
+        let sizes = self.layers.iter().map(LayerScan::size_bytes);
+        sizes.sum()
+    }
+
     /// The newest layer that has a file; the next journal must be of a greater one.
     pub fn last_layer(&self) -> Option<u64> {
         self.layers.last().map(|layer| layer.layer)
     }
 }
 
-/// The valid records of one layer, held in memory as they lie in the file.
+/// What is known of one layer's file. The records stay in it.
 #[derive(Debug)]
 pub struct LayerScan {
     /// Its number.
@@ -55,25 +63,30 @@ pub struct LayerScan {
     pub records: u64,
     path: PathBuf,
     header: Header,
-    bytes: Vec<u8>,
-    valid_bytes: usize,
+    file_bytes: u64,
+    valid_bytes: u64,
 }
 
 impl LayerScan {
-    /// The payloads in the order they were appended; may be iterated as often as you like.
-    pub fn payloads(&self) -> impl Iterator<Item = &[u8]> + '_ {
-        let mut rest = &self.bytes[HEADER_BYTES..self.valid_bytes];
-        std::iter::from_fn(move || {
-            let record = Record::peek(rest)?;
-            let (stored, behind) = rest.split_at(record.stored_bytes());
-            rest = behind;
-            Some(&stored[RECORD_BYTES..])
+    /// The payloads in the order they were appended; may be read as often as you like.
+    pub fn payloads(&self) -> Result<Payloads<'_>, JournalError> {
+        Ok(Payloads {
+            layer: self,
+            records: self.read_from_start(self.valid_bytes)?,
         })
     }
 
+    /// Bytes of the valid records.
+    pub fn size_bytes(&self) -> u64 {
+        self.valid_bytes - HEADER_BYTES as u64
+    }
+
     fn load(path: PathBuf, layer: u64, boot_id: &str) -> Result<LayerScan, JournalError> {
-        let bytes = std::fs::read(&path)?;
-        let header = match Header::decode(&bytes) {
+        let file = File::open(&path)?;
+        let file_bytes = file.metadata()?.len();
+        let mut start = Vec::with_capacity(HEADER_BYTES);
+        file.take(HEADER_BYTES as u64).read_to_end(&mut start)?;
+        let header = match Header::decode(&start) {
             Ok(header) if header.layer == layer => header,
             Ok(header) => {
                 return Err(corrupt(
@@ -94,67 +107,80 @@ impl LayerScan {
             records: 0,
             path,
             header,
-            bytes,
-            valid_bytes: HEADER_BYTES,
+            file_bytes,
+            valid_bytes: HEADER_BYTES as u64,
         })
     }
 
+    fn read_from_start(&self, end: u64) -> io::Result<Records> {
+        Records::open(&self.path, self.header.seed(), HEADER_BYTES as u64, end)
+    }
+
     /// Accepts records while they are valid and the next ones; false at the first that is not.
-    fn accept(&mut self, place: &mut Place) -> bool {
-        let seed = self.header.seed();
-        while self.valid_bytes < self.bytes.len() {
-            match Record::decode(seed, &self.bytes[self.valid_bytes..]) {
-                Some(record)
-                    if u64::from(record.ordinal) == self.records + 1 && place.fits(&record) =>
-                {
-                    *place = Place {
-                        next_sequence: record.sequence.checked_add(1),
-                        before: Some(record.before),
-                    };
-                    self.valid_bytes += record.stored_bytes();
-                    self.records += 1;
-                }
-                _ => return false,
+    fn accept(&mut self, place: &mut Place) -> io::Result<bool> {
+        let mut records = self.read_from_start(self.file_bytes)?;
+        while let Some(record) = records.read()? {
+            if u64::from(record.ordinal) != self.records + 1 || !place.fits(&record) {
+                return Ok(false);
             }
+            *place = Place {
+                next_sequence: record.sequence.checked_add(1),
+                before: Some(record.before),
+            };
+            self.valid_bytes = records.at();
+            self.records += 1;
         }
-        true
+        Ok(self.valid_bytes == self.file_bytes)
     }
 
     /// Valid records of this file from `valid_bytes` on, wherever they start. `next_sequence`: what follows the
     /// last record accepted in this file, if there is one.
-    fn valid_behind(&self, next_sequence: Option<u64>) -> impl Iterator<Item = Record> + '_ {
-        let seed = self.header.seed();
-        let fitting = (self.bytes.len() - self.valid_bytes) as u64 / RECORD_BYTES as u64 + 1;
+    fn valid_behind(
+        &self,
+        next_sequence: Option<u64>,
+    ) -> io::Result<Search<impl Fn(&Record) -> bool + use<>>> {
+        let fitting = (self.file_bytes - self.valid_bytes) / RECORD_BYTES as u64 + 1;
         let most_ordinal = self.records.saturating_add(fitting);
-        let mut at = self.valid_bytes;
-        std::iter::from_fn(move || {
-            while at + RECORD_BYTES <= self.bytes.len() {
-                let here = &self.bytes[at..];
-                // The bounds keep a checksum over megabytes from being tried at every other byte of a large tail.
-                let found = Record::peek(here)
-                    .filter(|record| u64::from(record.ordinal) <= most_ordinal)
-                    .filter(|record| {
-                        next_sequence
-                            .is_none_or(|next| record.sequence <= next.saturating_add(fitting))
-                    })
-                    .and_then(|_| Record::decode(seed, here));
-                match found {
-                    Some(record) => {
-                        at += record.stored_bytes();
-                        return Some(record);
-                    }
-                    None => at += 1,
-                }
-            }
-            None
-        })
+        let is_credible = move |record: &Record| {
+            u64::from(record.ordinal) <= most_ordinal
+                && next_sequence.is_none_or(|next| record.sequence <= next.saturating_add(fitting))
+        };
+        Search::open(
+            &self.path,
+            self.header.seed(),
+            self.valid_bytes,
+            self.file_bytes,
+            is_credible,
+        )
+    }
+}
+
+/// The payloads of one layer. Not an iterator: all of them pass through one buffer.
+pub struct Payloads<'a> {
+    layer: &'a LayerScan,
+    records: Records,
+}
+
+impl Payloads<'_> {
+    /// The next payload; None behind the last. Corrupt: it is not what `scan` saw any more.
+    pub fn read(&mut self) -> Result<Option<&[u8]>, JournalError> {
+        if self.records.at() == self.layer.valid_bytes {
+            return Ok(None);
+        }
+        match self.records.read()? {
+            Some(_) => Ok(Some(self.records.payload())),
+            None => Err(corrupt(
+                &self.layer.path,
+                self.records.at(),
+                "a record has changed since it was looked at".into(),
+            )),
+        }
     }
 }
 
 /// Reads the journals of all layers greater than `after_layer` and cuts torn tails.
 ///
-/// The caller holds the working copy's lock. An error leaves every file as it was. Costs the files' size in memory
-/// until the result is dropped.
+/// The caller holds the working copy's lock. An error leaves every file as it was.
 pub fn scan(dir: &Path, after_layer: u64, boot_id: &str) -> Result<Scan, JournalError> {
     let mut layers = load_layers(dir, after_layer, boot_id)?;
     let mut start = 0;
@@ -248,53 +274,73 @@ fn accept_chain(chain: &mut [LayerScan], is_last_chain: bool) -> Result<(), Jour
             before: Some(0),
         };
     }
-    let failed = chain.iter_mut().position(|layer| {
-        let whole = layer.accept(&mut place);
-        if whole {
-            place.before = u32::try_from(layer.records).ok();
-        }
-        !whole
-    });
-    let Some(failed) = failed else {
+    let Some(failed) = first_failing(chain, &mut place)? else {
         return Ok(());
     };
     let at = &chain[failed];
-    let refuse = |reason: &str| Err(corrupt(&at.path, at.valid_bytes as u64, reason.into()));
+    let refuse = |reason: &str| Err(corrupt(&at.path, at.valid_bytes, reason.into()));
     if !is_last_chain {
         return refuse(
             "an invalid record in a layer that was durable before a later one was begun",
         );
     }
     if at.power_loss {
-        if proves_loss(&chain[failed..], place) {
+        if proves_loss(&chain[failed..], place)? {
             return refuse("an invalid record, which a later one says was synced");
         }
-    } else if behind(&chain[failed..], place).next().is_some() {
+    } else if behind(&chain[failed..], place)
+        .next()
+        .transpose()?
+        .is_some()
+    {
         return refuse("an invalid record with valid ones behind it");
     }
     Ok(())
 }
 
+/// The index of the first file that is not valid to its end.
+fn first_failing(chain: &mut [LayerScan], place: &mut Place) -> io::Result<Option<usize>> {
+    for (index, layer) in chain.iter_mut().enumerate() {
+        if !layer.accept(place)? {
+            return Ok(Some(index));
+        }
+        place.before = u32::try_from(layer.records).ok();
+    }
+    Ok(None)
+}
+
 /// Valid records behind the failure in the first of these files, each with the index of its file.
-fn behind(failed: &[LayerScan], place: Place) -> impl Iterator<Item = (usize, Record)> + '_ {
+fn behind(
+    failed: &[LayerScan],
+    place: Place,
+) -> impl Iterator<Item = io::Result<(usize, Record)>> + '_ {
     failed.iter().enumerate().flat_map(move |(index, layer)| {
         // Only within a file does the room for lost records bound how many there were: one before it may have lost any number.
         let next_sequence = place
             .next_sequence
             .filter(|_| index == 0 && layer.records > 0);
-        layer
-            .valid_behind(next_sequence)
-            .map(move |record| (index, record))
+        let (found, error) = match layer.valid_behind(next_sequence) {
+            Ok(found) => (Some(found), None),
+            Err(error) => (None, Some(Err(error))),
+        };
+        let found = found.into_iter().flatten();
+        found
+            .map(move |record| record.map(|record| (index, record)))
+            .chain(error)
     })
 }
 
 /// Whether a valid record behind the failure says that a lost one had been synced.
-fn proves_loss(failed: &[LayerScan], place: Place) -> bool {
+fn proves_loss(failed: &[LayerScan], place: Place) -> io::Result<bool> {
     let mut first_lost = place.next_sequence;
-    behind(failed, place).any(|(index, record)| {
+    for found in behind(failed, place) {
+        let (index, record) = found?;
         let lost = *first_lost.get_or_insert_with(|| first_lost_before(index, &record, place));
-        record.synced >= lost
-    })
+        if record.synced >= lost {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The number of the first record that is lost when nothing of its chain was accepted, from a record in the failed file
@@ -315,14 +361,14 @@ fn first_lost_before(index: usize, behind: &Record, place: Place) -> u64 {
 
 /// Cuts the file to its valid records, durably; returns the bytes cut.
 fn cut(layer: &mut LayerScan) -> Result<u64, JournalError> {
-    let torn = layer.bytes.len() - layer.valid_bytes;
+    let torn = layer.file_bytes - layer.valid_bytes;
     if torn > 0 {
         let file = OpenOptions::new().write(true).open(&layer.path)?;
-        file.set_len(layer.valid_bytes as u64)?;
+        file.set_len(layer.valid_bytes)?;
         file.sync_all()?;
-        layer.bytes.truncate(layer.valid_bytes);
+        layer.file_bytes = layer.valid_bytes;
     }
-    Ok(torn as u64)
+    Ok(torn)
 }
 
 fn corrupt(path: &Path, offset: u64, reason: String) -> JournalError {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cowfs_journal::{Journal, JournalError, scan};
+use cowfs_journal::{Journal, JournalError, Scan, scan};
 use proptest::prelude::*;
 
 const BOOT: &str = "first boot";
@@ -140,6 +140,17 @@ fn apply(files: &[PathBuf], damage: &Damage) {
     fs::write(path, bytes).unwrap();
 }
 
+fn payloads(found: &Scan) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for layer in &found.layers {
+        let mut payloads = layer.payloads().unwrap();
+        while let Some(payload) = payloads.read().unwrap() {
+            all.push(payload.to_vec());
+        }
+    }
+    all
+}
+
 /// How many records must come back; None: damage must be reported.
 fn expected(
     before: &[Vec<u8>],
@@ -199,8 +210,8 @@ proptest! {
         let result = scan(dir.path(), 0, boot_id);
         match (expected(&before, &after, &written, power_loss), result) {
             (Some(count), Ok(found)) => {
-                let payloads: Vec<_> = found.layers.iter().flat_map(|layer| layer.payloads()).collect();
-                let should: Vec<_> = written[..count].iter().map(|record| &record.payload[..]).collect();
+                let payloads = payloads(&found);
+                let should: Vec<_> = written[..count].iter().map(|record| record.payload.clone()).collect();
                 prop_assert_eq!(payloads, should);
                 let cut: usize = after.iter().map(Vec::len).sum::<usize>() - read().iter().map(Vec::len).sum::<usize>();
                 prop_assert_eq!(found.cut_bytes, cut as u64);

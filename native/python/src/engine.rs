@@ -75,4 +75,9 @@ impl PyEngine {
     fn replay(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, Engine::replay)
     }
+
+    /// Without any lock: `replay` holds the state's.
+    fn replay_progress(&self) -> (u64, u64) {
+        self.shared().replay_progress()
+    }
 }

@@ -208,6 +208,7 @@ impl PyLayerExtent {
 pub struct PyRecovery {
     pub directories: Vec<u64>,
     pub inodes: Vec<u64>,
+    pub contents: Vec<u64>,
     pub records: u64,
     pub cut_bytes: u64,
     pub power_loss: bool,
@@ -218,6 +219,7 @@ impl From<Recovery> for PyRecovery {
         let Recovery {
             directories,
             inodes,
+            contents,
             records,
             cut_bytes,
             power_loss,
@@ -225,6 +227,7 @@ impl From<Recovery> for PyRecovery {
         PyRecovery {
             directories,
             inodes,
+            contents,
             records,
             cut_bytes,
             power_loss,

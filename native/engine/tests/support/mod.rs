@@ -200,12 +200,11 @@ impl World {
         for ino in &recovery.inodes {
             if let Some(row) = self.base.inodes.get(ino) {
                 engine.load_inode(row)?;
-                engine.load_content(
-                    *ino,
-                    &self.base.extents_of(*ino),
-                    &self.base.xattrs_of(*ino),
-                )?;
             }
+        }
+        for ino in &recovery.contents {
+            let (extents, xattrs) = (self.base.extents_of(*ino), self.base.xattrs_of(*ino));
+            engine.load_content(*ino, &extents, &xattrs)?;
         }
         for ino in recovery
             .directories

@@ -63,9 +63,15 @@ impl Base {
         for ino in &recovery.inodes {
             if let Some(row) = self.rows.get(ino) {
                 engine.load_inode(row).expect("a row");
-                self.load(&engine, &Missing::Content(*ino))
-                    .expect("content");
             }
+        }
+        for ino in recovery
+            .contents
+            .iter()
+            .filter(|ino| self.rows.contains_key(ino))
+        {
+            self.load(&engine, &Missing::Content(*ino))
+                .expect("content");
         }
         for ino in recovery.directories.iter().filter(|ino| **ino <= DIRECTORY) {
             self.load(&engine, &Missing::Directory(*ino))

@@ -1,0 +1,76 @@
+"""What goes on beside the replay of a journal: the lease is renewed, and whoever waits for the mount hears of progress."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from cowfs.errors import NotFoundError
+from cowfs.format import keys
+from cowfs.format.records import HeartbeatRecord
+from cowfs.mount import session as sessions
+from cowfs.mount.opening import Report
+from cowfs.mount.session import Session
+from cowfs.native import Caller
+from cowfs.store import leases
+from tests.mount.daemons import Place
+
+FILES = 40
+CALLER = Caller(0, 0, 1, 0o22, [0])
+
+
+@contextmanager
+def opened(place: Place, report: Report = lambda _: None) -> Iterator[Session]:
+    with ExitStack() as stack:
+        yield sessions.open_session(place.spec("v"), stack, threading.Event(), report)
+
+
+@pytest.fixture
+def dirty(place: Place) -> Place:
+    """A working copy with a journal to replay."""
+    with opened(place) as session:
+        session.residency.load_namespace()
+        for number in range(FILES):
+            session.engine.mkdir(1, b"d%d" % number, 0o755, CALLER)
+    return place
+
+
+def test_progress_is_reported_to_the_end(dirty: Place) -> None:
+    events: list[dict[str, Any]] = []
+    with opened(dirty, events.append):
+        pass
+    assert events[-1] == {"stage": "replay", "done": 2 * FILES, "total": 2 * FILES}
+    assert [event["done"] for event in events] == sorted(event["done"] for event in events)
+
+
+def test_the_lease_is_renewed_while_a_journal_is_replayed(dirty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replay is held up by whoever listens to its progress, until the lease has been renewed twice."""
+    monkeypatch.setattr(leases, "HEARTBEAT_S", 0.02)
+    seen: set[int] = set()
+    renewed = threading.Event()
+
+    def hold_up(event: dict[str, Any]) -> None:
+        for _ in range(3000):
+            if len(seen) > 2:
+                renewed.set()
+                return
+            beat = _newest_beat(dirty)
+            seen.add(beat)
+            threading.Event().wait(0.01)
+
+    with opened(dirty, hold_up):
+        assert renewed.is_set()
+        before = {thread.name for thread in threading.enumerate()}
+        assert "opening-heartbeat" not in before, "the keeper goes on from here"
+
+
+def _newest_beat(place: Place) -> int:
+    epoch = 2  # the first mount had 1
+    try:
+        return HeartbeatRecord.decode(place.store.get(keys.heartbeat("v", epoch)), what="a heartbeat").beat
+    except NotFoundError:
+        return 0
