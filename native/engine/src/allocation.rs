@@ -14,7 +14,8 @@ const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
 impl Engine {
     /// `mode` as of fallocate(2): 0, KEEP_SIZE, PUNCH_HOLE | KEEP_SIZE, ZERO_RANGE with or without KEEP_SIZE; EOPNOTSUPP for
-    /// others. Staging only grows at its end, so nothing is set aside: ENOSPC tells that it does not fit now, no more.
+    /// others. Staging only grows at its end, so nothing is set aside: ENOSPC tells that what is missing of the range does not
+    /// fit now, no more.
     pub fn allocate(
         &self,
         fh: u64,
@@ -40,10 +41,10 @@ impl Engine {
             Some(end) if end <= SIZE_MAX_BYTES => end,
             _ => return Err(Errno::EFBIG.into()),
         };
-        if !empties && length > self.disk()?.staging.free_bytes() {
-            return Err(Errno::ENOSPC.into());
-        }
         let ino = handle.ino;
+        if !empties && length > self.disk()?.staging.free_bytes() {
+            self.check_room(ino, offset, end)?;
+        }
         let mut state = self.change()?;
         let inode = state.inode(ino)?;
         if !inode.is_file() {
@@ -69,6 +70,18 @@ impl Engine {
         }
         effects.push(Effect::PutInode(row));
         Engine::record(&mut state, &effects)
+    }
+
+    /// ENOSPC if the holes of the range are more than staging can take.
+    fn check_room(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
+        let free_bytes = self.disk()?.staging.free_bytes();
+        let state = self.read()?;
+        let extents = state.content(ino)?.extents.overlapping(offset, end);
+        let mapped_bytes: u64 = extents.map(|extent| extent.clip(offset, end).length).sum();
+        if end - offset - mapped_bytes > free_bytes {
+            return Err(Errno::ENOSPC.into());
+        }
+        Ok(())
     }
 
     /// The next data (SEEK_DATA) or hole (SEEK_HOLE) at or behind `offset`. ENXIO: there is none. What may have a writable

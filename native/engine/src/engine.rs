@@ -190,8 +190,6 @@ impl Engine {
     /// Journals and applies the effects of one operation, all or none. Those on inodes without a name are not journaled, unless
     /// this operation gives them one: nobody could find them after a crash.
     pub(crate) fn record(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
-        let mut record = effect::start_record();
-        let empty = record.len();
         let named: Vec<Ino> = effects
             .iter()
             .filter_map(|effect| match effect {
@@ -199,22 +197,31 @@ impl Engine {
                 _ => None,
             })
             .collect();
-        for effect in effects {
+        let is_kept = |effect: &&Effect<'_>| {
             let ino = effect.subject();
             let has_name = state.inodes.get(ino).is_some_and(|inode| inode.nlink > 0);
-            if has_name || named.contains(&ino) {
-                effect::encode(effect, &mut record);
-            }
-        }
-        if record.len() > empty {
-            state
-                .journal
-                .as_ref()
-                .ok_or(Errno::EROFS)?
-                .append(&record)?;
-        }
+            has_name || named.contains(&ino)
+        };
+        Engine::journal(state, effects.iter().filter(is_kept))?;
         for effect in effects {
             state.apply(effect).map_err(|_| Errno::EIO)?;
+        }
+        Ok(())
+    }
+
+    /// One record with these effects; none if there are none.
+    pub(crate) fn journal<'a>(
+        state: &State,
+        effects: impl IntoIterator<Item = &'a Effect<'a>>,
+    ) -> Result<()> {
+        let mut record = effect::start_record();
+        let empty = record.len();
+        for effect in effects {
+            effect::encode(effect, &mut record);
+        }
+        if record.len() > empty {
+            let journal = state.journal.as_ref().ok_or(Errno::EROFS)?;
+            journal.append(&record)?;
         }
         Ok(())
     }

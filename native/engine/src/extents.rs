@@ -272,6 +272,8 @@ impl Leaves {
                 extents.splice(first..last, head.into_iter().chain(tail));
             }
             emptied |= extents.is_empty();
+            // A hole in the middle of one extent makes two.
+            self.split_if_full(leaf, first);
             leaf += 1;
         }
         if emptied {
@@ -304,18 +306,16 @@ impl Leaves {
         } else {
             extents.insert(at, extent);
         }
-        self.split_if_full(leaf);
+        self.split_if_full(leaf, at);
     }
 
-    fn split_if_full(&mut self, leaf: usize) {
+    /// `at`: what has changed in the leaf.
+    fn split_if_full(&mut self, leaf: usize, at: usize) {
         let length = self.leaves[leaf].len();
         if length > LEAF_MAX {
-            // Appending is the common case: leave full leaves behind it.
-            let keep = if leaf + 1 == self.leaves.len() {
-                LEAF_MAX
-            } else {
-                length / 2
-            };
+            // Changes at the end of a file are mostly followed by more of them: leave full leaves behind.
+            let is_end = leaf + 1 == self.leaves.len() && at + 2 >= length;
+            let keep = if is_end { LEAF_MAX } else { length / 2 };
             let behind = self.leaves[leaf].split_off(keep);
             self.leaves.insert(leaf + 1, behind);
         }

@@ -162,6 +162,23 @@ fn a_sequential_write_is_one_extent() {
 }
 
 #[test]
+fn holes_in_any_order_leave_leaves_that_are_short_and_well_filled() {
+    let many = 1 << 14;
+    for stride in [1, many - 1, 48_271] {
+        let mut map = ExtentMap::default();
+        map.map(staged(0, many * 8, 0));
+        for number in 0..many {
+            let at = number * stride % many * 8;
+            map.unmap(at + 2, at + 5);
+        }
+        check_invariants(&map);
+        assert_eq!(map.iter().count() as u64, many + 1);
+        let leaves = (0..).map_while(|number| map.leaf(number)).count() as u64;
+        assert!(leaves <= many / 32, "{leaves} leaves, stride {stride}");
+    }
+}
+
+#[test]
 fn a_gap_that_is_filled_joins_both_sides() {
     let mut map = ExtentMap::default();
     map.map(staged(0, 10, 0));

@@ -179,7 +179,8 @@ impl Engine {
         extents.iter().map(map).collect()
     }
 
-    /// Makes and opens a regular file that has no name; it is gone with its last handle unless `link` gives it one.
+    /// Makes and opens a regular file that has no name; it is gone with its last handle unless `link` gives it one. Its row alone
+    /// is journaled: after a crash the file is gone, and its number must not be given out again.
     pub fn create_unnamed(
         &self,
         parent: Ino,
@@ -196,7 +197,9 @@ impl Engine {
         complete_row(&mut row, state.inode(parent)?, caller);
         row.nlink = 0;
         let ino = row.ino;
-        Engine::record(&mut state, &[Effect::PutInode(row)])?;
+        let effect = Effect::PutInode(row);
+        Engine::journal(&state, [&effect])?;
+        state.apply(&effect).map_err(|_| Errno::EIO)?;
         state.unnamed.insert(ino);
         let inode = state.inode(ino)?;
         Ok((referenced(inode), self.handles.open(inode, flags)))

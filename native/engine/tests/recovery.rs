@@ -294,6 +294,30 @@ fn numbers_are_not_given_out_twice_after_a_crash() {
 }
 
 #[test]
+fn the_number_of_a_file_without_a_name_is_not_given_out_again() {
+    let mut world = World::new();
+    let make = |world: &World| {
+        let caller = root_user();
+        let made = world.ask(|engine| engine.create_unnamed(ROOT, 0o600, libc::O_RDWR, &caller));
+        made.expect("makes").0.ino
+    };
+    let first = make(&world);
+    assert!(!world.engine().is_dirty().expect("says"));
+    world.crash();
+    let second = make(&world);
+    assert!(second > first);
+    let layer = {
+        world.put("f", b"x");
+        world.freeze().expect("changed")
+    };
+    let third = make(&world);
+    world.commit(layer);
+    world.crash();
+    assert!(world.put("g", b"") > third);
+    assert_eq!(world.names(""), ["f", "g"]);
+}
+
+#[test]
 fn changes_wait_for_the_replay() {
     let mut world = World::new();
     world.put("f", b"x");

@@ -205,6 +205,20 @@ fn a_file_that_lost_its_name_gets_none() {
 }
 
 #[test]
+fn room_is_asked_for_where_there_are_holes_only() {
+    let mut world = World::new();
+    world.staging_limit_bytes = 1 << 20;
+    world.crash();
+    world.put("f", &[5; 700_000]);
+    let fh = open(&world, "f", libc::O_WRONLY);
+    let allocate = |length| world.ask(|engine| engine.allocate(fh, 0, length, 0, true));
+    assert_eq!(allocate(700_000), Ok(()), "it is all there");
+    assert_eq!(allocate(900_000), Ok(()), "the rest fits");
+    assert_eq!(allocate(1_200_000), Err(Errno::ENOSPC));
+    assert_eq!(world.stat("f").size, 900_000);
+}
+
+#[test]
 fn holes_are_made_and_found() {
     let mut world = World::new();
     world.put("f", &[5; 12_288]);

@@ -214,9 +214,19 @@ impl Journal {
         }
     }
 
-    /// Whether every record is on stable storage.
+    /// Whether every record is on stable storage, those of predecessors that were not removed included.
     pub fn is_synced(&self) -> bool {
-        self.inner.synced.load(Ordering::Acquire) >= self.last_seq()
+        let syncing = self.inner.lock_syncing();
+        let (last_sequence, has_records) = {
+            let tail = self.inner.lock_tail();
+            (tail.last_sequence, tail.ordinal > 0)
+        };
+        match &syncing.predecessor {
+            // Its own records are not synced before the predecessor's.
+            _ if has_records => self.inner.synced.load(Ordering::Acquire) >= last_sequence,
+            Some(predecessor) => predecessor.is_synced(),
+            None => true,
+        }
     }
 
     /// The layer whose changes this journal holds.

@@ -74,6 +74,29 @@ fn an_unused_layer_in_between_passes_the_numbering_on() {
 }
 
 #[test]
+fn an_unused_successor_is_as_synced_as_what_is_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Journal::create(dir.path(), 1, BOOT).unwrap();
+    assert!(first.is_synced());
+    let sequence = first.append(b"1").unwrap();
+    let second = first.successor().unwrap();
+    assert!(!second.is_synced());
+    second.sync(sequence).unwrap();
+    assert!(second.is_synced(), "there is nothing else");
+    let third = second.successor().unwrap();
+    assert!(third.is_synced());
+    third.append(b"2").unwrap();
+    assert!(!third.is_synced());
+    third.sync(third.last_seq()).unwrap();
+    assert!(third.is_synced());
+    third.append(b"3").unwrap();
+    let fourth = third.successor().unwrap();
+    assert!(!fourth.is_synced());
+    fourth.remove_through(3).unwrap();
+    assert!(fourth.is_synced(), "what is removed need not be");
+}
+
+#[test]
 fn a_layer_has_one_journal_and_directories_that_do_not_exist_have_none() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("a/b");
