@@ -4,6 +4,7 @@
     default store    COWFS_STORE, `store` in config.toml, file://<data home>/cowfs/store   volumes
     cache directory  COWFS_CACHE_DIR/cache, <cache home>/cowfs                             may be deleted at any time
     state directory  COWFS_CACHE_DIR/state, <state home>/cowfs                             working copies: uncommitted data
+    store timeout    COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, 900 s              how long a mount waits for its store
     runtime          <XDG_RUNTIME_DIR>/cowfs, <temporary directory>/cowfs-<uid>            control sockets, owner only
 
 `<… home>` are the XDG base directories; config.toml is `<config home>/cowfs/config.toml`.
@@ -12,13 +13,17 @@ Nothing here touches the network; only `runtime_dir` creates a directory.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from cowfs.errors import AccessDeniedError, InvalidInputError
+
+STORE_TIMEOUT_S = 900.0
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -30,21 +35,41 @@ def config_file() -> Path:
     return _xdg("XDG_CONFIG_HOME", ".config") / "cowfs" / "config.toml"
 
 
+def _settings() -> dict[str, Any]:
+    """What config.toml says; empty when there is none."""
+    path = config_file()
+    if not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is not valid TOML: {error}", hint="Correct the file or remove it.") from error
+
+
 def default_store() -> str:
     """URL of the store used when none is given."""
     if url := os.environ.get("COWFS_STORE"):
         return url
-    path = config_file()
-    if path.exists():
-        try:
-            url = tomllib.loads(path.read_text()).get("store")
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidInputError(
-                f"{path} is not valid TOML: {error}", hint="Correct the file or remove it."
-            ) from error
-        if url:
-            return str(url)
+    if url := _settings().get("store"):
+        return str(url)
     return (_xdg("XDG_DATA_HOME", ".local/share") / "cowfs" / "store").absolute().as_uri()
+
+
+def store_timeout_s() -> float:
+    """How long commits and reads of a mount wait for a store that does not answer, without any success in between."""
+    if text := os.environ.get("COWFS_STORE_TIMEOUT"):
+        name, value = "COWFS_STORE_TIMEOUT", text
+    elif (found := _settings().get("store_timeout")) is not None:
+        name, value = f"store_timeout in {config_file()}", str(found)
+    else:
+        return STORE_TIMEOUT_S
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise InvalidInputError(f"{name} is {value!r}", hint="Give seconds, 0 or more.")
+    return seconds
 
 
 def cache_dir() -> Path:

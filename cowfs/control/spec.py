@@ -17,6 +17,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cowfs.config import STORE_TIMEOUT_S
 from cowfs.errors import InvalidInputError
 from cowfs.ids import VersionId
 
@@ -36,6 +37,8 @@ class MountSpec:
     registration   id of this mount in the registry (volume.mounts)
     socket         its control socket; the directory must be private to the user
     log            file that gets the daemon's log once it has detached
+    store_timeout_s
+                   how long a served mount waits for a store that does not answer, without any success in between
     fast_lane      requests are answered natively, with pyfuse3 behind; False: by pyfuse3 alone
     transport      what carries the fast lane's requests: /dev/fuse, FUSE over io_uring, or what is best here
     allow_other    None: where permitted (root, or user_allow_other in fuse.conf); True: demanded; False: never
@@ -58,6 +61,7 @@ class MountSpec:
     entry_cache: float | None = None
     dir_entry_cache: float | None = None
     cache_size_bytes: int | None = None
+    store_timeout_s: float = STORE_TIMEOUT_S
     resident: bool = False
     fast_lane: bool = True
     transport: Literal["auto", "device", "uring"] = "auto"
@@ -80,7 +84,7 @@ class MountSpec:
             raise _bad("a read-only mount needs a version, a writable one has none")
         if self.version is not None:
             VersionId.from_hex(self.version)
-        for name in ("attr_cache", "entry_cache", "dir_entry_cache"):
+        for name in ("attr_cache", "entry_cache", "dir_entry_cache", "store_timeout_s"):
             value = getattr(self, name)
             if value is not None and (math.isnan(value) or value < 0):
                 raise _bad(f"{name} is not a number of seconds: {value!r}")
@@ -98,7 +102,7 @@ class MountSpec:
 
     def to_json(self) -> str:
         record = dataclasses.asdict(self)
-        for name in ("attr_cache", "entry_cache", "dir_entry_cache"):
+        for name in ("attr_cache", "entry_cache", "dir_entry_cache", "store_timeout_s"):
             if record[name] is not None:
                 record[name] = min(record[name], CACHE_UNLIMITED_S)
         return json.dumps({"format": SPEC_FORMAT, **record}, allow_nan=False)

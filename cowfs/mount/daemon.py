@@ -57,6 +57,9 @@ DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 COMMIT_GRACE_S = 60.0
 """A commit under way when the mount ends may finish; one that takes longer is resolved by the next mount."""
+SIGNAL_GRACE_S = 10.0
+"""The same after a signal. With what follows (`session.CLOSE_S`, `keeper.JOIN_S`) the process ends within the 30 s that
+Kubernetes leaves after SIGTERM, even if the store is silent."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -75,6 +78,7 @@ class Daemon:
         self._is_asked_to_end = False
         self._mount: mount_table.MountInfo | None = None
         self._discard = threading.Event()
+        self._grace_s = COMMIT_GRACE_S
         self._ended = threading.Event()
         self._ending = threading.Lock()
         self._failure: CowfsError | None = None
@@ -132,7 +136,8 @@ class Daemon:
         self._server = Server(spec.socket, requests.handlers)
         stack.callback(self._disconnect)
         stack.callback(keeper.stop)
-        stack.callback(requests.finish, COMMIT_GRACE_S)
+        stack.callback(session.hurry)
+        stack.callback(lambda: requests.finish(self._grace_s))
         stack.callback(self._detach)
         self._connect(operations, session, times)
         try:
@@ -241,11 +246,11 @@ class Daemon:
                     "resumed_records": resumed.records,
                     "cut_bytes": resumed.cut_bytes,
                     "dropped_extents": resumed.dropped_extents,
-                    "lost_files": resumed.lost_files,
                 }
             },
         )
         self.is_ready = True
+        session.wait_patiently()
         keeper.start()
 
     def _tune(self) -> None:
@@ -299,6 +304,7 @@ class Daemon:
 
     def _end_by_signal(self, mappings: Mappings, loop: serving.Loop) -> None:
         """As `_end`, with nobody to answer: programs that still use the mount lose it."""
+        self._grace_s = SIGNAL_GRACE_S
         mappings.flush()
         with mappings.paused():
             try:

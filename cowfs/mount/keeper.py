@@ -52,10 +52,11 @@ class Keeper:
             self._run("reclaim", self._reclaim, 0.0)
 
     def stop(self) -> None:
-        """Returns when the threads have ended, or soon: one that waits for a dead store is left behind."""
+        """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is left behind."""
         self._stop.set()
+        end_s = clock.monotonic_s() + JOIN_S
         for thread in self._threads:
-            thread.join(JOIN_S)
+            thread.join(max(end_s - clock.monotonic_s(), 0.0))
 
     def _run(self, name: str, step: Callable[[], bool], pause_s: float) -> None:
         """Calls step every pause_s; while it returns False, less and less often."""

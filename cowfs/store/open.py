@@ -16,8 +16,8 @@ from cowfs.store.contract import ObjectStore
 from cowfs.store.retrying import RetryingStore
 
 
-def open_store(url: str, *, create: bool = False) -> ObjectStore:
-    """The store at `url` (or a bare path), wrapped with retries. create makes a missing directory.
+def open_store(url: str, *, create: bool = False) -> RetryingStore:
+    """The store at `url` (or a bare path), wrapped with retries of a brief patience. create makes a missing directory.
 
     InvalidInputError: not a URL, or a protocol without its package (the hint names it). NotFoundError: no such directory.
     No request is made to a remote store yet.

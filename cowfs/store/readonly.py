@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from cowfs.errors import ReadOnlyError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+from cowfs.store.patience import Patience, patience_of
 
 
 class ReadOnlyStore:
@@ -19,6 +20,10 @@ class ReadOnlyStore:
     @property
     def url(self) -> str:
         return self._store.url
+
+    @property
+    def patience(self) -> Patience:
+        return patience_of(self._store) or Patience()
 
     def get(self, key: str) -> bytes:
         return self._store.get(key)

@@ -23,11 +23,11 @@ from cowfs.format import keys
 from cowfs.format.records import HeadRecord, LeaseRecord, MetaRecord, MovedRecord, TagRecord
 from cowfs.ids import PackId, WriteId
 from cowfs.store.contract import ObjectStore
+from cowfs.store.patience import Patience, Pauses, patience_of
 
 FIRST = 1
 _PARALLEL_READS = 16
-_APPEND_ATTEMPTS = 4
-_APPEND_WAIT_S = 0.1
+APPEND_S = 3.0  # of a store that has no patience of its own
 
 
 class RefRecord(Protocol):
@@ -106,12 +106,13 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
 
     After any error the record is read back: ours (same write id) is success once the store vouches for it by refusing it a second
     time; another's raises ConflictError (details: number, write_id); absent or unreadable is unknown, so the same bytes are put
-    again, a few times, then UnavailableError: repeating the same call with the same record is safe.
+    again while the store's patience lasts, then UnavailableError: repeating the same call with the same record is safe.
     """
     if n < FIRST:
         raise InvalidInputError(f"{ref.title}: records are numbered from {FIRST}, not {n}")
     data = record.encode()
-    for attempt in range(1, _APPEND_ATTEMPTS + 1):
+    patience, pauses, began_s = patience_of(store) or Patience(APPEND_S), Pauses(), clock.monotonic_s()
+    while True:
         try:
             store.put_if_absent(ref.key(n), data)
             return
@@ -124,9 +125,9 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
             is_visible = _is_visible(store, ref, n, record, error)
             if not is_visible and not isinstance(error, UnavailableError):
                 raise
-            if attempt == _APPEND_ATTEMPTS:
+            patience.tell(error, began_s)
+            if not patience.wait(pauses.after(error), began_s):
                 raise _unknown(ref, n, record, error) from error
-        clock.sleep_s(_APPEND_WAIT_S * 2**attempt * (1 - clock.jitter() / 2))
 
 
 def history(store: ObjectStore, ref: Ref[R]) -> list[tuple[int, R]]:

@@ -3,9 +3,12 @@
     repeated        get, get_range, size, list, put, delete       on UnavailableError only
     never repeated  put_if_absent                                 a repeat could be refused by our own first attempt
 
-Waits between attempts double from 0.2 s to 5 s, each shortened by a random part (many clients of one store must not come back
-together). The last error is raised after 6 attempts, or when the next one would start later than 30 s after the first.
-A plain put may be repeated because every object cowfs replaces (heartbeats, pins) has one writer, and every other is immutable.
+How long, and with what pauses: `patience`. The last error is raised when patience ends. A plain put may be repeated because every
+object cowfs replaces (heartbeats, pins) has one writer, and every other is immutable.
+
+Large objects (packs) take turns (`uploads`). Theirs is the patience of a long commit: it ends when no large object has arrived for
+that long, not when this one has not. Before a body is sent again the store is asked for the object's size: a server that is
+down or refuses everybody then costs a few bytes an attempt, not the whole body each time.
 """
 
 from __future__ import annotations
@@ -17,68 +20,100 @@ from typing import TypeVar
 from cowfs import clock, log
 from cowfs.errors import UnavailableError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+from cowfs.store.patience import Patience, Pauses, retry_after_s
 from cowfs.store.readonly import ReadOnlyStore
+from cowfs.store.uploads import UploadPace
 
 T = TypeVar("T")
 
-_ATTEMPTS = 6
-_FIRST_WAIT_S = 0.2
-_LONGEST_WAIT_S = 5.0
-_DEADLINE_S = 30.0
+LARGE_BYTES = 256 << 10
 
 _log = log.get("store")
 
 
 class RetryingStore:
-    """Wraps `store`; thread-safe as far as it is."""
+    """Wraps `store`; thread-safe as far as it is. `patience.limit_s` may be changed at any time."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, patience: Patience | None = None) -> None:
         self._store = store
+        self._patience = patience or Patience()
+        self._pace = UploadPace(self._patience)
 
     @property
     def url(self) -> str:
         return self._store.url
 
+    @property
+    def patience(self) -> Patience:
+        return self._patience
+
     def get(self, key: str) -> bytes:
-        return _repeat(lambda: self._store.get(key))
+        return self._repeat(lambda: self._store.get(key))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        return _repeat(lambda: self._store.get_range(key, offset, length))
+        return self._repeat(lambda: self._store.get_range(key, offset, length))
 
     def size(self, key: str) -> int | None:
-        return _repeat(lambda: self._store.size(key))
+        return self._repeat(lambda: self._store.size(key))
 
     def put(self, key: str, data: Data) -> None:
-        _repeat(lambda: self._store.put(key, data))
+        if len(data) < LARGE_BYTES:
+            self._repeat(lambda: self._store.put(key, data))
+        else:
+            self._put_large(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> None:
         self._store.put_if_absent(key, data)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
-        return _repeat(lambda: self._store.list(prefix, start_after=start_after, limit=limit))
+        return self._repeat(lambda: self._store.list(prefix, start_after=start_after, limit=limit))
 
     def delete(self, keys: Iterable[str]) -> None:
         doomed = tuple(keys)
-        _repeat(lambda: self._store.delete(doomed))
+        self._repeat(lambda: self._store.delete(doomed))
 
     def read_only(self) -> ObjectStore:
         return ReadOnlyStore(self)
 
     def close(self) -> None:
+        self._patience.limit_s = 0.0
         self._store.close()
 
+    def _repeat(self, call: Callable[[], T]) -> T:
+        began_s, pauses = clock.monotonic_s(), Pauses()
+        while True:
+            try:
+                result = call()
+            except UnavailableError as error:
+                pause_s = pauses.after(error)
+                _log.info("a request failed, the next attempt in %.1f s: %s", pause_s, error)
+                self._patience.tell(error, began_s)
+                if not self._patience.wait(pause_s, began_s):
+                    raise
+            else:
+                self._patience.succeeded()
+                return result
 
-def _repeat(call: Callable[[], T]) -> T:
-    deadline_s = clock.monotonic_s() + _DEADLINE_S
-    wait_s = _FIRST_WAIT_S
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return call()
-        except UnavailableError as error:
-            pause_s = wait_s * (1 - clock.jitter() / 2)
-            if attempt == _ATTEMPTS or clock.monotonic_s() + pause_s > deadline_s:
+    def _put_large(self, key: str, data: Data) -> None:
+        began_s = clock.monotonic_s()
+        problem: UnavailableError | None = None
+        while (turn := self._pace.begin(began_s)) is not None:
+            try:
+                if problem is not None:
+                    self._store.size(key)
+                self._store.put(key, data)
+            except UnavailableError as error:
+                problem = error
+                self._pace.failed(turn, retry_after_s(error), is_trouble=True)
+                _log.info("an upload failed and will be repeated: %s", error)
+                self._patience.tell(error, max(began_s, self._pace.last_success_s))
+            except BaseException:
+                self._pace.failed(turn, 0.0, is_trouble=False)
                 raise
-            _log.info("attempt %d failed, the next one in %.1f s: %s", attempt, pause_s, error)
-        clock.sleep_s(pause_s)
-        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-    raise AssertionError("the last attempt returns or raises")
+            else:
+                self._pace.succeeded(len(data))
+                self._patience.succeeded()
+                return
+        raise problem or UnavailableError(
+            f"{self.url}: {key} was not sent: uploads before it did not end in time", hint="Try again; nothing is lost."
+        )

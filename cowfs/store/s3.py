@@ -10,7 +10,9 @@ EINVAL. Here each call of the contract is one request (a list: one for each 1,00
 
 No retries: s3fs', botocore's and aiohttp's (which repeats a PUT when a kept connection breaks) are off, so a conditional put is
 sent once; `retrying` repeats what may be repeated.
-Time: 5 s to connect, 30 s without a byte, and _TOTAL_S for a whole request; then UnavailableError.
+Time: 5 s to connect, 60 s without progress in either direction; then UnavailableError. A body of any size may take as long as it
+moves: it is handed over in pieces, and the kernel is told to keep little of it that was not sent, so that a piece taken is a piece
+on its way. LONGEST_S bounds even a server that sends a byte a minute.
 Credentials: only where AWS tools look (environment, ~/.aws, instance role). Endpoint and region: the store's URL, else the same.
 Threads: requests run on fsspec's event loop thread; callers wait. After a fork the child connects anew.
 """
@@ -19,7 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import io
 import os
+import socket
 import threading
 from collections.abc import Coroutine, Iterable, Iterator
 from datetime import datetime
@@ -30,6 +34,7 @@ import aiohttp
 import s3fs
 from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+from aiohttp.abc import AbstractStreamWriter
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
@@ -42,8 +47,10 @@ from cowfs.store.s3_errors import from_s3_error
 T = TypeVar("T")
 
 _CONNECT_S = 5
-_READ_S = 30
-_TOTAL_S = 300
+_SILENCE_S = 60
+_LONGEST_S = 3600
+_PIECE_BYTES = 64 << 10  # of a body: each must be taken within _SILENCE_S
+_UNSENT_BYTES = 128 << 10
 _LIST_PAGE = 1000
 _DELETE_BATCH = 1000
 _REQUEST_ERRORS = (
@@ -144,7 +151,7 @@ class S3Store:
         except BaseException:
             request.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request, _TOTAL_S), loop)
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request, _LONGEST_S), loop)
         try:
             return future.result()
         except CowfsError:  # a key that is none; it is a ValueError too
@@ -182,8 +189,41 @@ class S3Store:
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
 
-class _SingleAttemptSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
-    """Connections whose requests are sent once: aiohttp would repeat a PUT, conditional or not, when a kept connection breaks."""
+class _Pieces(aiohttp.Payload):
+    """A request's body, handed over piece by piece: TimeoutError when the connection takes none for _SILENCE_S."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._size = len(body)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return bytes(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        transport = getattr(writer, "transport", None)
+        connection = transport and transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        body = memoryview(self._value)[:content_length]
+        for start in range(0, len(body), _PIECE_BYTES):
+            async with asyncio.timeout(_SILENCE_S):
+                await writer.write(body[start : start + _PIECE_BYTES])
+                await writer.drain()
+
+
+class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
+    """Connections whose requests are sent once, their bodies watched.
+
+    aiohttp would repeat a PUT, conditional or not, when a kept connection breaks.
+    """
+
+    async def send(self, request: Any) -> Any:
+        if isinstance(request.body, io.BytesIO):  # botocore's wrapper of what it was given, rewound
+            request.body = _Pieces(request.body.getvalue())
+        return await super().send(request)
 
     async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
         session: aiohttp.ClientSession = await super()._get_session(proxy_url)
@@ -203,9 +243,9 @@ def _connect(endpoint: str | None, region: str | None) -> s3fs.S3FileSystem:
         use_listings_cache=False,
         config_kwargs={
             "connect_timeout": _CONNECT_S,
-            "read_timeout": _READ_S,
+            "read_timeout": _SILENCE_S,
             "retries": {"total_max_attempts": 1, "mode": "standard"},
-            "http_session_cls": _SingleAttemptSession,
+            "http_session_cls": _Session,
             "max_pool_connections": 64,
             # Many compatible servers refuse the newer checksum headers; over plain HTTP the signature covers the body.
             "request_checksum_calculation": "when_required",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -24,6 +26,8 @@ from cowfs.errors import (
     NotFoundError,
     UnavailableError,
 )
+from cowfs.store.patience import RETRY_AFTER
+from cowfs.store.retry_after import retry_after_s
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
 _NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
@@ -108,7 +112,9 @@ def _from_answer(answer: ClientError, url: str, key: str) -> CowfsError:
     problem = answer.response.get("Error", {})
     code = str(problem.get("Code", ""))
     status = int(answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    details = {"key": key, "code": code, "status": status}
+    details: dict[str, Any] = {"key": key, "code": code, "status": status}
+    if (wait_s := retry_after_s(answer.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}))) > 0:
+        details[RETRY_AFTER] = wait_s
     if code == "NoSuchBucket":
         return NotFoundError(
             f"{url}: the bucket does not exist",

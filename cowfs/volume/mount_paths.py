@@ -100,6 +100,7 @@ def common_fields(registration: str, path: str, options: MountOptions) -> dict[s
         "entry_cache": options.entry_cache,
         "dir_entry_cache": options.dir_entry_cache,
         "cache_size_bytes": options.cache_size_bytes,
+        "store_timeout_s": options.store_timeout_s,
         "resident": options.is_resident,
         "fast_lane": options.has_fast_lane,
         "transport": options.wanted_transport,

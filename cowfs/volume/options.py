@@ -29,6 +29,8 @@ class MountOptions:
     cache_dir             chunks and index blocks; may be deleted at any time
     meta_dir              takes the place of the state directory: holds the working copy
     cache_size            most bytes cache_dir may hold ("20GiB" works too); None: as much as the disk allows
+    store_timeout         seconds without any success after which a commit or a read gives the store up; nothing is lost by that.
+                          None: COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, or 900
     resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no look-up, stat or
                           listing waits for the store afterwards; COWFS_RESIDENT=1 makes it the default
     fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 alone
@@ -47,6 +49,7 @@ class MountOptions:
     cache_dir: str | os.PathLike[str] | None = None
     meta_dir: str | os.PathLike[str] | None = None
     cache_size: int | str | None = None
+    store_timeout: float | None = None
     resident: bool = False
     fast_lane: bool = True
     transport: str = "auto"
@@ -74,6 +77,10 @@ class MountOptions:
     @property
     def cache_size_bytes(self) -> int | None:
         return None if self.cache_size is None else parse_size("cache_size", self.cache_size)
+
+    @property
+    def store_timeout_s(self) -> float:
+        return config.store_timeout_s() if self.store_timeout is None else self.store_timeout
 
     @property
     def is_resident(self) -> bool:

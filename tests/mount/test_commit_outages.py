@@ -25,7 +25,7 @@ from cowfs.errors import LeaseLostError, UnavailableError
 from cowfs.mount import session as sessions
 from cowfs.mount.session import Session
 from cowfs.store import open_store as really_open_store
-from cowfs.store import refs
+from cowfs.store import patience, refs
 from cowfs.store.holder import current_holder
 from cowfs.version.commit import CommitRequest
 from cowfs.version.volumes import read_head
@@ -59,7 +59,8 @@ def opened(place: Place, **fields: Any) -> Iterator[OpenSession]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "_APPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(sessions, "CLOSE_S", 2.0)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,8 @@ class Request:
     method: str
     target: str
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case."""
 
 
 # Bytes to send, and whether the connection stays open.
@@ -28,11 +30,25 @@ def response(status: str, body: bytes = b"", *, claimed_length: int | None = Non
 
 
 class ScriptedServer:
-    """`requests` lists what arrived. `answer` runs on the connection's thread."""
+    """`requests` lists what arrived. `answer` runs on the connection's thread.
 
-    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+    take: reads a body of so many bytes, as slowly as a test wants; buffer_bytes: what the kernel may take in its place.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Request], Answer],
+        *,
+        take: Callable[[BinaryIO, int], bytes] = lambda stream, length: stream.read(length),
+        buffer_bytes: int | None = None,
+    ) -> None:
         self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._take = take
+        self._listener = socket.socket()
+        if buffer_bytes is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(128)
         self._connections: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self.requests: list[Request] = []
@@ -69,12 +85,13 @@ class ScriptedServer:
             with connection, connection.makefile("rb") as stream:
                 while line := stream.readline():
                     method, target, _ = line.decode().split()
-                    length = 0
+                    length, headers = 0, {}
                     while (header := stream.readline().strip()) != b"":
                         name, _, value = header.partition(b":")
+                        headers[name.decode().lower()] = value.strip().decode()
                         if name.lower() == b"content-length":
                             length = int(value)
-                    request = Request(method, target, stream.read(length))
+                    request = Request(method, target, self._take(stream, length), headers)
                     self.requests.append(request)
                     data, stays_open = self._answer(request)
                     connection.sendall(data)

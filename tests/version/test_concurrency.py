@@ -19,7 +19,7 @@ import pytest
 
 from cowfs.errors import CowfsError
 from cowfs.ids import VersionId
-from cowfs.store import ObjectStore, initialize, open_store, refs
+from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
@@ -96,7 +96,8 @@ def check_version(store: ObjectStore, version: VersionId, home: Path, at_least: 
 def test_every_version_is_of_one_moment(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probability: float
 ) -> None:
-    monkeypatch.setattr(refs, "_APPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
     seed = random.SystemRandom().randrange(1 << 32)
     faulty = FaultyStore(store, seed=seed)
     promised: list[tuple[VersionId, list[int]]] = []

@@ -18,7 +18,7 @@ from cowfs.errors import CowfsError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord
 from cowfs.ids import PackId, WriteId
-from cowfs.store import ObjectStore, initialize, open_store, refs
+from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest, Intent
 from cowfs.version.history import open_version
@@ -41,7 +41,8 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "_APPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
 
 
 def expected() -> dict[bytes, bytes | None]:

@@ -12,7 +12,7 @@ from cowfs import clock
 from cowfs.errors import ConflictError, LeaseLostError, UnavailableError
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
-from cowfs.store import ObjectStore, initialize, open_store, refs
+from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.version.commit import Intent
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.volumes import create_volume
@@ -162,7 +162,8 @@ def test_only_fences_let_kept_work_go_on(store: ObjectStore) -> None:
 def test_settling_can_be_repeated_after_any_failure(
     tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refs, "_APPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
     for failing in range(12):
         store = open_store((tmp_path / str(failing)).as_uri(), create=True)
         initialize(store)

@@ -1,0 +1,96 @@
+"""How long a call waits for a store that does not answer, and how the waits are spread.
+
+A call that failed is repeated after a pause, until `limit_s` has passed without any success. One `Patience` belongs to all calls of
+an opened store, and its limit may be changed while they wait: a mount daemon is patient while it serves, and in a hurry when it
+opens and when it ends. A limit of 0 ends every wait.
+
+    pauses   0.2 s, doubling to LONGEST_PAUSE_S, each shortened by a random part: many clients must not come back together;
+             never shorter than what the server asked for (`Retry-After`)
+    limit    BRIEF_S for a command and for opening a mount; `config.store_timeout_s` for a mount that is served
+
+The first call that waits longer than TELL_S says so in the log, once an outage. All waits use `cowfs.clock`.
+Not here: which calls may be repeated (`retrying`), how many uploads run at once (`uploads`).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol, runtime_checkable
+
+from cowfs import clock, log
+from cowfs.errors import CowfsError
+
+BRIEF_S = 60.0
+CLOSING_S = 5.0
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 30.0
+TELL_S = 3.0
+SLICE_S = 0.5
+"""A change of the limit is noticed after so long."""
+
+RETRY_AFTER = "retry_after_s"
+"""Of an error's details: the server asked to be left alone for so long."""
+
+_log = log.get("store")
+
+
+class Patience:
+    """Any thread may call, and set `limit_s` at any time."""
+
+    def __init__(self, limit_s: float = BRIEF_S) -> None:
+        self.limit_s = limit_s
+        self._lock = threading.Lock()
+        self._is_told = False
+
+    def wait(self, pause_s: float, since_s: float) -> bool:
+        """Sleeps for pause_s; False, as early as possible, when that would end later than limit_s after since_s."""
+        left_s = pause_s
+        while clock.monotonic_s() + left_s <= since_s + self.limit_s:
+            if left_s <= 0:
+                return True
+            clock.sleep_s(min(left_s, SLICE_S))
+            left_s -= SLICE_S
+        return False
+
+    def tell(self, problem: CowfsError, since_s: float) -> None:
+        """Says once an outage what everybody waits for."""
+        if clock.monotonic_s() - since_s < TELL_S:
+            return
+        with self._lock:
+            is_told, self._is_told = self._is_told, True
+        if not is_told:
+            _log.warning("waiting for the store, for up to %.0f s: %s", self.limit_s, problem)
+
+    def succeeded(self) -> None:
+        if self._is_told:
+            with self._lock:
+                self._is_told = False
+            _log.warning("the store answers again")
+
+
+class Pauses:
+    """The growing pauses between the attempts of one call."""
+
+    def __init__(self) -> None:
+        self._next_s = FIRST_PAUSE_S
+
+    def after(self, error: CowfsError) -> float:
+        """The next pause: ours, or the longer one that the server asked for."""
+        pause_s = self._next_s * (1 - clock.jitter() / 2)
+        self._next_s = min(self._next_s * 2, LONGEST_PAUSE_S)
+        return max(pause_s, retry_after_s(error))
+
+
+def retry_after_s(error: CowfsError) -> float:
+    return float(error.details.get(RETRY_AFTER, 0.0))
+
+
+@runtime_checkable
+class HasPatience(Protocol):
+    @property
+    def patience(self) -> Patience: ...
+
+
+def patience_of(store: object) -> Patience | None:
+    """The patience of a store that has one: for calls that are repeated outside of it, with care (`refs.append`)."""
+    return store.patience if isinstance(store, HasPatience) else None
