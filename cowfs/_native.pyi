@@ -120,7 +120,7 @@ class Engine:
     # -- recovery: open → recover → loads → replay, before anything else
     def recover(self) -> Recovery: ...
     def replay(self) -> int:
-        """Applies the journal; returns the number of extents dropped because their bytes failed the checksum after power loss."""
+        """Applies the journal; `lost_files` tells what had no bytes any more within one boot. Returns the number of extents dropped because their bytes failed the checksum after power loss."""
     def replay_progress(self) -> tuple[int, int]:
         """(done, total) of `recover` and `replay` together, in records; for another thread than theirs."""
 
@@ -211,6 +211,10 @@ class Engine:
     def writable_handles(self) -> list[int]:
         """Inodes with a live O_RDWR handle: mmap stores to them must be flushed before a freeze."""
     def is_dirty(self) -> bool: ...
+    def lost_files(self) -> list[tuple[int, int]]:
+        """(ino, bytes) of each named file of which the local disk has lost bytes: found at `replay`. Not to be committed."""
+    def names_of(self, inodes: Sequence[int]) -> list[tuple[int, int, bytes]]:
+        """(ino, parent, name): a name of each, as far as directories in memory have one. Looks at every entry."""
     def freeze(self) -> int | None:
         """Closes the current layer under a number and starts the next: milliseconds, whatever has changed. None: nothing changed
         since the last commit. A failed earlier layer is part of the new one. At most one layer is frozen at a time."""

@@ -89,12 +89,19 @@ def command(
         "locator": str(found.locator()) if found.version else None,
         "read_only": isinstance(mounted, ReadableVersion),
         "pid": started.pid,
+        "lost_files": started.ready.get("lost_files", []),
         "store_url": found.store.url,
     }
     kind = "read-only" if record["read_only"] else "writable"
     if foreground:
         _pass_signals_on(started)  # first: who reads that it is mounted may want it to end
     output.say(as_json, f"Mounted {found.volume} {kind} (process {started.pid})")
+    if lost := started.ready.get("lost_files"):
+        output.say(
+            as_json,
+            f"This machine's disk has lost uncommitted bytes of {len(lost)} file(s), {output.printable(lost[0])} for one. "
+            "They read as I/O errors there. Overwrite or remove these files before a commit; `cowfs status --json` lists them.",
+        )
     output.emit(as_json, record, str(canonical))
     if foreground:
         _stay(started)

@@ -15,7 +15,7 @@ own, so threads run beside each other; a query that needs a block from the store
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from cowfs.index.rows import (
     checked_entries,
     checked_extents,
     checked_inode,
+    checked_places,
     checked_xattrs,
 )
 from cowfs.index.session import Session, SessionPool
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from cowfs.format.manifest import IndexSection
     from cowfs.store import ObjectStore
     from cowfs.store.packs import PackReader
+
+
+ENTRIES_AT_ONCE = 10_000
 
 
 def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, cache_dir: Path) -> Index:
@@ -110,6 +114,17 @@ class Index:
         """Every entry with its inode, ordered by name; empty when `ino` has none or is not a directory."""
         with self._sessions.session() as session:
             return list(checked_entries(session.title, session.rows(statements.READ_DIRECTORY, (ino,))))
+
+    def names_of(self, inodes: Set[int]) -> dict[int, tuple[int, bytes]]:
+        """(parent, name): one for each of these inodes that has any. Reads every entry: there is no index by inode."""
+        found: dict[int, tuple[int, bytes]] = {}
+        last: tuple[int, bytes] = (0, b"")
+        with self._sessions.session() as session:
+            while rows := session.execute(statements.READ_ENTRIES, (*last, ENTRIES_AT_ONCE)):
+                places = checked_places(session.title, rows, last)
+                found |= {ino: place for ino, place in places if ino in inodes}
+                last = places[-1][1]
+        return found
 
     def content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
         """Extents by offset and extended attributes by name; both empty for an inode that has none or does not exist."""

@@ -9,7 +9,7 @@ Not here: what rows say about each other (the writer checks what it writes; a re
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cowfs.errors import CorruptError
@@ -103,6 +103,19 @@ def checked_entries(title: str, rows: Iterator[Any]) -> Iterator[tuple[bytes, In
         _refuse(title, problem)
         last = name
         yield name, inode
+
+
+def checked_places(title: str, rows: Iterable[Any], last: tuple[int, bytes]) -> list[tuple[int, tuple[int, bytes]]]:
+    """From (parent, name, inode) rows: (inode, place) with places ascending behind `last`."""
+    places: list[tuple[int, tuple[int, bytes]]] = []
+    for parent, name, ino in rows:
+        problem = name_problem(name)
+        if problem is None and not (type(parent) is int and type(ino) is int and (parent, name) > last):
+            problem = "directory entries are out of order"
+        _refuse(title, problem)
+        last = (parent, name)
+        places.append((ino, last))
+    return places
 
 
 def checked_extents(title: str, rows: Iterator[Any]) -> Iterator[ExtentRow]:

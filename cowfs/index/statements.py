@@ -10,6 +10,7 @@ READ_INODE = (
     "FROM inodes WHERE ino = ?"
 )
 READ_ENTRY = "SELECT ino FROM dirents WHERE parent = ? AND name = ?"
+READ_ENTRIES = "SELECT parent, name, ino FROM dirents WHERE (parent, name) > (?, ?) ORDER BY parent, name LIMIT ?"
 READ_ANY_ENTRY = "SELECT 1 FROM dirents WHERE parent = ? LIMIT 1"
 READ_DIRECTORY = (
     "SELECT d.name, i.ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target "

@@ -246,6 +246,7 @@ class Daemon:
                     "resumed_records": resumed.records,
                     "cut_bytes": resumed.cut_bytes,
                     "dropped_extents": resumed.dropped_extents,
+                    "lost_files": resumed.lost_files,
                 }
             },
         )

@@ -104,6 +104,7 @@ class Requests:
                 "uploaded_bytes": self._keeper.uploaded_bytes,
                 "upload_error": self._keeper.upload_error.message if self._keeper.upload_error else None,
                 "resumed_records": session.resumed.records,
+                "lost_files": [{"path": path, "bytes": size} for path, size in writer.publisher.lost.paths()],
             }
         return status
 

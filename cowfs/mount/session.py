@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cowfs import log, processes
@@ -38,6 +38,7 @@ from cowfs.store.pins import Pin
 from cowfs.version.commit import Base
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.history import open_version
+from cowfs.version.lost import LostFiles
 from cowfs.version.publisher import Publisher
 from cowfs.version.residency import Residency
 from cowfs.version.volumes import Head, read_head
@@ -49,17 +50,22 @@ ROOT_INO = 1
 FREE_DISK_FLOOR_BYTES = 1 << 30
 CACHE_DEFAULT_BYTES = 20 << 30
 CLOSE_S = 4.0
+LOGGED_LOST_FILES = 1000
 
 _logger = log.get("mount")
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a kept journal gave back: records replayed, bytes of a torn tail cut off, extents lost to a power failure."""
+    """What a kept journal gave back: records replayed, bytes of a torn tail cut off, extents lost to a power failure.
+
+    lost_files: paths of files with bytes that the local disk lost otherwise.
+    """
 
     records: int = 0
     cut_bytes: int = 0
     dropped_extents: int = 0
+    lost_files: tuple[str, ...] = ()
 
 
 class Writer:
@@ -208,6 +214,7 @@ def _open_writable(
         record_published=working_copy.record_published,
         max_uploads=spec.max_uploads,
     )
+    session.resumed = replace(resumed, lost_files=_log_lost(publisher.lost))
     stack.callback(_within, CLOSE_S, "close the publisher", publisher.close)
     writer.publish_with(publisher)
     stack.callback(_drop_pin, session, discard)
@@ -338,6 +345,16 @@ def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: Re
     if dropped:
         _logger.error("%d writes that were not fsynced were lost in a power failure", dropped)
     return Resumed(recovery.records, recovery.cut_bytes, dropped)
+
+
+def _log_lost(lost: LostFiles) -> tuple[str, ...]:
+    """Their paths."""
+    files = lost.paths()
+    for path, size in files[:LOGGED_LOST_FILES]:
+        _logger.error("the local disk has lost %d bytes of %s that were not committed", size, path)
+    if files:
+        _logger.error("%d files have lost bytes: EIO there, and no commit until they are whole or gone", len(files))
+    return tuple(path for path, _ in files)
 
 
 def _drop_pin(session: Session, discard: threading.Event) -> None:

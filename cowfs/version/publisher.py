@@ -30,6 +30,7 @@ from cowfs.store.packs import PackReader, PackReceipt, PackUploader
 from cowfs.version.commit import Base, CommitRequest, Intent
 from cowfs.version.contents import ContentStorer, PackNumbers
 from cowfs.version.known_chunks import KnownChunks
+from cowfs.version.lost import LostFiles
 from cowfs.version.volumes import read_head
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Publisher:
         self._record_intent = record_intent
         self._record_published = record_published
         self._max_uploads = max_uploads
+        self.lost = LostFiles(engine, residency)
         self._mutex = threading.Lock()
         self._reader = PackReader(store)
         self._uploader = self._new_uploader(PackKind.DATA)
@@ -113,6 +115,7 @@ class Publisher:
         The first commit of a volume publishes even an empty tree. progress receives {"stage": "files", "done", "total",
         "done_bytes"}, at most every PROGRESS_S and at the end, then {"stage": "index"}.
         LeaseLostError when another writer has head n+1: the layer rejoins the working copy, nothing is lost.
+        CorruptError when the local disk has lost bytes of files that would be in the version (`lost`).
         """
         self._commit_waits.set()
         with self._mutex:
@@ -121,6 +124,7 @@ class Publisher:
             if self._uploader.failure is not None:  # of a background upload, perhaps hours ago
                 self._replace_uploader()
             before = self._base
+            self.lost.refuse()
             layer = self._engine.freeze()
             if layer is None and before.version_id is not None:
                 return before

@@ -132,6 +132,11 @@ class Residency:
         with self._lock:
             self._index, self._pack_ids = index, pack_ids
 
+    def names_of(self, inodes: Iterable[int]) -> dict[int, tuple[int, bytes]]:
+        """(parent, name) of those inodes that have one in the version. Reads every entry of its index."""
+        wanted = set(inodes)
+        return self._query(lambda index: index.names_of(wanted))
+
     def close(self) -> None:
         """Waits for fetches under way; further loads fail."""
         with self._room:

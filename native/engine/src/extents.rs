@@ -68,6 +68,10 @@ impl Extent {
         }
     }
 
+    pub fn is_lost(&self) -> bool {
+        self.staged.is_none() && self.chunk.is_none()
+    }
+
     pub fn end(&self) -> u64 {
         self.offset + self.length
     }

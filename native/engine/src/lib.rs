@@ -9,7 +9,7 @@
 //! state       everything in memory; applies effects         recovery   what the journal needs, replay
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
-//! reclaim     overwritten bytes, without a commit
+//! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
 //! entry_set   which entries that are
 //! inode, directory, extents, content                        the tables
 //! interlude   a place for tests between the halves of an operation
@@ -33,6 +33,7 @@ mod inode;
 mod interlude;
 mod layers;
 mod listing;
+mod lost;
 mod namespace;
 mod read;
 mod reclaim;
@@ -54,6 +55,7 @@ pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};
 pub use layers::CommittedContent;
 pub use listing::DirectoryEntry;
+pub use lost::NamedInode;
 pub use recovery::Recovery;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE};
 pub use row::{

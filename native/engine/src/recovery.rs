@@ -15,6 +15,7 @@ use crate::effect::{self, Effect};
 use crate::engine::{Disk, Engine};
 use crate::error::{Error, Result};
 use crate::extents::{Extent, ExtentMap, Staged};
+use crate::lost::lose_missing;
 use crate::state::State;
 
 /// What the journal of a working copy held. Only what the base version may have is listed.
@@ -143,7 +144,6 @@ impl Engine {
             state.destroy(ino);
         }
         let present = present_segments(disk);
-        check_segments(&state, &present)?;
         state
             .changes
             .segments
@@ -151,6 +151,11 @@ impl Engine {
         state.segments.retain(|segment| present.contains(segment));
         let dropped = lost.count(&state);
         disk.start_journal(&mut state, scan.last_layer())?;
+        if lose_missing(&mut state, &present)?
+            && let Some(journal) = &state.journal
+        {
+            journal.sync(journal.last_seq())?;
+        }
         disk.remove_unneeded_segments(&state)?;
         *unreplayed = None;
         Ok(dropped)
@@ -279,27 +284,4 @@ fn has_bytes(disk: &Disk, effect: &Effect<'_>) -> Result<bool> {
 fn present_segments(disk: &Disk) -> BTreeSet<Segment> {
     let segments = disk.staging.segments();
     segments.into_iter().map(|(segment, _)| segment).collect()
-}
-
-/// Every staged extent must have its segment; a missing one is a loss that must not go unseen.
-fn check_segments(state: &State, present: &BTreeSet<Segment>) -> Result<()> {
-    for (ino, _) in state.changes.inodes.iter() {
-        let Some(content) = state
-            .inodes
-            .get(ino)
-            .and_then(|inode| inode.content.as_deref())
-        else {
-            continue;
-        };
-        for staged in content.extents.iter().filter_map(|extent| extent.staged) {
-            if !present.contains(&staged.segment()) {
-                let reason = format!(
-                    "inode {ino} needs staging segment {}, which is missing",
-                    staged.segment()
-                );
-                return Err(Error::JournalCorrupt(reason));
-            }
-        }
-    }
-    Ok(())
 }

@@ -59,12 +59,16 @@ impl Engine {
         Ok(removed_bytes + spare_bytes)
     }
 
-    /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has written for `idle_ns`.
+    /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has written for `idle_ns` and
+    /// of which nothing is lost.
     pub fn quiet_files(&self, idle_ns: u64, limit: usize) -> Result<Vec<(Ino, u64)>> {
         let state = self.read()?;
         let now_ns = monotonic_ns();
         let quiet = state.changes.marked(EXTENTS).filter_map(|ino| {
             let inode = state.inodes.get(ino).filter(|inode| inode.nlink > 0)?;
+            if state.lost_bytes(ino) > 0 {
+                return None;
+            }
             let content = inode.content.as_deref()?;
             let is_quiet = now_ns.saturating_sub(content.written_ns) >= idle_ns;
             let is_staged = |extent: &Extent| extent.chunk.is_none() && extent.staged.is_some();

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub unnamed: HashSet<Ino>,
     /// Sizes of all regular files in memory; three sparse ones are enough to leave 64 bits.
     pub file_bytes: u128,
+    /// Files of which something was lost; perhaps it was overwritten since.
+    pub lost: HashSet<Ino>,
     pub is_closed: bool,
     data_version: u64,
 }
@@ -175,6 +177,7 @@ impl State {
                 }
                 let content = self.change_extents(ino)?;
                 content.extents.map(Extent::lost(offset, length));
+                self.lost.insert(ino);
             }
             Effect::Unmap { ino, from, to } => {
                 if from == 0 && to == u64::MAX {
@@ -315,6 +318,7 @@ impl State {
         }
         self.orphans.remove(&ino);
         self.unnamed.remove(&ino);
+        self.lost.remove(&ino);
         if ino >= self.changes.first_ino {
             self.changes.inodes.remove(ino);
         }

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use cowfs_base::Errno;
 use cowfs_engine::{Error, Recovery};
 use support::{ROOT, World, root_user};
 
@@ -191,16 +192,67 @@ fn damage_in_the_middle_is_refused_and_touches_nothing() {
 }
 
 #[test]
-fn a_missing_segment_is_no_silent_loss() {
+fn a_missing_segment_costs_what_was_in_it_and_no_more() {
     let mut world = World::new();
-    let ino = world.put("f", b"x");
-    let (segment, _) = segment_of(&world, ino, 0);
+    let lost = world.put("lost", &[1; 9000]);
+    let partly = world.put("partly", &[2; 9000]);
+    let layer = world.freeze().expect("changed");
+    world.put("lost", &[3; 9000]);
+    world.write_at("partly", 4000, &[4; 100]).expect("writes");
+    world.commit(layer);
+    let gone = segment_of(&world, lost, 0).0;
+    world.crash();
+    world.put("kept", &[5; 9000]);
+    world.write_at("partly", 8000, &[6; 100]).expect("writes");
     world.drop_engine();
-    fs::remove_file(segment).expect("removes");
-    match world.open() {
-        Err(Error::JournalCorrupt(reason)) => assert!(reason.contains("segment")),
-        other => panic!("{other:?}"),
+    fs::remove_file(gone).expect("removes");
+    let open = |world: &World, path: &str| {
+        let ino = world.resolve(path).expect("exists");
+        let fh = world.ask(|engine| engine.open_file(ino, libc::O_RDWR));
+        fh.expect("opens")
+    };
+    let read = |world: &World, path: &str, offset: u64, size: usize| {
+        let fh = open(world, path);
+        world.ask(|engine| engine.read_file(fh, offset, size))
+    };
+    // Once more, and after a power loss, which passes over records without bytes.
+    for boot in ["boot-1", "boot-1", "boot-2", "boot-2"] {
+        world.boot_id = boot.into();
+        world.open().expect("recovers");
+        let files = world.engine().lost_files().expect("says");
+        assert_eq!(files, [(lost, 9000), (partly, 100)]);
+        assert_eq!(world.get("kept"), [5; 9000]);
+        assert_eq!(read(&world, "lost", 0, 1), Err(Errno::EIO));
+        assert_eq!(read(&world, "partly", 3999, 2), Err(Errno::EIO));
+        assert_eq!(read(&world, "partly", 0, 4000), Ok(vec![2; 4000]));
+        assert_eq!(read(&world, "partly", 4100, 3900), Ok(vec![2; 3900]));
+        assert_eq!(read(&world, "partly", 8000, 100), Ok(vec![6; 100]));
+        let fh = open(&world, "partly");
+        let synced = world.ask(|engine| engine.fsync(fh, false));
+        assert_eq!(synced, Err(Errno::EIO));
+        let target = open(&world, "kept");
+        let source = {
+            let engine = world.engine();
+            engine.open_file(lost, libc::O_RDONLY).expect("opens")
+        };
+        let copied = world.ask(|engine| engine.copy_range((source, 0), (target, 0), 9000, false));
+        assert!(copied.is_err(), "{copied:?}");
     }
+    let names = world.engine().names_of(&[lost, partly]).expect("says");
+    assert_eq!(names.len(), 2);
+    // Overwritten and removed, they are as any other.
+    world.write_at("partly", 3900, &[7; 300]).expect("writes");
+    assert_eq!(world.engine().lost_files().expect("says"), [(lost, 9000)]);
+    world.unlink("lost").expect("unlinks");
+    assert!(world.engine().lost_files().expect("says").is_empty());
+    let fh = open(&world, "partly");
+    world.engine().fsync(fh, false).expect("syncs");
+    let before = world.tree();
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    assert_eq!(world.tree(), before);
+    world.crash();
+    assert_eq!(world.tree(), before);
 }
 
 #[test]

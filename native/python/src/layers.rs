@@ -19,6 +19,22 @@ impl PyEngine {
         self.call(py, |engine| engine.is_dirty())
     }
 
+    fn lost_files(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64)>> {
+        self.call(py, |engine| engine.lost_files())
+    }
+
+    fn names_of<'py>(
+        &self,
+        py: Python<'py>,
+        inodes: Vec<u64>,
+    ) -> PyResult<Vec<(u64, u64, Bound<'py, PyBytes>)>> {
+        let names = self.call(py, |engine| engine.names_of(&inodes))?;
+        Ok(names
+            .iter()
+            .map(|(ino, parent, name)| (*ino, *parent, PyBytes::new(py, name)))
+            .collect())
+    }
+
     fn freeze(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.call(py, |engine| engine.freeze())
     }

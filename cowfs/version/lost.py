@@ -1,0 +1,85 @@
+"""Files of which the local disk has lost bytes that were never committed: who they are, and no commit with them.
+
+A segment that is gone when a working copy is mounted costs the ranges that lay in it (`native/engine/src/lost.rs`). They read as
+EIO. A version with zeros, older bytes or nothing in their place would be false, so a commit is refused, by path, until those
+files are overwritten, truncated or removed.
+
+The engine knows names as far as their directories are in memory; others are looked for in the base version's index, which reads all of
+its entries, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cowfs.errors import CorruptError, CowfsError
+
+if TYPE_CHECKING:
+    from cowfs.native import Engine
+    from cowfs.version.residency import Residency
+
+NAMED_FILES = 20  # in one message
+DEPTH_LIMIT = 4096  # PATH_MAX: a damaged index may have loops
+ROOT_INO = 1
+
+
+class LostFiles:
+    """Thread-safe."""
+
+    def __init__(self, engine: Engine, residency: Residency) -> None:
+        self._engine = engine
+        self._residency = residency
+        self._lock = threading.Lock()
+        self._paths: dict[int, str] = {}  # as they were when they were first asked for
+
+    def paths(self) -> list[tuple[str, int]]:
+        """(path in the volume, bytes lost) of each file that has a name, by path."""
+        files = self._engine.lost_files()
+        with self._lock:
+            unknown = [ino for ino, _ in files if ino not in self._paths]
+            if unknown:
+                self._paths |= _paths_of(self._engine, self._residency, unknown)
+            return sorted((self._paths[ino], size) for ino, size in files)
+
+    def refuse(self) -> None:
+        """CorruptError, with the files by path, if there are any."""
+        if not (lost := self.paths()):
+            return
+        named = ", ".join(path for path, _ in lost[:NAMED_FILES])
+        if len(lost) > NAMED_FILES:
+            named += f" and {len(lost) - NAMED_FILES} more"
+        raise CorruptError(
+            f"this machine's disk has lost bytes of {len(lost)} file(s) that were never committed: {named}",
+            hint="Overwrite, truncate or remove these files, then commit again; everything else is kept. "
+            "`cowfs status --json` lists them all.",
+            details={"lost_files": [{"path": path, "bytes": size} for path, size in lost]},
+        )
+
+
+def _paths_of(engine: Engine, residency: Residency, inodes: Iterable[int]) -> dict[int, str]:
+    """One path of each inode; `inode N` where no name can be found."""
+    wanted = set(inodes)
+    names: dict[int, tuple[int, bytes]] = {}
+    unknown = set(wanted)
+    while unknown:
+        found = {ino: (parent, name) for ino, parent, name in engine.names_of(sorted(unknown))}
+        if missing := unknown - found.keys():
+            with contextlib.suppress(CowfsError):  # a name is for people: without one the number must do
+                found |= residency.names_of(missing)
+        names |= found
+        unknown = {parent for parent, _ in found.values()} - names.keys() - {ROOT_INO}
+    return {ino: _path(ino, names) for ino in wanted}
+
+
+def _path(ino: int, names: dict[int, tuple[int, bytes]]) -> str:
+    parts: list[bytes] = []
+    at = ino
+    while at != ROOT_INO and len(parts) < DEPTH_LIMIT:
+        if at not in names:
+            return f"inode {ino}"
+        at, name = names[at]
+        parts.append(name)
+    return b"/".join(reversed(parts)).decode(errors="backslashreplace")
