@@ -107,6 +107,7 @@ class Engine:
         cache_dir: str,
         memory_cache_bytes: int = 64 << 20,
         staging_dir: str | None = None,
+        failures_file: str | None = None,
         staging_limit_bytes: int = 0,
         after_layer: int = 0,
         boot_id: str = "",
@@ -212,7 +213,9 @@ class Engine:
         """Inodes with a live O_RDWR handle: mmap stores to them must be flushed before a freeze."""
     def is_dirty(self) -> bool: ...
     def lost_files(self) -> list[tuple[int, int]]:
-        """(ino, bytes) of each named file of which the local disk has lost bytes: found at `replay`. Not to be committed."""
+        """(ino, bytes) of each named file of which the local disk has lost bytes. Not to be committed."""
+    def lose_unreadable(self, ino: int) -> int:
+        """Reads all staged bytes of a file and marks those the disk has lost; returns how many are. For after a failed read."""
     def names_of(self, inodes: Sequence[int]) -> list[tuple[int, int, bytes]]:
         """(ino, parent, name): a name of each, as far as directories in memory have one. Looks at every entry."""
     def freeze(self) -> int | None:

@@ -21,7 +21,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cowfs import log, processes
+from blake3 import blake3
+
+from cowfs import config, log, processes
 from cowfs.control import MountSpec
 from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidStateError, LeaseLostError, NoSpaceError
 from cowfs.format.records import StoreRecord
@@ -151,6 +153,12 @@ def open_session(
         session = _open_writable(spec, stack, discard, opening, report)
         _make_resident(session)
         return session
+
+
+def _failures_file(working_copy: WorkingCopy) -> Path:
+    """Where failed syncs are remembered while the machine runs: a control socket's directory is in memory on most systems."""
+    name = blake3(os.fsencode(working_copy.path.resolve())).hexdigest(16)
+    return config.runtime_dir() / f"{name}.failed-syncs"
 
 
 def _make_resident(session: Session) -> None:
@@ -317,6 +325,7 @@ def _open_engine(spec: MountSpec, stack: ExitStack, index: Index, working_copy: 
             next_ino=index.next_ino,
             cache_dir=spec.cache_dir,
             staging_dir=str(working_copy.path) if working_copy is not None else None,
+            failures_file=str(_failures_file(working_copy)) if working_copy is not None else None,
             after_layer=working_copy.state.committed_layer if working_copy is not None else 0,
             boot_id=processes.boot_id(),
         )

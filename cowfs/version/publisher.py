@@ -10,13 +10,15 @@ error of which the outcome is unknown the same head record is put again before a
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from cowfs import clock
-from cowfs.errors import ConflictError, LeaseLostError
+from cowfs.errors import ConflictError, LeaseLostError, UnavailableError
 from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
@@ -164,6 +166,9 @@ class Publisher:
                 except BaseException as error:
                     if isinstance(error, OSError) and not self._is_still(ino, version):
                         continue  # overwritten meanwhile: staged bytes that nothing maps any more may be gone
+                    if isinstance(error, OSError):
+                        self._lose_unreadable(ino, error)
+                        continue  # the next commit says so
                     self._replace_uploader()
                     raise
                 done_bytes += sum(extent.length for extent in extents if extent.chunk is None)
@@ -250,7 +255,10 @@ class Publisher:
                 prepared_version, rows = self._quiet.get(ino, (None, []))
                 if prepared_version != version:
                     extents = self._engine.layer_extents(layer, ino)
-                    rows = self._rows(ino, extents)
+                    try:
+                        rows = self._rows(ino, extents)
+                    except OSError as error:
+                        self._refuse_unreadable(ino, error)
                     done_bytes += sum(extent.length for extent in extents)
                 contents.append((ino, version, rows))
                 if clock.monotonic_s() - told_s >= PROGRESS_S or len(contents) == len(files):
@@ -263,6 +271,21 @@ class Publisher:
             raise
         hit("commit-after-packs")
         return contents
+
+    def _refuse_unreadable(self, ino: int, error: OSError) -> NoReturn:
+        """Staged bytes cannot be read, or are not what was written: raises what says of which file, and what to do."""
+        self._lose_unreadable(ino, error)
+        self.lost.refuse()
+        raise UnavailableError(
+            f"uncommitted bytes of inode {ino} could not be read from this machine's disk: {error}",
+            hint="The file has been changed since, or the disk fails now and then: commit again.",
+        ) from error
+
+    def _lose_unreadable(self, ino: int, error: OSError) -> None:
+        if error.errno != errno.EIO:
+            raise error
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            self._engine.lose_unreadable(ino)
 
     def _rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
         if ino < self._index.next_ino:

@@ -8,11 +8,13 @@
 //! append, which goes to the page cache.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use cowfs_base::{Errno, Ino, Layer, Segment, now_ns};
 use cowfs_cache::ChunkCache;
 use cowfs_journal::{Journal, Scan};
-use cowfs_staging::Staging;
+use cowfs_staging::{Failures, Staging};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ahead::Ahead;
@@ -40,6 +42,8 @@ pub struct Options {
     pub memory_cache_bytes: u64,
     /// None: read-only. Otherwise `journal/` and `staging/` are in it, and the caller holds the working copy's lock.
     pub staging_dir: Option<PathBuf>,
+    /// Where failed syncs are remembered for this run of the machine, beside the working copy: best on another file system.
+    pub failures_file: Option<PathBuf>,
     /// 0: no limit but the disk's.
     pub staging_limit_bytes: u64,
     /// cowfs_staging::SEGMENT_BYTES but in tests.
@@ -53,6 +57,9 @@ pub struct Options {
 /// The local disk of a working copy.
 pub(crate) struct Disk {
     pub staging: Staging,
+    pub failures: Arc<Failures>,
+    /// An earlier process could not sync its journal, and it could not be written anew: no sync succeeds until it is gone.
+    pub is_journal_lost: AtomicBool,
     pub journal_dir: PathBuf,
     pub boot_id: String,
     pub after_layer: Layer,
@@ -101,7 +108,7 @@ impl Engine {
     /// Makes everything durable and lets go of the files. Further calls give EBADF.
     pub fn close(&self) -> Result<()> {
         self.ahead.close();
-        self.sync()?;
+        self.sync_unchecked()?;
         let mut state = self.state.write();
         state.is_closed = true;
         state.journal = None;
@@ -110,29 +117,6 @@ impl Engine {
             disk.reclaim.wake();
         }
         Ok(())
-    }
-
-    /// Everything written so far is on stable storage when this returns.
-    pub fn sync(&self) -> Result<()> {
-        let Some(disk) = &self.disk else {
-            return Ok(());
-        };
-        let (journal, segments) = {
-            let state = self.read()?;
-            let needed = needed_segments(&state);
-            needed
-                .iter()
-                .for_each(|segment| disk.staging.promise(*segment));
-            (state.journal.clone(), needed)
-        };
-        let Some(journal) = journal else {
-            return Ok(());
-        };
-        let upto_seq = journal.last_seq();
-        for segment in segments {
-            self.sync_segment(disk, segment)?;
-        }
-        Ok(journal.sync(upto_seq)?)
     }
 
     /// Whether all that is mapped and journaled is on stable storage now.
@@ -235,17 +219,30 @@ impl Engine {
 fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
     let journal_dir = dir.join("journal");
     std::fs::create_dir_all(&journal_dir)?;
+    let places = [
+        Some(dir.join("failed-syncs")),
+        options.failures_file.clone(),
+    ];
+    let failures = Failures::open(places.into_iter().flatten().collect(), &options.boot_id);
+    let failures = Arc::new(failures);
     let staging = Staging::open(
         &dir.join("staging"),
         options.staging_limit_bytes,
         options.segment_bytes,
-    )?;
+    )?
+    .remember_failures(failures.clone());
+    let is_journal_lost = failures.has_journal() && cowfs_journal::rewrite(&journal_dir).is_err();
+    if !is_journal_lost {
+        failures.forget_journal();
+    }
     // What is fsynced in these directories is nowhere if their own names are not.
     std::fs::File::open(dir)?.sync_all()?;
     let scan = cowfs_journal::scan(&journal_dir, options.after_layer, &options.boot_id)?;
     cowfs_journal::remove_through(&journal_dir, options.after_layer)?;
     let disk = Disk {
         staging,
+        failures,
+        is_journal_lost: is_journal_lost.into(),
         journal_dir,
         boot_id: options.boot_id.clone(),
         after_layer: options.after_layer,

@@ -6,6 +6,7 @@
 //! the current one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cowfs_base::{Errno, Ino, Layer};
 use cowfs_journal::Journal;
@@ -174,6 +175,8 @@ impl Engine {
         };
         // Large, and nobody needs to wait for it.
         drop(frozen);
+        // What an earlier process could not make durable is in the store now.
+        disk.is_journal_lost.store(false, Ordering::Release);
         // The commit holds whatever becomes of the files: the next open removes what stays.
         let _ = journal.map(|journal| journal.remove_through(layer));
         Ok(())

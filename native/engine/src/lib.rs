@@ -7,6 +7,7 @@
 //! ```text
 //! engine      opening, locks, one record per operation      layers     freeze, commit, join
 //! state       everything in memory; applies effects         recovery   what the journal needs, replay
+//! durable     fsync, and what a failed one leaves behind
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
 //! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
@@ -23,6 +24,7 @@ mod backing;
 mod changes;
 mod content;
 mod directory;
+mod durable;
 mod effect;
 mod engine;
 mod entry_set;

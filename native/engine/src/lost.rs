@@ -1,5 +1,5 @@
 //! Ranges whose bytes the local disk has not kept, although no power was lost: their segment is missing when the journal is
-//! replayed. They cost what was in them, not the working copy: it opens, everything else in it is as it was, and such a range
+//! replayed, or they fail their checksum when a commit reads them (`lose_unreadable`). They cost what was in them, not the working copy: it opens, everything else in it is as it was, and such a range
 //! (an extent that is neither staged nor in a chunk) gives EIO to readers, copies and fsync until it is overwritten, cut off
 //! or removed with its file. That it is lost stands in the journal from then on, durably: after a power loss the record that
 //! staged it would be passed over, and older bytes would show.
@@ -22,6 +22,8 @@ pub type NamedInode = (Ino, Ino, Vec<u8>);
 
 /// So many lost ranges are named by one record.
 const RECORD_RANGES: usize = 4096;
+/// A page: what a disk loses at least.
+const PIECE_BYTES: u64 = 4096;
 
 impl Engine {
     /// (inode, bytes lost) of each file with a name of which something is lost.
@@ -38,6 +40,50 @@ impl Engine {
         Ok(files)
     }
 
+    /// Marks what cannot be read of a file's staged bytes, or is not what was written, as lost; returns how many bytes. Reads
+    /// all of them: for after a read of the file has failed.
+    pub fn lose_unreadable(&self, ino: Ino) -> Result<u64> {
+        let staging = &self.disk()?.staging;
+        let pieces: Vec<Extent> = {
+            let state = self.read()?;
+            let extents = state.content(ino)?.extents.iter();
+            extents
+                .filter(|extent| extent.chunk.is_none() && extent.staged.is_some())
+                .flat_map(pieces)
+                .collect()
+        };
+        let is_lost = |piece: &Extent| {
+            let staged = piece.staged.filter(|staged| {
+                let (segment, offset) = (staged.segment(), staged.offset);
+                staging.check(segment, offset, piece.length).is_err()
+            });
+            staged.is_some()
+        };
+        let lost: Vec<Extent> = pieces.into_iter().filter(is_lost).collect();
+        let mut state = self.change()?;
+        let mut effects: Vec<Effect<'static>> = Vec::new();
+        for piece in &lost {
+            let now = state
+                .content(ino)?
+                .extents
+                .overlapping(piece.offset, piece.end());
+            // What was written, moved or committed meanwhile is not what was read.
+            let same = now.filter(|extent| extent.chunk.is_none() && extent.is_backed_as(piece));
+            effects.extend(same.map(|extent| {
+                let part = extent.clip(piece.offset, piece.end());
+                Effect::Lose {
+                    ino,
+                    offset: part.offset,
+                    length: part.length,
+                }
+            }));
+        }
+        for effects in effects.chunks(RECORD_RANGES) {
+            Engine::record(&mut state, effects)?;
+        }
+        Ok(state.lost_bytes(ino))
+    }
+
     /// A name of each of these inodes, as far as the directories in memory have one. Looks at every entry.
     pub fn names_of(&self, inodes: &[Ino]) -> Result<Vec<NamedInode>> {
         let mut wanted: HashSet<Ino> = inodes.iter().copied().collect();
@@ -52,6 +98,13 @@ impl Engine {
         }
         Ok(found)
     }
+}
+
+/// An extent cut so that little that can be read is lost with what cannot.
+fn pieces(extent: &Extent) -> impl Iterator<Item = Extent> {
+    let (from, end) = (extent.offset, extent.end());
+    let starts = (from..end).step_by(PIECE_BYTES as usize);
+    starts.map(move |at| extent.clip(at, at + PIECE_BYTES))
 }
 
 /// Marks what is mapped in segments that are not there as lost, and says so in the journal. Returns whether there was any.

@@ -67,6 +67,12 @@ impl Reclaim {
         self.wanted.notify_all();
     }
 
+    /// A pass is due now.
+    pub fn hurry(&self) {
+        self.due.store(0, Ordering::Relaxed);
+        self.wake();
+    }
+
     fn overdue_bytes(&self, disk: &Disk) -> Option<u64> {
         let due = self.due.load(Ordering::Relaxed);
         disk.staging.appended_bytes().checked_sub(due)
@@ -150,7 +156,10 @@ impl Engine {
             .due
             .store(begun_bytes + pace_bytes, Ordering::Relaxed);
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
-        let sparse = survey.sparse();
+        let mut sparse = survey.sparse();
+        // What the kernel has not lost yet finds a place that can be synced.
+        let failed = disk.staging.failed_segments().into_iter();
+        sparse.extend(failed.filter(|segment| survey.live.contains_key(segment)));
         if !sparse.is_empty() {
             // Without room for copies the rest can still go.
             let _ = self.move_live(disk, &sparse);
@@ -162,7 +171,7 @@ impl Engine {
             .filter(|segment| disk.staging.is_promised(*segment))
             .collect();
         if !promised.is_empty() {
-            self.sync()?;
+            self.sync_but_for(&promised, true)?;
             freed_bytes += self.remove_synced(disk, &promised)?;
         }
         let live_bytes: u64 = survey.live.values().sum();

@@ -1,14 +1,12 @@
 //! Writing: bytes to staging first, then one journal record that maps them, then the answer.
 
-use cowfs_base::{Errno, Segment, now_ns};
+use cowfs_base::{Errno, now_ns};
 
 use crate::attributes::without_privileges;
-use crate::content::Unsynced;
 use crate::effect::Effect;
-use crate::engine::{Disk, Engine};
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::row::SIZE_MAX_BYTES;
-use crate::staged::needed_segments;
 
 impl Engine {
     /// Stores `data` at `offset`; it survives the daemon when this returns. O_APPEND changes nothing here: the kernel gives
@@ -70,67 +68,6 @@ impl Engine {
         };
         Engine::record(&mut state, &[map, Effect::PutInode(row)])?;
         Ok(data.len())
-    }
-
-    /// The segment bytes of the file, then the journal, are on stable storage when this returns. EIO if bytes of it are lost.
-    /// Times cost no extra write here, so data-only and full are the same.
-    pub fn fsync(&self, fh: u64, _datasync: bool) -> Result<()> {
-        let handle = self.handles.get(fh)?;
-        let Some(disk) = &self.disk else {
-            return Ok(());
-        };
-        let (journal, segments, version) = {
-            let state = self.read()?;
-            if state.lost_bytes(handle.ino) > 0 {
-                return Err(Errno::EIO.into());
-            }
-            let content = state
-                .inodes
-                .get(handle.ino)
-                .and_then(|inode| inode.content.as_deref());
-            let (segments, version) = content.map_or((Vec::new(), 0), |content| {
-                (content.unsynced.segments().to_vec(), content.version)
-            });
-            // Under the lock: what is overwritten from here on may go only when what replaced it is durable.
-            segments
-                .iter()
-                .for_each(|segment| disk.staging.promise(*segment));
-            (state.journal.clone(), segments, version)
-        };
-        let Some(journal) = journal else {
-            return Ok(());
-        };
-        let upto_seq = journal.last_seq();
-        for segment in &segments {
-            self.sync_segment(disk, *segment)?;
-        }
-        journal.sync(upto_seq)?;
-        if !segments.is_empty() {
-            self.forget_unsynced(handle.ino, version)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn sync_segment(&self, disk: &Disk, segment: Segment) -> Result<()> {
-        match disk.staging.sync(segment) {
-            // What nothing uncommitted needs is in the store, or nobody's; it may have been removed in the meantime.
-            Err(_) if !needed_segments(&*self.read()?).contains(&segment) => Ok(()),
-            outcome => Ok(outcome?),
-        }
-    }
-
-    /// Unless the file has changed since, no byte of it waits for an fsync any more.
-    fn forget_unsynced(&self, ino: u64, version: u64) -> Result<()> {
-        let mut state = self.fill()?;
-        if let Some(content) = state
-            .inodes
-            .get_mut(ino)
-            .and_then(|inode| inode.content.as_deref_mut())
-            && content.version == version
-        {
-            content.unsynced = Unsynced::default();
-        }
-        Ok(())
     }
 }
 

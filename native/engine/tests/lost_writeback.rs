@@ -4,10 +4,12 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 use cowfs_base::{Errno, Ino};
 use cowfs_engine::Error;
+use cowfs_staging::Failures;
 use support::World;
 
 /// Overwrites bytes of the segment that holds byte `at` of a file, from there on.
@@ -117,4 +119,100 @@ fn reclaiming_moves_what_is_there_and_leaves_what_is_lost() {
         assert_eq!(commit_reads(&world, good), Ok(vec![2; 2000]));
         world.crash();
     }
+}
+
+#[test]
+fn what_an_earlier_process_wrote_is_not_served_when_it_is_lost() {
+    let mut world = World::new();
+    let ino = world.put("a", b"");
+    for at in 0..10 {
+        let written = world.write_at("a", at * 10_000, &[1; 10_000]);
+        written.expect("writes");
+    }
+    world.crash();
+    lose(&world, ino, 50_000, 1);
+    let fh = open(&world, ino, libc::O_RDWR);
+    let is_read = |at| {
+        let found = world.ask(|engine| engine.read_file(fh, at, 1000));
+        found.map(|bytes| bytes == [1; 1000])
+    };
+    assert_eq!(is_read(0), Ok(true));
+    assert_eq!(is_read(50_000), Err(Errno::EIO));
+    assert_eq!(is_read(49_500), Err(Errno::EIO));
+    world.write_at("a", 40_000, &[1; 30_000]).expect("writes");
+    assert_eq!(is_read(50_000), Ok(true));
+}
+
+#[test]
+fn fsync_does_not_succeed_over_lost_bytes_of_an_earlier_process() {
+    let mut world = World::new();
+    let bad = world.put("bad", &[1; 100_000]);
+    let good = world.put("good", &[2; 100_000]);
+    world.crash();
+    lose(&world, bad, 50_000, 1);
+    let fsync = |world: &World, ino| {
+        let fh = open(world, ino, libc::O_RDONLY);
+        let outcome = world.ask(|engine| engine.fsync(fh, false));
+        world.ask(|engine| engine.release(fh)).expect("closes");
+        outcome
+    };
+    for _ in 0..2 {
+        assert_eq!(fsync(&world, bad), Err(Errno::EIO));
+        assert_eq!(fsync(&world, good), Ok(()));
+        assert!(world.engine().sync().is_err());
+    }
+    world.put("new", b"after it");
+    assert_eq!(fsync(&world, world.resolve("new").expect("exists")), Ok(()));
+    world.unlink("bad").expect("unlinks");
+    world.engine().reclaim_staging().expect("reclaims");
+    world.engine().sync().expect("nothing that is lost is left");
+}
+
+#[test]
+fn a_failed_sync_is_remembered_and_its_segment_is_left() {
+    let mut world = World::new();
+    let ino = world.put("a", &[1; 100_000]);
+    let (_, extents) = world.engine().live_extents(ino).expect("extents");
+    let (segment, _) = extents[0].staged.expect("staged");
+    world.drop_engine();
+    // As the process that met the failure leaves it.
+    Failures::open(vec![world.temp.path().join("failed-syncs")], "boot-1").note_segment(segment);
+    world.open().expect("opens");
+    let fh = open(&world, ino, libc::O_RDONLY);
+    let fsync = || world.ask(|engine| engine.fsync(fh, false));
+    assert!(
+        fsync().is_err(),
+        "a sync that failed succeeds after a restart"
+    );
+    assert!(fsync().is_err());
+    // What is still there moves to another segment, where it can be synced.
+    world
+        .engine()
+        .reclaim_when_due(Duration::from_secs(600))
+        .expect("reclaims");
+    let (_, extents) = world.engine().live_extents(ino).expect("extents");
+    assert_ne!(extents[0].staged.expect("staged").0, segment);
+    assert_eq!(fsync(), Ok(()));
+    assert!(!world.temp.path().join("failed-syncs").exists());
+    let before = world.tree();
+    world.crash();
+    assert_eq!(world.tree(), before);
+}
+
+#[test]
+fn a_journal_that_could_not_be_synced_is_written_anew() {
+    let mut world = World::new();
+    world.put("a", &[1; 1000]);
+    let log = world
+        .temp
+        .path()
+        .join("working/journal/0000000000000001.log");
+    let inode = fs::metadata(&log).expect("there").ino();
+    world.drop_engine();
+    Failures::open(vec![world.temp.path().join("failed-syncs")], "boot-1").note_journal();
+    world.open().expect("opens");
+    assert_ne!(fs::metadata(&log).expect("there").ino(), inode);
+    assert_eq!(world.get("a"), [1; 1000]);
+    world.engine().sync().expect("syncs");
+    assert!(!world.temp.path().join("failed-syncs").exists());
 }

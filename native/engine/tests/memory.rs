@@ -31,6 +31,7 @@ fn open(is_writable: bool) -> Place {
         cache_dir: temp.path().join("cache"),
         memory_cache_bytes: 0,
         staging_dir: is_writable.then(|| temp.path().join("working")),
+        failures_file: None,
         staging_limit_bytes: 0,
         segment_bytes: cowfs_staging::SEGMENT_BYTES,
         after_layer: 0,

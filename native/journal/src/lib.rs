@@ -25,7 +25,9 @@ mod records;
 mod scan;
 
 use std::fmt;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use append::Journal;
@@ -98,6 +100,29 @@ pub fn remove_through(dir: &Path, layer: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes every journal file anew and syncs it, after an earlier process could not: the kernel reports lost pages once, and a
+/// later sync of the same file succeeds without them. The file as it can be read is what `scan` judges.
+pub fn rewrite(dir: &Path) -> io::Result<()> {
+    for found in layer_files(dir)? {
+        let fresh = found.path.with_extension("new");
+        let mut old = File::open(&found.path)?;
+        let mut new = File::options();
+        let mut new = new
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        io::copy(&mut old, &mut new)?;
+        new.sync_all()?;
+        std::fs::rename(&fresh, &found.path)?;
+    }
+    match File::open(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        dir => dir?.sync_all(),
+    }
 }
 
 struct LayerFile {

@@ -34,7 +34,7 @@ impl PyEngine {
 #[pymethods]
 impl PyEngine {
     #[staticmethod]
-    #[pyo3(signature = (*, root, next_ino, cache_dir, memory_cache_bytes=64 << 20, staging_dir=None, staging_limit_bytes=0, after_layer=0, boot_id=String::new()))]
+    #[pyo3(signature = (*, root, next_ino, cache_dir, memory_cache_bytes=64 << 20, staging_dir=None, failures_file=None, staging_limit_bytes=0, after_layer=0, boot_id=String::new()))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn open(
         py: Python<'_>,
@@ -43,6 +43,7 @@ impl PyEngine {
         cache_dir: PathBuf,
         memory_cache_bytes: u64,
         staging_dir: Option<PathBuf>,
+        failures_file: Option<PathBuf>,
         staging_limit_bytes: u64,
         after_layer: u64,
         boot_id: String,
@@ -53,6 +54,7 @@ impl PyEngine {
             cache_dir,
             memory_cache_bytes,
             staging_dir,
+            failures_file,
             staging_limit_bytes,
             segment_bytes: SEGMENT_BYTES,
             after_layer,

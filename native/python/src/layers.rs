@@ -23,6 +23,10 @@ impl PyEngine {
         self.call(py, |engine| engine.lost_files())
     }
 
+    fn lose_unreadable(&self, py: Python<'_>, ino: u64) -> PyResult<u64> {
+        self.call(py, |engine| engine.lose_unreadable(ino))
+    }
+
     fn names_of<'py>(
         &self,
         py: Python<'py>,

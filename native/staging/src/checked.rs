@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use crate::sums::{RUN_BYTES, Sum, combine};
 use crate::{Staging, checksum, crc_of, ends_early_is_eio, missing_is_eio, segment::Segment};
 
+const CHECKED_AT_ONCE_BYTES: u64 = 1 << 20;
+
 impl Staging {
     /// Tells what a range of a segment of an earlier process must look like, as a record of the journal has it. Unknown segments
     /// are ignored.
@@ -44,6 +46,45 @@ impl Staging {
                 return Err(Errno::IO.into());
             }
         }
+        Ok(())
+    }
+
+    /// Whether bytes of the segment may be lost.
+    pub fn is_doubted(&self, segment: u64) -> bool {
+        self.find(segment)
+            .is_some_and(|segment| segment.is_doubted())
+    }
+
+    /// Segments of which the kernel has lost bytes.
+    pub fn failed_segments(&self) -> Vec<u64> {
+        let segments = self.map();
+        let failed = segments.values().filter(|segment| segment.has_failed());
+        failed.map(|segment| segment.number).collect()
+    }
+
+    /// Reads a range and compares it with its checksums; EIO when bytes of it are lost.
+    pub fn check(&self, segment: u64, offset: u64, length: u64) -> io::Result<()> {
+        let mut buffer = vec![0; length.min(CHECKED_AT_ONCE_BYTES) as usize];
+        let (mut at, end) = (offset, end_of(offset, length)?);
+        while at < end {
+            let part = (end - at).min(buffer.len() as u64) as usize;
+            self.read_checked(segment, at, &mut buffer[..part])?;
+            at += part as u64;
+        }
+        Ok(())
+    }
+
+    /// Checks all that is known of a segment, once: then its reads need not be.
+    pub fn check_segment(&self, segment: u64) -> io::Result<()> {
+        let found = self.find(segment).ok_or(io::Error::from(Errno::NOENT))?;
+        if !found.is_doubted() {
+            return Ok(());
+        }
+        let sums = found.sums().all();
+        for sum in sums {
+            self.check(segment, sum.offset, sum.length.into())?;
+        }
+        found.set_trusted();
         Ok(())
     }
 

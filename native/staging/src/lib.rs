@@ -10,6 +10,7 @@
 //!   power loss, together with the segment's name.
 //! - Space is reserved before bytes are accepted: a full disk or a reached limit is ENOSPC at the call, and the next call
 //!   may succeed. The segment that ran full is closed then, so that it can be removed.
+//! - A failed sync is final for its segment, also in the next process of this boot (`failures.rs`); appends go to another.
 //! - Segment numbers rise and are never used twice in a directory's life (`numbers.rs`): a stale reference can't find
 //!   somebody else's bytes.
 //! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless anybody still reads it.
@@ -20,12 +21,14 @@
 //! Not here: which segments may go (the engine knows who refers to them), and locking the directory against another process.
 
 mod checked;
+mod failures;
 mod numbers;
 mod open_files;
 mod reserve;
 mod segment;
 mod spares;
 mod sums;
+mod write_back;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -41,6 +44,7 @@ use open_files::OpenFiles;
 use reserve::Reserving;
 use segment::Segment;
 
+pub use failures::Failures;
 pub use sums::combine;
 
 /// Size of a segment in earnest; a longer write gets one of its own.
@@ -65,6 +69,7 @@ pub struct Staging {
     segments: RwLock<BTreeMap<u64, Arc<Segment>>>,
     reserving: Mutex<Reserving>,
     open_files: OpenFiles,
+    failures: Arc<Failures>,
     /// By this process, removed ones included. Rises only.
     appended_bytes: AtomicU64,
 }
@@ -99,8 +104,20 @@ impl Staging {
             segments: RwLock::new(segments),
             reserving: Mutex::new(Reserving::new(numbers, used_bytes, segment_bytes)),
             open_files: OpenFiles::new(),
+            failures: Arc::default(),
             appended_bytes: 0.into(),
         })
+    }
+
+    /// Remembers failed syncs there, and takes over those of an earlier process.
+    pub fn remember_failures(mut self, failures: Arc<Failures>) -> Staging {
+        for segment in self.map().values() {
+            if failures.has_segment(segment.number) {
+                segment.set_failed();
+            }
+        }
+        self.failures = failures;
+        self
     }
 
     /// Stores `data` as one contiguous run. ENOSPC when limit or disk is full; a later call may succeed.
@@ -121,18 +138,30 @@ impl Staging {
         })
     }
 
-    /// Fills `buffer` from the segment; EIO when the segment is not there or ends early.
+    /// Fills `buffer` from the segment; EIO when the segment is not there or ends early, or the bytes are not what was appended.
+    ///
+    /// They are compared with their checksum only if the kernel may have lost some: of a segment of an earlier process until
+    /// all of it was checked, or after a failed write-back. Else the kernel is asked, after reading, whether one has failed.
     pub fn read_at(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
-        let file = self.file(&segment).map_err(missing_is_eio)?;
-        file.read_exact_at(buffer, offset)
-            .map_err(ends_early_is_eio)
+        let found = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
+        if !found.is_doubted() {
+            let is_synced = found.is_synced();
+            let file = self.file(&found).map_err(missing_is_eio)?;
+            file.read_exact_at(buffer, offset)
+                .map_err(ends_early_is_eio)?;
+            if is_synced || !found.ask_for_losses(&file) {
+                return Ok(());
+            }
+            self.note_failure(&found);
+        }
+        self.read_checked(segment, offset, buffer)
     }
 
     /// Returns when every byte appended to the segment before the call survives a power loss. Concurrent callers share one
     /// fdatasync. NotFound when there is no such segment.
     ///
-    /// After a failed fdatasync every later call for the segment fails too: the kernel may have dropped the pages.
+    /// After a failed fdatasync every later call for the segment fails too: the kernel may have dropped the pages. The next
+    /// append goes to another segment.
     pub fn sync(&self, segment: u64) -> io::Result<()> {
         let segment = self.find(segment).ok_or(io::Error::from(Errno::NOENT))?;
         self.sync_segment(&segment)
@@ -198,6 +227,8 @@ impl Staging {
             self.open_files.close(&found);
             reserving.forget(&found);
         }
+        drop(reserving);
+        self.failures.forget_segment(segment);
         Ok(())
     }
 
@@ -248,7 +279,18 @@ impl Staging {
                 .with_descriptor(|| File::open(&self.dir))?
                 .sync_all()
         };
-        segment.sync(|| self.file(segment), sync_dir)
+        let had_failed = segment.has_failed();
+        let outcome = segment.sync(|| self.file(segment), sync_dir);
+        if !had_failed && segment.has_failed() {
+            self.note_failure(segment);
+        }
+        outcome
+    }
+
+    /// New bytes go elsewhere, and the next process knows.
+    fn note_failure(&self, segment: &Segment) {
+        self.lock_reserving().close_if_current(segment);
+        self.failures.note_segment(segment.number);
     }
 
     fn file(&self, segment: &Arc<Segment>) -> io::Result<Arc<File>> {

@@ -111,6 +111,13 @@ impl Reserving {
         Some((Segment::recycled(number, path, spare.allocated), spare.file))
     }
 
+    /// The segment takes no more appends.
+    pub fn close_if_current(&mut self, segment: &Segment) {
+        if self.current_number() == Some(segment.number) {
+            self.close_current();
+        }
+    }
+
     /// The current segment takes no more appends; what was allocated too much is given back.
     fn close_current(&mut self) {
         let Some(Current { segment, file }) = self.current.take() else {

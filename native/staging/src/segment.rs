@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::open_files::{OpenFiles, Slot};
 use crate::sums::{Sum, Sums};
+use crate::write_back;
 
 pub struct Segment {
     pub number: u64,
@@ -21,8 +22,12 @@ pub struct Segment {
     /// Writes that have returned, and how many of them the last successful sync covered.
     writes: AtomicU64,
     synced: AtomicU64,
-    /// Held over the fdatasync; true after one has failed.
-    sync_failed: Mutex<bool>,
+    /// Held over the fdatasync.
+    syncing: Mutex<()>,
+    /// Whether the kernel has lost bytes of it, as a failed sync or a look for that told.
+    has_failed: Mutex<bool>,
+    /// Bytes of it may be lost: each read is checked.
+    is_doubted: AtomicBool,
     is_named_durably: AtomicBool,
     /// Somebody was told, or is about to be, that bytes of it survive a power loss.
     is_promised: AtomicBool,
@@ -40,6 +45,7 @@ impl Segment {
             is_inherited: true,
             writes: 1.into(),
             is_promised: true.into(),
+            is_doubted: true.into(),
             ..Segment::new(number, path)
         }
     }
@@ -72,7 +78,9 @@ impl Segment {
             is_inherited: false,
             writes: 0.into(),
             synced: 0.into(),
-            sync_failed: Mutex::new(false),
+            syncing: Mutex::default(),
+            has_failed: Mutex::new(false),
+            is_doubted: false.into(),
             is_named_durably: false.into(),
             is_promised: false.into(),
             sums: Mutex::default(),
@@ -118,12 +126,8 @@ impl Segment {
     /// long as segments are, and no sync of it has failed.
     pub fn is_recyclable(&self, segment_bytes: u64) -> bool {
         let allocated = self.allocated.load(Ordering::Acquire);
-        let has_failed = *self
-            .sync_failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         !self.is_inherited
-            && !has_failed
+            && !self.has_failed()
             && (segment_bytes / 4 * 3..=segment_bytes).contains(&allocated)
     }
 
@@ -137,21 +141,22 @@ impl Segment {
         if self.synced.load(Ordering::Acquire) >= wanted {
             return Ok(());
         }
-        let mut failed = self
-            .sync_failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.synced.load(Ordering::Acquire) >= wanted {
             return Ok(());
         }
-        if *failed {
+        if self.has_failed() {
             return Err(io::Error::other("an earlier sync of the segment failed"));
         }
         let covered = self.writes.load(Ordering::Acquire);
         let file = file()?;
         if let Err(error) = file.sync_data() {
-            *failed = true;
+            self.set_failed();
             return Err(error);
+        }
+        // A reader may have had the news from the same descriptor first.
+        if self.has_failed() {
+            return Err(io::Error::other("the kernel lost bytes of the segment"));
         }
         if !self.is_named_durably.load(Ordering::Acquire) {
             sync_dir()?;
@@ -159,6 +164,46 @@ impl Segment {
         }
         self.synced.fetch_max(covered, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Whether the kernel has lost bytes. For ever: it may have dropped the pages.
+    pub fn has_failed(&self) -> bool {
+        *self.lock_failed()
+    }
+
+    /// No sync succeeds any more, and every read is checked.
+    pub fn set_failed(&self) {
+        *self.lock_failed() = true;
+        self.is_doubted.store(true, Ordering::Release);
+    }
+
+    /// Asks the kernel whether it has lost bytes; no I/O. Exact for what was read before the call.
+    pub fn ask_for_losses(&self, file: &File) -> bool {
+        // Under the lock: a sync that succeeds because the news were taken from it here must find them.
+        let mut failed = self.lock_failed();
+        if !*failed && write_back::has_failed(file) {
+            *failed = true;
+            self.is_doubted.store(true, Ordering::Release);
+        }
+        *failed
+    }
+
+    pub fn is_doubted(&self) -> bool {
+        self.is_doubted.load(Ordering::Acquire)
+    }
+
+    /// All of it was found on stable storage as it was appended.
+    pub fn set_trusted(&self) {
+        let failed = self.lock_failed();
+        if !*failed {
+            self.is_doubted.store(false, Ordering::Release);
+        }
+    }
+
+    fn lock_failed(&self) -> MutexGuard<'_, bool> {
+        self.has_failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_synced(&self) -> bool {

@@ -82,6 +82,10 @@ impl Sums {
         Some(found)
     }
 
+    pub fn all(&self) -> Vec<Sum> {
+        self.0.clone()
+    }
+
     /// Joins the sum at `at` with the one before it, if that makes no more than a run.
     fn join(&mut self, at: usize) {
         let Some([before, sum]) = at.checked_sub(1).and_then(|from| self.0.get(from..=at)) else {

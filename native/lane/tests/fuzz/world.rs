@@ -49,6 +49,7 @@ impl Base {
             cache_dir: dir.join("cache"),
             memory_cache_bytes: 1 << 20,
             staging_dir: Some(dir.join("working")),
+            failures_file: None,
             staging_limit_bytes,
             segment_bytes: SEGMENT_BYTES,
             after_layer: 0,

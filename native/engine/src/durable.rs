@@ -1,0 +1,168 @@
+//! Making what was written durable, and knowing that it is.
+//!
+//! A sync that fails is told to whoever asked; the kernel will not tell again. So staging remembers which segments failed, over
+//! a restart too (`cowfs_staging::Failures`); new bytes go elsewhere, and a pass of `reclaim` soon moves what can still be read to another segment,
+//! where the next fsync can succeed. Of segments that an earlier process wrote nobody knows what the kernel has told and
+//! to whom: a sync of those also reads the bytes and compares them with their checksums.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use cowfs_base::{Errno, Ino, Segment};
+use cowfs_journal::Journal;
+
+use crate::content::{Content, Unsynced};
+use crate::engine::{Disk, Engine};
+use crate::error::Result;
+use crate::staged::needed_segments;
+
+impl Engine {
+    /// The segment bytes of the file, then the journal, are on stable storage when this returns. EIO if bytes of it are lost.
+    /// Times cost no extra write here, so data-only and full are the same.
+    pub fn fsync(&self, fh: u64, _datasync: bool) -> Result<()> {
+        let handle = self.handles.get(fh)?;
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let (journal, segments, inherited, version) = {
+            let state = self.read()?;
+            if state.lost_bytes(handle.ino) > 0 {
+                return Err(Errno::EIO.into());
+            }
+            let content = state
+                .inodes
+                .get(handle.ino)
+                .and_then(|inode| inode.content.as_deref());
+            let (segments, version) = content.map_or((Vec::new(), 0), |content| {
+                (content.unsynced.segments().to_vec(), content.version)
+            });
+            // Under the lock: what is overwritten from here on may go only when what replaced it is durable.
+            segments
+                .iter()
+                .for_each(|segment| disk.staging.promise(*segment));
+            let inherited = content.map_or(Vec::new(), |content| doubted(disk, content, &segments));
+            (state.journal.clone(), segments, inherited, version)
+        };
+        let Some(journal) = journal else {
+            return Ok(());
+        };
+        let upto_seq = journal.last_seq();
+        let outcome = segments
+            .iter()
+            .try_for_each(|segment| self.sync_segment(disk, *segment));
+        if outcome.is_err() {
+            disk.reclaim.hurry();
+        }
+        outcome?;
+        for (segment, offset, length) in inherited {
+            let outcome = disk.staging.check(segment, offset, length);
+            self.unless_unneeded(segment, outcome.map_err(Into::into))?;
+        }
+        sync_journal(disk, &journal, upto_seq)?;
+        if !segments.is_empty() {
+            self.forget_unsynced(handle.ino, version)?;
+        }
+        Ok(())
+    }
+
+    /// Everything written so far is on stable storage when this returns. After an error, what could be synced is.
+    pub fn sync(&self) -> Result<()> {
+        self.sync_but_for(&BTreeSet::new(), true)
+    }
+
+    /// `sync` without reading what an earlier process wrote: the next one will look at it.
+    pub(crate) fn sync_unchecked(&self) -> Result<()> {
+        self.sync_but_for(&BTreeSet::new(), false)
+    }
+
+    /// `sync`, but for segments that nothing maps any more.
+    pub(crate) fn sync_but_for(&self, dead: &BTreeSet<Segment>, checks: bool) -> Result<()> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let (journal, mut segments) = {
+            let state = self.read()?;
+            let needed = needed_segments(&state);
+            needed
+                .iter()
+                .for_each(|segment| disk.staging.promise(*segment));
+            (state.journal.clone(), needed)
+        };
+        segments.retain(|segment| !dead.contains(segment));
+        let Some(journal) = journal else {
+            return Ok(());
+        };
+        let upto_seq = journal.last_seq();
+        let mut outcome = Ok(());
+        for segment in segments {
+            let synced = self
+                .sync_segment(disk, segment)
+                .and_then(|()| match checks {
+                    true => self.unless_unneeded(
+                        segment,
+                        disk.staging.check_segment(segment).map_err(Into::into),
+                    ),
+                    false => Ok(()),
+                });
+            outcome = outcome.and(synced);
+        }
+        outcome.and(sync_journal(disk, &journal, upto_seq))
+    }
+
+    pub(crate) fn sync_segment(&self, disk: &Disk, segment: Segment) -> Result<()> {
+        self.unless_unneeded(segment, disk.staging.sync(segment).map_err(Into::into))
+    }
+
+    /// What nothing uncommitted needs is in the store, or nobody's; it may have been removed in the meantime.
+    fn unless_unneeded(&self, segment: Segment, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(_) if !needed_segments(&*self.read()?).contains(&segment) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Unless the file has changed since, no byte of it waits for an fsync any more.
+    fn forget_unsynced(&self, ino: Ino, version: u64) -> Result<()> {
+        let mut state = self.fill()?;
+        if let Some(content) = state
+            .inodes
+            .get_mut(ino)
+            .and_then(|inode| inode.content.as_deref_mut())
+            && content.version == version
+        {
+            content.unsynced = Unsynced::default();
+        }
+        Ok(())
+    }
+}
+
+/// (segment, offset in it, length) of what a file has in those of the segments whose bytes may be lost.
+fn doubted(disk: &Disk, content: &Content, segments: &[Segment]) -> Vec<(Segment, u64, u64)> {
+    let is_doubted = |segment: &&Segment| disk.staging.is_doubted(**segment);
+    let doubted: BTreeSet<Segment> = segments.iter().filter(is_doubted).copied().collect();
+    if doubted.is_empty() {
+        return Vec::new();
+    }
+    let uncommitted = content
+        .extents
+        .iter()
+        .filter(|extent| extent.chunk.is_none());
+    let ranges = uncommitted.filter_map(|extent| {
+        let staged = extent.staged?;
+        Some((staged.segment(), staged.offset, extent.length))
+    });
+    ranges
+        .filter(|(segment, ..)| doubted.contains(segment))
+        .collect()
+}
+
+fn sync_journal(disk: &Disk, journal: &Journal, upto_seq: u64) -> Result<()> {
+    if let Err(error) = journal.sync(upto_seq) {
+        disk.failures.note_journal();
+        return Err(error.into());
+    }
+    if disk.is_journal_lost.load(Ordering::Acquire) {
+        return Err(Errno::EIO.into());
+    }
+    Ok(())
+}
