@@ -150,6 +150,8 @@ class Engine:
         Readers take turns. None once the engine is closed."""
     def trim_cache(self, max_bytes: int) -> int:
         """Deletes least recently used files of cache_dir until it holds at most max_bytes; returns bytes freed."""
+    def free_cache(self, wanted_bytes: int) -> int:
+        """Deletes least recently used files of cache_dir until about wanted_bytes are freed; returns how many were."""
 
     # -- operations, in the order of the FUSE protocol. lookup, create, mknod, mkdir, symlink, link, and readdir_plus
     #    entries that are reported as delivered raise the kernel's lookup count by one; forget lowers it.
@@ -186,7 +188,7 @@ class Engine:
     def read(self, fh: int, offset: int, size: int) -> bytes: ...
     def write(self, fh: int, offset: int, data: bytes) -> int:
         """The bytes are in staging and the change is in the journal when this returns. Clears setuid/setgid as the kernel would
-        for anybody but root; who writes is not known here. A full staging first gives up clean segments, then raises ENOSPC."""
+        for anybody but root; who writes is not known here. ENOSPC on a full disk: `relieve`, and call again."""
     def flush(self, fh: int) -> None: ...
     def fsync(self, fh: int, datasync: bool) -> None:
         """Segment bytes of the file, then the journal (group commit), are on stable storage when this returns."""
@@ -243,6 +245,15 @@ class Engine:
         """Joins the layer with the current one; nothing is lost."""
     def trim_staging(self, max_bytes: int) -> int:
         """Drops segments no uncommitted extent needs, oldest first, until clean ones hold at most max_bytes; returns bytes freed."""
+    def committed_staged_bytes(self) -> int:
+        """What `trim_staging(0)` would free at most: staged bytes that are in the store, a cache of what was written last."""
+    def relieve(self, wanted_bytes: int) -> int:
+        """On a full local disk: frees about wanted_bytes of staging, what is cheapest to lose first, and takes the ballast back;
+        returns bytes freed, 0 when trying again is in vain. Counts extents and may sync; chunk files are not touched."""
+    def restore_ballast(self) -> bool:
+        """Takes back the space that is set aside for leaving a full disk, if there is room; whether bytes may be added."""
+    def give_up_ballast(self) -> bool:
+        """Gives up a part of it, for a commit or an unmount that needs a little space; False when none is left."""
     def reclaim_staging(self) -> int:
         """Drops segments of which every byte was overwritten or removed, committed or not, and moves what is left in mostly dead
         ones; returns bytes freed. May sync."""

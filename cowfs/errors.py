@@ -131,6 +131,21 @@ class InvalidStateError(CowfsError):
     errno = _errno.EINVAL
 
 
+def from_local_disk(error: OSError, what: str) -> CowfsError:
+    """The error for a call of the operating system that failed on this machine; `what` says what was being done."""
+    text = f"{what}: {error.strerror or error}"
+    if error.errno in (_errno.ENOSPC, _errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        return NoSpaceError(
+            f"the local disk is full, {text}{where}",
+            hint="Nothing is lost. Remove files, or free space where working copies and caches lie (`cowfs status` shows "
+            "the place), and try again.",
+        )
+    if error.errno in (_errno.EMFILE, _errno.ENFILE):
+        return UnavailableError(text, hint="Nothing is lost. Raise the limit of open files (ulimit -n) and try again.")
+    return CowfsError(f"{what}: {error!r}", hint="Please report this; daemon.log has the traceback.")
+
+
 BY_KIND: dict[str, type[CowfsError]] = {
     cls.kind: cls
     for cls in (

@@ -20,7 +20,7 @@ from typing import Any
 
 from cowfs import clock, log
 from cowfs.control.protocol import LineSocket
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, UnavailableError, to_record
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, UnavailableError, from_local_disk, to_record
 
 Progress = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Progress], Any]
@@ -138,6 +138,9 @@ class Server:
             return {"result": handler(request, lambda event: client.tell({"progress": event}))}
         except CowfsError as error:
             return {"error": to_record(error)}
+        except OSError as error:
+            _logger.exception("control request %s failed", op)
+            return {"error": to_record(from_local_disk(error, f"{op} failed"))}
         except Exception as error:
             _logger.exception("control request %s failed", op)
             return {

@@ -34,6 +34,7 @@ from cowfs.errors import (
     InvalidInputError,
     InvalidStateError,
     MountFailedError,
+    from_local_disk,
     to_record,
 )
 from cowfs.mount import mount_point, mount_table, serving, transport
@@ -94,6 +95,9 @@ class Daemon:
         except CowfsError as error:
             self._failure = error
             raise
+        except OSError as error:
+            self._failure = from_local_disk(error, "the mount ended")
+            raise self._failure from error
         except BaseException as error:
             self._failure = CowfsError(
                 f"the mount ended with {error!r}", hint="Please report this; daemon.log has more."
@@ -115,7 +119,7 @@ class Daemon:
             mount_point.check_descriptor(spec.fuse_fd)
         session = open_session(spec, stack, self._discard, self._report)
         times = CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
-        calls = EngineCalls(session.residency.load, session.relieve)
+        calls = EngineCalls(session.residency.load, session.room.relieve)
         operations = MountOperations(session.engine, calls, times)
         keeper = Keeper(session)
         mappings = Mappings(session.engine, self._invalidate)
@@ -197,7 +201,7 @@ class Daemon:
                 times,
                 load=session.residency.load,
                 load_chunks=session.residency.load_chunks,
-                relieve=session.relieve,
+                relieve=session.room.relieve,
                 forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
                 passthrough=_may_pass_through(),
                 spins=_may_spin(),

@@ -4,7 +4,7 @@
                               collections condemn; a lost lease stops publishing, not the mount
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
-    trim          both        every TRIM_PAUSE_S: keeps caches and clean staging within the cache limit
+    trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
 
 A store that does not answer is tried again after a growing pause; nothing here ever ends a mount or loses data.
 """
@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from cowfs import clock, log
 from cowfs.errors import CowfsError, LeaseLostError, NotFoundError
-from cowfs.index import trim_blocks
 from cowfs.mount.session import Session, Writer
 from cowfs.store.leases import HEARTBEAT_S
 from cowfs.store.pins import Pin
@@ -126,10 +124,7 @@ class Keeper:
         return True
 
     def _trim(self) -> bool:
-        limit_bytes = self._session.cache_limit_bytes
-        self._session.engine.trim_cache(limit_bytes)
-        self._session.engine.trim_staging(limit_bytes)
-        trim_blocks(Path(self._session.spec.cache_dir), limit_bytes)
+        self._session.room.trim()
         return True
 
     def _reclaim(self) -> bool:

@@ -20,8 +20,9 @@ from typing import Any
 
 from cowfs import clock, failpoints
 from cowfs.control import Handler, Progress
-from cowfs.errors import InvalidInputError, InvalidStateError, ReadOnlyError
+from cowfs.errors import InvalidInputError, InvalidStateError, NoSpaceError, ReadOnlyError
 from cowfs.format.manifest import Manifest
+from cowfs.format.store_url import StoreUrl
 from cowfs.mount.keeper import Keeper
 from cowfs.mount.mappings import Mappings
 from cowfs.mount.session import Session, Writer
@@ -124,10 +125,23 @@ class Requests:
                 before = writer.publisher.base
                 self._mappings.flush()
                 failpoints.hit("commit-mappings-flushed")
-                base = writer.publisher.commit(request, progress)
+                base = self._publish(writer, request, progress)
             finally:
                 self.is_committing = False
         return self._committed(base, changed=base.version_id != before.version_id)
+
+    def _publish(self, writer: Writer, request: CommitRequest, progress: Progress) -> Base:
+        """A store on the working copy's own disk, which is full, gets room that staging and caches can give up."""
+        room = self._session.room
+        while True:
+            try:
+                base = writer.publisher.commit(request, progress)
+            except NoSpaceError:
+                if not room.makes_room_for(StoreUrl.parse(self._session.store.url)):
+                    raise
+            else:
+                room.release_committed()
+                return base
 
     def _unmount(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
         _only(arguments, "commit", "force", *COMMIT_ARGUMENTS)

@@ -13,23 +13,24 @@ made from; if the head has moved on since, it is mounted as it is, and its commi
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from blake3 import blake3
 
 from cowfs import config, log, processes
 from cowfs.control import MountSpec
-from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidStateError, LeaseLostError, NoSpaceError
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidStateError, LeaseLostError, from_local_disk
 from cowfs.format.records import StoreRecord
 from cowfs.ids import VersionId
 from cowfs.index import Index, empty_index, open_index
 from cowfs.mount.opening import Report, renewed, reported
+from cowfs.mount.room import Room
 from cowfs.native import Engine, JournalCorrupt, Recovery
 from cowfs.store import ObjectStore, leases, load_record, open_store, refs
 from cowfs.store.holder import current_holder
@@ -49,8 +50,6 @@ from cowfs.volume.state import State
 from cowfs.volume.working_copy import WorkingCopy
 
 ROOT_INO = 1
-FREE_DISK_FLOOR_BYTES = 1 << 30
-CACHE_DEFAULT_BYTES = 20 << 30
 CLOSE_S = 4.0
 LOGGED_LOST_FILES = 1000
 
@@ -112,12 +111,9 @@ class Session:
         """The version the mount stands on now: the opened one, or the last one committed."""
         return self.writer.publisher.base if self.writer is not None else self.opened
 
-    @property
-    def cache_limit_bytes(self) -> int:
-        """How much may stay cached on disk: what was asked for, and nothing when the disk is nearly full."""
-        if _free_bytes(self.spec.cache_dir) < FREE_DISK_FLOOR_BYTES:
-            return 0
-        return CACHE_DEFAULT_BYTES if self.spec.cache_size_bytes is None else self.spec.cache_size_bytes
+    @cached_property
+    def room(self) -> Room:
+        return Room(self.spec, self.engine)
 
     def wait_patiently(self) -> None:
         """From now on a store that does not answer is waited for as long as the mount was told to."""
@@ -130,11 +126,6 @@ class Session:
     @property
     def _patience(self) -> Patience:
         return patience_of(self.store) or Patience()
-
-    def relieve(self) -> int:
-        """Frees every byte of local disk that can be fetched again, or that nobody can read any more."""
-        freed_bytes = self.engine.trim_staging(0) + self.engine.trim_cache(0)
-        return freed_bytes if self.writer is None else freed_bytes + self.engine.reclaim_staging()
 
 
 def open_session(
@@ -184,6 +175,7 @@ def _open_writable(
     working_copy = WorkingCopy(Path(spec.working_copy))
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.mount_path)))
     stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
+    working_copy.make_room()
     store = _open_store(spec, stack)
     record = load_record(store)
     _prepare_working_copy(spec, working_copy, store, record)
@@ -204,6 +196,7 @@ def _open_writable(
     else:
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
 
+    working_copy.give_up_ballast = engine.give_up_ballast
     residency = Residency(engine, index, packs)
     resumed = _replay(engine, residency, recovery, report)
     state = working_copy.state
@@ -330,7 +323,7 @@ def _open_engine(spec: MountSpec, stack: ExitStack, index: Index, working_copy: 
             boot_id=processes.boot_id(),
         )
     except OSError as error:
-        raise _disk_error(error) from error
+        raise from_local_disk(error, "the working copy cannot be opened") from error
     except JournalCorrupt as error:
         assert working_copy is not None
         raise _corrupt_journal(working_copy, error) from error
@@ -342,7 +335,7 @@ def _close_engine(engine: Engine) -> None:
     try:
         engine.close()
     except OSError as error:
-        raise _disk_error(error) from error
+        raise from_local_disk(error, "the working copy cannot be closed") from error
 
 
 def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: Report) -> Resumed:
@@ -373,7 +366,8 @@ def _drop_pin(session: Session, discard: threading.Event) -> None:
     if writer is None or session.is_left_dirty:
         return
     _within(CLOSE_S, "remove the pin", writer.pin.remove)
-    writer.working_copy.record_lease(writer.lease.epoch, None)
+    if not discard.is_set():
+        writer.working_copy.record_lease(writer.lease.epoch, None)
 
 
 def _within(timeout_s: float, what: str, action: Callable[[], None]) -> None:
@@ -408,21 +402,6 @@ def _check_cache_dir(path: Path) -> None:
         raise AccessDeniedError(
             f"the cache directory {path} is not writable", hint="Choose another with cache_dir or COWFS_CACHE_DIR."
         )
-
-
-def _free_bytes(path: str) -> int:
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize
-
-
-def _disk_error(error: OSError) -> CowfsError:
-    cls = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else AccessDeniedError
-    return cls(
-        f"the local disk cannot be used: {error}", hint="Free space, or choose other directories (cache_dir, meta_dir)."
-    )
 
 
 def _corrupt_journal(working_copy: WorkingCopy, error: JournalCorrupt) -> CorruptError:

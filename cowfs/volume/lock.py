@@ -7,6 +7,7 @@ holds it; a lock taken on a deleted file does not count and is taken again.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import getpass
 import json
@@ -64,8 +65,7 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_same_file(fd, path):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, holder.to_json(), 0)
+                _write_text(fd, holder.to_json())
                 return fd
         except BlockingIOError:
             found = LockHolder.from_json(os.pread(fd, 65536, 0))
@@ -75,6 +75,16 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
             os.close(fd)
             raise
         os.close(fd)  # the file was deleted before we locked it
+
+
+def _write_text(fd: int, text: bytes) -> None:
+    """On a full disk the holder stays unnamed: the lock is held all the same."""
+    os.ftruncate(fd, 0)
+    try:
+        os.pwrite(fd, text, 0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def make_directory(path: Path) -> None:

@@ -4,6 +4,7 @@
         lock             flock held by the daemon for its lifetime (lock.py)
         state.json       what journal and staging stand on (state.py)
         journal/ staging/  the engine's
+        ballast          space set aside for leaving a full disk (native/staging/src/ballast.rs)
         daemon.log
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under the lock, and is on
@@ -15,8 +16,9 @@ Nothing here reads or writes journal or staging; the engine owns both. Threads: 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from cowfs import config
-from cowfs.errors import InvalidStateError, LeaseHeldError
+from cowfs.errors import InvalidStateError, LeaseHeldError, NoSpaceError
 from cowfs.ids import StoreId, VersionId
 from cowfs.volume import lock
 from cowfs.volume import state as states
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from cowfs.version.commit import Intent
 
 
+BALLAST_STEP_BYTES = 64 << 10
 JOURNAL_HEADER_BYTES = 128
 """Of an empty journal (docs/format/journal.md)."""
 
@@ -47,6 +50,8 @@ class WorkingCopy:
         self._state: State | None = None
         self._lock_fd: int | None = None
         self._mutex = RLock()
+        self.give_up_ballast: Callable[[], bool] = self._give_up_ballast
+        """Makes a little room on a full disk; the engine's, once there is one. False: there is none left."""
 
     @classmethod
     def locate(cls, store_id: StoreId, volume: str, *, meta_dir: Path | None = None) -> WorkingCopy:
@@ -72,6 +77,10 @@ class WorkingCopy:
     @property
     def staging_dir(self) -> Path:
         return self.path / "staging"
+
+    @property
+    def ballast_path(self) -> Path:
+        return self.path / "ballast"
 
     @property
     def log_path(self) -> Path:
@@ -139,6 +148,23 @@ class WorkingCopy:
             with contextlib.suppress(FileNotFoundError, ValueError):
                 yield int(path.stem, 16), path.stat().st_size
 
+    def make_room(self) -> None:
+        """For a mount on a full disk: gives up half of the ballast, which the engine takes back when it can."""
+        with contextlib.suppress(FileNotFoundError):
+            held_bytes = self.ballast_path.stat().st_size
+            found = os.statvfs(self.path)
+            if found.f_bavail * found.f_frsize < held_bytes:
+                os.truncate(self.ballast_path, held_bytes // 2)
+
+    def _give_up_ballast(self) -> bool:
+        """Before an engine has the file: it is not looked at again while one is open."""
+        try:
+            held_bytes = self.ballast_path.stat().st_size
+            os.truncate(self.ballast_path, held_bytes - min(held_bytes, BALLAST_STEP_BYTES))
+        except OSError:
+            return False
+        return held_bytes > 0
+
     def create_if_absent(self, state: State) -> None:
         """Makes the first state unless there is one. Needs no lock: of several creators one wins, durably.
 
@@ -153,7 +179,13 @@ class WorkingCopy:
         with self._mutex:
             if self._lock_fd is None:
                 raise InvalidStateError(f"{self.path} is not locked", hint="Hold lock() while changing the state.")
-            states.store(self.state_path, state)
+            while True:
+                try:
+                    states.store(self.state_path, state)
+                    break
+                except NoSpaceError:
+                    if not self.give_up_ballast():
+                        raise
             self._state = state
 
     def record_lease(self, epoch: int, pin: str | None) -> None:

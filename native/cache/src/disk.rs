@@ -105,15 +105,15 @@ impl Disk {
         }
     }
 
-    /// Deletes the oldest until at most `max_bytes` are left; `deleted` hears of each. Other processes may do the same at
-    /// the same time: what they delete first counts as gone, not as freed here.
-    pub fn trim(&self, max_bytes: u64, deleted: impl Fn(&Hash)) -> u64 {
+    /// Deletes the oldest until as much is gone as `excess` says of what there is; `deleted` hears of each. Other processes
+    /// may do the same at the same time: what they delete first counts as gone, not as freed here.
+    pub fn trim(&self, excess: impl FnOnce(u64) -> u64, deleted: impl Fn(&Hash)) -> u64 {
         let mut files = self.list();
-        let mut left_bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        let mut excess_bytes = excess(files.iter().map(|file| file.bytes).sum());
         files.sort_by_key(|file| file.used);
         let mut freed_bytes = 0;
         for file in &files {
-            if left_bytes <= max_bytes {
+            if excess_bytes == 0 {
                 break;
             }
             match fs::remove_file(&file.path) {
@@ -121,7 +121,7 @@ impl Disk {
                 Err(error) if error.kind() == ErrorKind::NotFound => (),
                 Err(_) => continue,
             }
-            left_bytes -= file.bytes;
+            excess_bytes = excess_bytes.saturating_sub(file.bytes);
             file.chunk.iter().for_each(&deleted);
         }
         freed_bytes

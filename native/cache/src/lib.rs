@@ -134,7 +134,16 @@ impl ChunkCache {
     ///
     /// Reads every name and time of the directory (0.1 s in 100,000 files). Memory keeps what it has.
     pub fn trim(&self, max_bytes: u64) -> u64 {
-        self.disk.trim(max_bytes, |hash| {
+        self.trim_excess(|held_bytes| held_bytes.saturating_sub(max_bytes))
+    }
+
+    /// Deletes the least recently used files until about `wanted_bytes` are freed; returns how many were. Costs as `trim`.
+    pub fn free(&self, wanted_bytes: u64) -> u64 {
+        self.trim_excess(|_| wanted_bytes)
+    }
+
+    fn trim_excess(&self, excess: impl FnOnce(u64) -> u64) -> u64 {
+        self.disk.trim(excess, |hash| {
             self.lock_open().pop(hash);
         })
     }

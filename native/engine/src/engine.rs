@@ -4,7 +4,7 @@
 //! caller was told about is missing from the journal. Bytes are appended to staging and read from segments and chunks outside
 //! of the lock.
 //!
-//! Locks, in this order: `Reclaim::running` → `Disk::appends` → state → handles → journal (its own). None is held across I/O but the journal's
+//! Locks, in this order: `Relief::running` → `Reclaim::running` → `Disk::appends` → state → handles → journal (its own). None is held across I/O but the journal's
 //! append, which goes to the page cache.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use cowfs_base::{Errno, Ino, Layer, Segment, now_ns};
 use cowfs_cache::ChunkCache;
 use cowfs_journal::{Journal, Scan};
-use cowfs_staging::{Failures, Staging};
+use cowfs_staging::{Ballast, Failures, Leaving, Staging, is_full};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ahead::Ahead;
@@ -25,8 +25,9 @@ use crate::handle::Handles;
 use crate::interlude::Interlude;
 use crate::reclaim::Reclaim;
 use crate::recovery::Progress;
+use crate::relief::Relief;
 use crate::row::InodeRow;
-use crate::staged::needed_segments;
+use crate::staged::{Amount, needed_segments};
 use crate::state::State;
 
 /// How to open an engine.
@@ -63,6 +64,9 @@ pub(crate) struct Disk {
     pub journal_dir: PathBuf,
     pub boot_id: String,
     pub after_layer: Layer,
+    /// What leaving a full disk needs.
+    pub ballast: Arc<Ballast>,
+    pub relief: Relief,
     /// Held shared from before bytes go to staging until an extent maps them, exclusively to choose segments to remove.
     pub appends: RwLock<()>,
     /// One freeze, commit or join at a time.
@@ -105,10 +109,18 @@ impl Engine {
         })
     }
 
-    /// Makes everything durable and lets go of the files. Further calls give EBADF.
+    /// Makes everything durable, releases what is committed and lets go of the files. Further calls give EBADF.
     pub fn close(&self) -> Result<()> {
         self.ahead.close();
         self.sync_unchecked()?;
+        if let Some(disk) = &self.disk
+            && self.read()?.journal.is_some()
+        {
+            self.trim(disk, Amount::EverythingCommitted)?;
+            if !self.is_dirty()? {
+                disk.ballast.remove();
+            }
+        }
         let mut state = self.state.write();
         state.is_closed = true;
         state.journal = None;
@@ -204,8 +216,7 @@ impl Engine {
             effect::encode(effect, &mut record);
         }
         if record.len() > empty {
-            let journal = state.journal.as_ref().ok_or(Errno::EROFS)?;
-            journal.append(&record)?;
+            append(state, &record)?;
         }
         Ok(())
     }
@@ -213,6 +224,17 @@ impl Engine {
     /// Segments that may be removed are no longer read; unknown ones never were.
     pub(crate) fn is_readable(&self, segment: Segment) -> bool {
         self.state.read().segments.contains(&segment)
+    }
+}
+
+/// Appends a record, on a full disk with space of the ballast.
+fn append(state: &State, record: &[u8]) -> Result<()> {
+    let journal = state.journal.as_ref().ok_or(Errno::EROFS)?;
+    loop {
+        match journal.append(record) {
+            Err(error) if is_full(&error) && state.gives_up_ballast() => {}
+            outcome => return Ok(outcome.map(|_| ())?),
+        }
     }
 }
 
@@ -239,10 +261,15 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
     std::fs::File::open(dir)?.sync_all()?;
     let scan = cowfs_journal::scan(&journal_dir, options.after_layer, &options.boot_id)?;
     cowfs_journal::remove_through(&journal_dir, options.after_layer)?;
+    let ballast = Arc::new(Ballast::open(dir));
+    ballast.restore();
+    state.ballast = Some(ballast.clone());
     let disk = Disk {
         staging,
         failures,
         is_journal_lost: is_journal_lost.into(),
+        ballast,
+        relief: Relief::default(),
         journal_dir,
         boot_id: options.boot_id.clone(),
         after_layer: options.after_layer,
@@ -265,9 +292,20 @@ impl Disk {
     /// Starts the journal of the layer behind every other.
     pub fn start_journal(&self, state: &mut State, last_layer: Option<Layer>) -> Result<()> {
         let layer = last_layer.unwrap_or(0).max(self.after_layer) + 1;
-        state.journal = Some(Journal::create(&self.journal_dir, layer, &self.boot_id)?);
+        let create = || Journal::create(&self.journal_dir, layer, &self.boot_id);
+        state.journal = Some(self.with_room(create)?);
         state.layer = layer;
         Ok(())
+    }
+
+    /// Does what a commit, or the way in or out, needs: on a full disk with space of the ballast.
+    pub fn with_room<T>(&self, step: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+        loop {
+            match step() {
+                Err(error) if is_full(&error) && self.ballast.give_up(Leaving::Committing) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Removes the segments of earlier runs that no journal refers to.

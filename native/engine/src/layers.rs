@@ -52,7 +52,7 @@ impl Engine {
             return Ok(Some(layer));
         }
         // Syncs files: before the lock, so that writers go on.
-        let successor = journal.successor()?;
+        let successor = disk.with_room(|| journal.successor())?;
         let mut state = self.change()?;
         let layer = state.layer;
         state.layer = successor.layer();

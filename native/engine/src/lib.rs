@@ -40,6 +40,7 @@ mod namespace;
 mod read;
 mod reclaim;
 mod recovery;
+mod relief;
 mod rename;
 mod residency;
 mod row;

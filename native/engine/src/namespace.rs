@@ -167,6 +167,7 @@ impl Engine {
         if inode.nlink == u32::MAX {
             return Err(Errno::EMLINK.into());
         }
+        state.check_room()?;
         let mut row = touched(inode.row());
         row.nlink += 1;
         let directory = changed_directory(state.inode(parent)?, 0);
@@ -253,6 +254,7 @@ fn make_in(
         Effect::PutEntry { parent, name, ino },
         Effect::PutInode(directory),
     ];
+    state.check_room()?;
     Engine::record(state, &effects)?;
     Ok(ino)
 }

@@ -38,6 +38,8 @@ const PACE_SEGMENTS: u64 = 4;
 /// So much is copied at once.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_EXTENTS: usize = 512;
+/// Of copying, when there is not room for all copies at once.
+const ROUNDS_MAX: usize = 8;
 
 /// When the next pass is due.
 pub(crate) struct Reclaim {
@@ -91,12 +93,27 @@ impl Survey {
         dead.map(|(segment, _)| *segment)
     }
 
-    /// At least half of it dead.
-    fn sparse(&self) -> BTreeSet<Segment> {
+    /// At least half of it dead: as many as can be copied into `room_bytes`, the sparsest first.
+    fn sparse(&self, room_bytes: u64) -> BTreeSet<Segment> {
         let is_sparse =
             |(segment, live): &(&Segment, &u64)| **live > 0 && **live * 2 <= self.sizes[*segment];
-        let sparse = self.live.iter().filter(is_sparse);
-        sparse.map(|(segment, _)| *segment).collect()
+        let mut sparse: Vec<(u64, Segment)> = self
+            .live
+            .iter()
+            .filter(is_sparse)
+            .map(|(segment, live)| (*live, *segment))
+            .collect();
+        sparse.sort_unstable();
+        let mut left_bytes = room_bytes;
+        let fits = |(live, _): &(u64, Segment)| {
+            left_bytes = left_bytes.saturating_sub(*live);
+            left_bytes > 0
+        };
+        sparse
+            .into_iter()
+            .take_while(fits)
+            .map(|(_, segment)| segment)
+            .collect()
     }
 }
 
@@ -108,8 +125,8 @@ struct Piece {
 }
 
 impl Engine {
-    /// Lets go of segments that nothing uncommitted maps any more, and moves what is left in mostly dead ones; returns the bytes
-    /// freed. May sync. ENOSPC while moving ends that, not the rest.
+    /// Lets go of segments that nothing uncommitted maps any more, then moves what is left in mostly dead ones as far as there is
+    /// room; returns the bytes freed. May sync. ENOSPC while moving ends that, not the rest.
     pub fn reclaim_staging(&self) -> Result<u64> {
         let disk = self.disk()?;
         let _one = disk.reclaim.running.lock();
@@ -156,16 +173,39 @@ impl Engine {
             .due
             .store(begun_bytes + pace_bytes, Ordering::Relaxed);
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
-        let mut sparse = survey.sparse();
         // What the kernel has not lost yet finds a place that can be synced.
         let failed = disk.staging.failed_segments().into_iter();
-        sparse.extend(failed.filter(|segment| survey.live.contains_key(segment)));
-        if !sparse.is_empty() {
-            // Without room for copies the rest can still go.
-            let _ = self.move_live(disk, &sparse);
+        let failed: BTreeSet<Segment> = failed
+            .filter(|segment| survey.live.contains_key(segment))
+            .collect();
+        if !failed.is_empty() {
+            let _ = self.move_live(disk, &failed);
         }
-        let (moved_from_bytes, survey) = self.remove_dead(disk)?;
-        freed_bytes += moved_from_bytes;
+        let (dead_bytes, mut survey) = self.remove_all_dead(disk)?;
+        freed_bytes += dead_bytes;
+        for _ in 0..ROUNDS_MAX {
+            // What is wholly dead has gone by now: that needs no room, copies do.
+            let sparse = survey.sparse(disk.staging.free_bytes());
+            if sparse.is_empty() || self.move_live(disk, &sparse).is_err() {
+                break;
+            }
+            let moved_from_bytes;
+            (moved_from_bytes, survey) = self.remove_all_dead(disk)?;
+            freed_bytes += moved_from_bytes;
+            if moved_from_bytes == 0 {
+                break;
+            }
+        }
+        let live_bytes: u64 = survey.live.values().sum();
+        disk.reclaim
+            .due
+            .store(begun_bytes + live_bytes.max(pace_bytes), Ordering::Relaxed);
+        Ok(freed_bytes)
+    }
+
+    /// Removes dead segments, after a sync those that were promised; returns their bytes, and how the others are.
+    fn remove_all_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
+        let (mut freed_bytes, survey) = self.remove_dead(disk)?;
         let promised: BTreeSet<Segment> = survey
             .dead()
             .filter(|segment| disk.staging.is_promised(*segment))
@@ -174,11 +214,7 @@ impl Engine {
             self.sync_but_for(&promised, true)?;
             freed_bytes += self.remove_synced(disk, &promised)?;
         }
-        let live_bytes: u64 = survey.live.values().sum();
-        disk.reclaim
-            .due
-            .store(begun_bytes + live_bytes.max(pace_bytes), Ordering::Relaxed);
-        Ok(freed_bytes)
+        Ok((freed_bytes, survey))
     }
 
     /// Removes the dead segments that nobody was promised; returns their bytes, and how the others are.

@@ -151,6 +151,11 @@ impl Engine {
         self.cache.trim(max_bytes)
     }
 
+    /// Removes least recently used chunk files of about `wanted_bytes`; returns the bytes freed.
+    pub fn free_cache(&self, wanted_bytes: u64) -> u64 {
+        self.cache.free(wanted_bytes)
+    }
+
     /// Bytes of file data, inodes in memory, bytes free for staging.
     pub fn statfs(&self) -> Result<(u64, u64, u64)> {
         let (file_bytes, inodes) = {

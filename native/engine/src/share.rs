@@ -88,6 +88,7 @@ impl Engine {
             if !snapshot.is_still_mapped(&state, from.ino)? {
                 continue;
             }
+            state.check_room()?;
             // An error while the source changed is no more than that: what was overwritten may be gone.
             let maps = maps?;
             let end = target.1 + snapshot.length;
@@ -217,6 +218,7 @@ impl Engine {
             self.play_interlude();
             let mut state = self.change()?;
             check_absent(&state, parent, name)?;
+            state.check_room()?;
             let now = snapshot_of_unnamed(&state, ino)?;
             if now.extents != seen.extents {
                 continue;

@@ -5,22 +5,47 @@ use std::collections::BTreeSet;
 use cowfs_base::{Ino, Segment, monotonic_ns};
 
 use crate::changes::EXTENTS;
-use crate::engine::Engine;
+use crate::engine::{Disk, Engine};
 use crate::error::Result;
 use crate::extents::Extent;
 use crate::layers::layer_rows;
 use crate::row::LayerExtent;
 use crate::state::State;
 
+/// How much of what is committed goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Amount {
+    /// So much that at most this is left.
+    Kept(u64),
+    /// At least this, if there is as much.
+    Freed(u64),
+    /// All, the segment that takes appends too: nothing is appended any more.
+    EverythingCommitted,
+}
+
 impl Engine {
     /// Removes segments that nothing uncommitted needs, oldest first, until such segments hold at most `max_bytes`; returns
     /// the bytes freed. Bytes that were committed are read from their chunks from then on. 0 bytes: the files kept for later
     /// segments go too.
     pub fn trim_staging(&self, max_bytes: u64) -> Result<u64> {
+        self.trim(self.disk()?, Amount::Kept(max_bytes))
+    }
+
+    /// Bytes of segments that nothing uncommitted needs: a cache of what was written last.
+    pub fn committed_staged_bytes(&self) -> Result<u64> {
         let disk = self.disk()?;
-        let remove_spares = || match max_bytes {
-            0 => disk.staging.remove_spares(),
-            _ => 0,
+        let needed = needed_segments(&*self.read()?);
+        let current = disk.staging.current_segment();
+        let segments = disk.staging.segments().into_iter();
+        let clean =
+            segments.filter(|(segment, _)| !needed.contains(segment) && Some(*segment) != current);
+        Ok(clean.map(|(_, bytes)| bytes).sum())
+    }
+
+    pub(crate) fn trim(&self, disk: &Disk, amount: Amount) -> Result<u64> {
+        let remove_spares = || match amount {
+            Amount::Kept(1..) => 0,
+            _ => disk.staging.remove_spares(),
         };
         let spare_bytes = remove_spares();
         let removed = {
@@ -28,7 +53,10 @@ impl Engine {
             let _no_unmapped = disk.appends.write();
             let mut state = self.change()?;
             let needed = needed_segments(&state);
-            let current = disk.staging.current_segment();
+            let current = disk
+                .staging
+                .current_segment()
+                .filter(|_| !matches!(amount, Amount::EverythingCommitted));
             let is_clean =
                 |segment: &Segment| !needed.contains(segment) && Some(*segment) != current;
             let clean: Vec<_> = disk
@@ -37,13 +65,18 @@ impl Engine {
                 .into_iter()
                 .filter(|(segment, _)| is_clean(segment))
                 .collect();
-            let mut kept_bytes: u64 = clean.iter().map(|(_, bytes)| bytes).sum();
+            let clean_bytes: u64 = clean.iter().map(|(_, bytes)| bytes).sum();
+            let mut wanted_bytes = match amount {
+                Amount::Kept(most) => clean_bytes.saturating_sub(most),
+                Amount::Freed(least) => least.saturating_sub(spare_bytes),
+                Amount::EverythingCommitted => u64::MAX,
+            };
             let mut removed = Vec::new();
             for (segment, bytes) in clean {
-                if kept_bytes <= max_bytes {
+                if wanted_bytes == 0 {
                     break;
                 }
-                kept_bytes -= bytes;
+                wanted_bytes = wanted_bytes.saturating_sub(bytes);
                 state.segments.remove(&segment);
                 state.nameless_segments.remove(&segment);
                 removed.push((segment, bytes));

@@ -7,9 +7,11 @@
 //! Locks: the state lives behind the engine's one read-write lock and does no I/O.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
 use cowfs_journal::Journal;
+use cowfs_staging::Ballast;
 
 use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, XATTRS};
 use crate::content::Content;
@@ -31,6 +33,8 @@ pub(crate) struct State {
     pub frozen: Option<Frozen>,
     /// None: read-only, or not replayed yet.
     pub journal: Option<Journal>,
+    /// What its records may take of a full disk.
+    pub ballast: Option<Arc<Ballast>>,
     /// Segments whose bytes may be read.
     pub segments: HashSet<Segment>,
     /// Those with bytes of inodes without a name; perhaps with others' too.

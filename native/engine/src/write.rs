@@ -34,20 +34,10 @@ impl Engine {
             let state = self.read()?;
             state.content(handle.ino)?;
             check_end(offset, length)?;
+            state.check_room()?;
         }
-        let mut _unmapped = disk.appends.read();
-        let location = match disk.staging.append(data) {
-            // Committed bytes make room for new ones.
-            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
-                drop(_unmapped);
-                if self.trim_staging(0)? + self.reclaim_staging()? == 0 {
-                    return Err(error.into());
-                }
-                _unmapped = disk.appends.read();
-                disk.staging.append(data)?
-            }
-            outcome => outcome?,
-        };
+        let _unmapped = disk.appends.read();
+        let location = disk.staging.append(data)?;
         let mut state = self.change()?;
         let inode = state.inode(handle.ino)?;
         let end = check_end(offset, length)?;

@@ -36,6 +36,7 @@ impl Engine {
             _ => {}
         }
         let row = touched(inode.row());
+        state.check_room()?;
         Engine::record(
             &mut state,
             &[Effect::PutXattr { ino, name, value }, Effect::PutInode(row)],

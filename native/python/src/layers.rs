@@ -124,6 +124,22 @@ impl PyEngine {
         self.call(py, |engine| engine.trim_staging(max_bytes))
     }
 
+    fn committed_staged_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| engine.committed_staged_bytes())
+    }
+
+    fn relieve(&self, py: Python<'_>, wanted_bytes: u64) -> PyResult<u64> {
+        self.call(py, |engine| engine.relieve(wanted_bytes))
+    }
+
+    fn restore_ballast(&self, py: Python<'_>) -> PyResult<bool> {
+        self.call(py, |engine| engine.restore_ballast())
+    }
+
+    fn give_up_ballast(&self, py: Python<'_>) -> PyResult<bool> {
+        self.call(py, |engine| engine.give_up_ballast())
+    }
+
     fn reclaim_staging(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, |engine| engine.reclaim_staging())
     }

@@ -79,4 +79,8 @@ impl PyEngine {
     fn trim_cache(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
         self.call(py, |engine| Ok(engine.trim_cache(max_bytes)))
     }
+
+    fn free_cache(&self, py: Python<'_>, wanted_bytes: u64) -> PyResult<u64> {
+        self.call(py, |engine| Ok(engine.free_cache(wanted_bytes)))
+    }
 }

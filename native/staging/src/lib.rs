@@ -20,6 +20,7 @@
 //!
 //! Not here: which segments may go (the engine knows who refers to them), and locking the directory against another process.
 
+mod ballast;
 mod checked;
 mod failures;
 mod numbers;
@@ -39,6 +40,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::io::Errno;
+
+pub use ballast::{BALLAST_NAME, Ballast, Leaving, is_full};
 
 use open_files::OpenFiles;
 use reserve::Reserving;

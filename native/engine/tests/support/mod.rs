@@ -134,6 +134,9 @@ impl std::fmt::Debug for Seen {
 
 pub type Tree = BTreeMap<PathBuf, Seen>;
 
+/// As the servers ask for.
+pub const RELIEF_BYTES: u64 = 64 << 20;
+
 /// What happens between the halves of an operation.
 type Interlude = Box<dyn FnOnce(&Engine) + Send>;
 
@@ -464,9 +467,17 @@ pub fn ask<T>(
     base: &Base,
     call: impl Fn(&Engine) -> Result<T>,
 ) -> std::result::Result<T, Errno> {
+    let mut is_relieved = false;
     for _ in 0..100 {
         match call(engine) {
             Ok(answer) => return Ok(answer),
+            // As the servers do.
+            Err(Error::Os(Errno::ENOSPC)) if !is_relieved => {
+                is_relieved = true;
+                if engine.relieve(RELIEF_BYTES).expect("relieves") == 0 {
+                    return Err(Errno::ENOSPC);
+                }
+            }
             Err(Error::Os(errno)) => return Err(errno),
             Err(Error::NotResident(missing)) => load(engine, base, &missing),
             Err(error) => panic!("{error}"),

@@ -1,0 +1,203 @@
+"""A full disk under a mount: whoever removes, commits or leaves can; nothing acknowledged is lost; with room again, all goes on.
+
+The disk is real and small: a tmpfs, or ext4 on a loop device, that holds working copy and caches. It is filled through the
+mount, or by others beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mount.daemons import Mount, Place
+
+pytestmark = [pytest.mark.mount, pytest.mark.slow]
+
+DISK_BYTES = 96 << 20
+FILE_BYTES = 300_000
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, kind: str) -> Iterator[Path]:
+    path.mkdir(mode=0o700, exist_ok=True)
+    image = path.with_name(f"{path.name}.image")
+    if kind == "ext4":
+        with image.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-F", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, path], check=True)
+    else:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "cowfs-test", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+        image.unlink(missing_ok=True)
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", request.param) as path:
+        yield path
+
+
+@pytest.fixture
+def place(disk: Path) -> Iterator[Place]:
+    """Working copies and caches are on the small disk, the store is not."""
+    with Place() as place:
+        (place.root / "c").rmdir()
+        (place.root / "c").symlink_to(disk)
+        place.volume("v")
+        yield place
+
+
+def fill(mount: Mount) -> dict[str, str]:
+    """Writes files until there is no room, then small ones; {name: digest} of what was written whole."""
+    whole: dict[str, str] = {}
+    for size in (FILE_BYTES, 1000):
+        with contextlib.suppress(OSError):
+            while True:
+                name, data = f"f{len(whole)}", os.urandom(size)
+                with (mount.path / name).open("wb", buffering=0) as file:
+                    written = file.write(data)
+                if written != size:
+                    os.unlink(mount.path / name)
+                    break
+                whole[name] = hashlib.sha256(data).hexdigest()
+    assert len(whole) > 100, f"only {len(whole)} files fitted"
+    for path in mount.path.iterdir():
+        if path.name not in whole:
+            path.unlink()
+    return whole
+
+
+def make_directories(path: Path) -> None:
+    """Some fit into what the journal's last block has left."""
+    for number in range(1000):
+        (path / f"d{number}").mkdir()
+
+
+def take_the_rest(disk: Path) -> Path:
+    """Somebody else takes what is free."""
+    others = disk / "others"
+    with others.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return others
+
+
+def check(path: Path, whole: dict[str, str]) -> None:
+    assert sorted(entry.name for entry in path.iterdir()) == sorted(whole)
+    for name, digest in whole.items():
+        assert hashlib.sha256((path / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_a_full_disk_can_be_left(place: Place, disk: Path) -> None:
+    mount = place.mount("v")
+    whole = fill(mount)
+    others = take_the_rest(disk)
+    with pytest.raises(OSError, match="No space left"):
+        make_directories(mount.path)
+    for path in mount.path.glob("d*"):
+        path.rmdir()
+
+    names = list(whole)
+    (mount.path / names[0]).unlink()
+    os.truncate(mount.path / names[1], 0)
+    (mount.path / names[2]).chmod(0o600)
+    (mount.path / names[3]).rename(mount.path / "renamed")
+    whole["renamed"] = whole.pop(names[3])
+    del whole[names[0]]
+    whole[names[1]] = hashlib.sha256(b"").hexdigest()
+    check(mount.path, whole)
+    version = mount.commit(message="full")
+    (mount.path / names[4]).unlink()
+    mount.call("discard")
+    mount.wait_clean_end()
+    others.unlink()
+    check(place.mount("v", version=version).path, whole)
+
+
+def test_a_daemon_killed_on_a_full_disk_is_mounted_again(place: Place, disk: Path) -> None:
+    mount = place.mount("v")
+    whole = fill(mount)
+    take_the_rest(disk)
+    mount.kill()
+    mount = place.mount("v")
+    check(mount.path, whole)
+    for name in list(whole)[::2]:
+        (mount.path / name).unlink()
+        del whole[name]
+    version = mount.commit()
+    mount.unmount()
+    mount = place.mount("v")
+    check(mount.path, whole)
+    assert mount.ready["version"] == version
+
+
+def test_with_room_again_everything_goes_on(place: Place, disk: Path) -> None:
+    mount = place.mount("v")
+    others = disk / "others"
+    with others.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, DISK_BYTES // 3)
+    whole = fill(mount)
+    take_the_rest(disk)
+    others.unlink()
+    data = os.urandom(10 << 20)
+    (mount.path / "more").write_bytes(data)
+    whole["more"] = hashlib.sha256(data).hexdigest()
+    (mount.path / "directory").mkdir()
+    (mount.path / "directory").rmdir()
+    check(mount.path, whole)
+    mount.unmount(commit=True)
+
+
+def test_a_database_on_a_full_disk_keeps_its_integrity(place: Place, disk: Path) -> None:
+    mount = place.mount("v")
+    database = sqlite3.connect(mount.path / "db", isolation_level=None)
+    database.execute("create table t (n integer primary key, data blob)")
+    others = take_the_rest(disk)
+    done = 0
+    for number in range(2000):
+        try:
+            database.execute("begin")
+            database.execute("insert into t values (?, randomblob(20000))", (number,))
+            database.execute("update t set data = randomblob(20000) where n = ?", (number // 2,))
+            database.execute("commit")
+        except sqlite3.OperationalError:
+            with contextlib.suppress(sqlite3.OperationalError):
+                database.execute("rollback")
+            break
+        done += 1
+    else:
+        pytest.fail("the disk never was full")
+    database.close()
+    others.unlink()
+    with sqlite3.connect(mount.path / "db") as again:
+        assert again.execute("pragma integrity_check").fetchone() == ("ok",)
+        assert again.execute("select count(*) from t").fetchone() == (done,)
+        again.execute("insert into t values (-1, randomblob(20000))")
+    again.close()
+    mount.unmount(commit=True)
+
+
+def test_a_cache_on_another_disk_is_left_alone(place: Place, disk: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    mount = place.mount("v")
+    (mount.path / "f").write_bytes(os.urandom(5 << 20))
+    mount.unmount(commit=True)
+    mount = place.mount("v", cache_dir=str(cache))
+    (mount.path / "f").read_bytes()
+    chunks = {path for path in cache.rglob("*") if len(path.name) == 64}
+    assert chunks
+    fill(mount)
+    assert {path for path in cache.rglob("*") if len(path.name) == 64} >= chunks
+    mount.call("discard")
+    mount.wait_clean_end()
