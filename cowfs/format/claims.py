@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 from cowfs.format import keys
 from cowfs.format.fields import Fields
 from cowfs.format.record import Holder, Record, check_one_of, holder_body, known_text, parse_holder
-from cowfs.ids import PackId, WriteId
+from cowfs.ids import PackId, VersionId, WriteId
 
-PinKind = Literal["writer", "reader", "hold"]
-_PIN_KINDS = ("writer", "reader", "hold")
+PinKind = Literal["writer", "reader", "fork", "hold", "dead"]
+_PIN_KINDS = ("writer", "reader", "fork", "hold", "dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,21 @@ class HeartbeatRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class PinRecord(Record):
-    """number: head number that is protected (0: none yet). expires_ns None: never. packs: what a hold names besides."""
+    """number: head number that is protected (0: none yet); version: one that is protected besides. lifetime_s: how long after
+    the store's time of this record, None: for good. packs: uploaded, and named by no head yet. dead: protects nothing any more.
+    """
 
     record: ClassVar[str] = "pin"
     volume: str
     number: int
     gc_generation: int
     created_ns: int
-    expires_ns: int | None
+    lifetime_s: int | None
     write_id: WriteId
     owner: str = ""
     kind: PinKind = "writer"
     packs: tuple[PackId, ...] = ()
+    version: VersionId | None = None
 
     def __post_init__(self) -> None:
         keys.check_volume_name(self.volume)
@@ -93,11 +96,12 @@ class PinRecord(Record):
             "number": self.number,
             "gc_generation": self.gc_generation,
             "created_ns": self.created_ns,
-            "expires_ns": self.expires_ns,
+            "lifetime_s": self.lifetime_s,
             "write_id": self.write_id.hex(),
             "owner": self.owner,
             "kind": self.kind,
             "packs": [pack.hex() for pack in self.packs],
+            "version": self.version and self.version.hex(),
         }
 
     @classmethod
@@ -107,28 +111,34 @@ class PinRecord(Record):
             "number": found.integer("number"),
             "gc_generation": found.integer("gc_generation"),
             "created_ns": found.integer("created_ns"),
-            "expires_ns": found.optional_integer("expires_ns"),
+            "lifetime_s": found.optional_integer("lifetime_s"),
             "write_id": found.id("write_id", WriteId),
             "owner": found.text("owner"),
             "kind": known_text(found, "kind", _PIN_KINDS),
             "packs": found.ids("packs", PackId),
+            "version": found.optional_id("version", VersionId),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class CondemnedRecord(Record):
-    """Packs a collection is going to delete; writers must not refer to them any more."""
+    """Packs that a collection is going to delete; writers must not refer to them any more.
+
+    shards: so many further lists of the same generation belong to this one; they were written before it.
+    """
 
     record: ClassVar[str] = "condemned"
     generation: int
     packs: tuple[PackId, ...]
     created_ns: int
     write_id: WriteId
+    shards: int | None = None
 
     def _body(self) -> dict[str, Any]:
         return {
             "generation": self.generation,
             "packs": [pack.hex() for pack in self.packs],
+            "shards": self.shards,
             "created_ns": self.created_ns,
             "write_id": self.write_id.hex(),
         }
@@ -138,6 +148,7 @@ class CondemnedRecord(Record):
         return {
             "generation": found.integer("generation", minimum=1),
             "packs": found.ids("packs", PackId),
+            "shards": found.optional_integer("shards"),
             "created_ns": found.integer("created_ns"),
             "write_id": found.id("write_id", WriteId),
         }

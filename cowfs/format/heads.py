@@ -11,16 +11,18 @@ from cowfs.format.fields import Fields
 from cowfs.format.record import Holder, Record, check_one_of, holder_body, known_text, optional_holder
 from cowfs.ids import VersionId, WriteId
 
-HeadKind = Literal["create", "commit", "fork", "fence"]
+HeadKind = Literal["create", "commit", "fork", "fence", "void"]
 Origin = Literal["created", "registered"]
 Setting = str | int | bool
-_HEAD_KINDS = ("create", "commit", "fork", "fence")
+_HEAD_KINDS = ("create", "commit", "fork", "fence", "void")
+_WITHOUT_VERSION = ("create", "void")
 _ORIGINS = ("created", "registered")
 
 
 @dataclass(frozen=True, slots=True)
 class HeadRecord(Record):
-    """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the version before, a new epoch.
+    """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the version before; void: none, it was
+    a fork of something that a collection was deleting.
 
     source (fork): locator of the version it came from.
     """
@@ -36,7 +38,7 @@ class HeadRecord(Record):
 
     def __post_init__(self) -> None:
         check_one_of(self.kind, _HEAD_KINDS, "kind of head")
-        if self.kind != "fence" and (self.version is None) != (self.kind == "create"):
+        if self.kind != "fence" and (self.version is None) != (self.kind in _WITHOUT_VERSION):
             raise InvalidInputError(f"a head of kind {self.kind} {'has' if self.version else 'lacks'} a version")
 
     def _body(self) -> dict[str, Any]:

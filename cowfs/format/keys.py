@@ -9,8 +9,9 @@
     volumes/<name>/lease/<epoch>            who writes                       create-only
     volumes/<name>/heartbeat/<epoch>        that the writer is alive         replaced by the lease's holder
     versions/<2 hex>/<version id>           manifests                        named by content
-    pins/<32 hex>                           what is held                     replaced by its owner
+    pins/<pin id>/<n>                       what is held                     create-only
     gc/<generation>/condemned               what a collection will delete    create-only
+    gc/<generation>/shards/<8 hex>          the rest of a long list          create-only, before `condemned`
 
 Numbers <n>, <epoch>, <generation> start at 1 and stand as 16 hex digits of 2⁶⁴-1-n: the newest sorts first. Key
 components are ASCII; the two hex digits are the id's first two, they spread keys over a store's request limits.
@@ -40,6 +41,7 @@ _VOLUME = re.compile(rf"volumes/({_NAME.pattern})/.+")
 _TAG = re.compile(rf"volumes/{_NAME.pattern}/tags/({_NAME.pattern})/[0-9a-f]{{16}}")
 _VERSION = re.compile(r"versions/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 _PACK = re.compile(r"packs/([0-9a-f]{2})/(\1[0-9a-f]{30})")
+_PIN = re.compile(r"pins/([0-9a-f]{32})/([0-9a-f]{16})")
 _GENERATION = re.compile(r"gc/([0-9a-f]{16})/.+")
 
 
@@ -139,14 +141,27 @@ def moved(id: PackId, number: int) -> str:
     return moved_prefix(id) + count_down(number)
 
 
-def pin(id: WriteId) -> str:
-    """pins/<32 hex>: the write id of the pin's first record names it."""
-    return f"{PINS}{id.hex()}"
+def pin_prefix(id: WriteId) -> str:
+    """pins/<32 hex>/: the write id of the pin's first record names it."""
+    return f"{PINS}{id.hex()}/"
+
+
+def pin(id: WriteId, number: int) -> str:
+    return pin_prefix(id) + count_down(number)
+
+
+def collection(generation: int, name: str) -> str:
+    """gc/<generation>/<name>: `begin`, `condemned` or `done` of one collection."""
+    return f"{GC}{count_down(generation)}/{name}"
 
 
 def condemned(generation: int) -> str:
-    """gc/<generation>/condemned."""
-    return f"{GC}{count_down(generation)}/condemned"
+    return collection(generation, "condemned")
+
+
+def condemned_shard(generation: int, shard: int) -> str:
+    """gc/<generation>/shards/<8 hex>, counted from 0."""
+    return collection(generation, f"shards/{shard:08x}")
 
 
 def parse_volume(key: str) -> str | None:
@@ -170,6 +185,12 @@ def parse_pack(key: str) -> PackId | None:
     """The pack whose own object this key is (not of a moved record)."""
     found = _PACK.fullmatch(key)
     return PackId.from_hex(found[2]) if found else None
+
+
+def parse_pin(key: str) -> tuple[WriteId, int] | None:
+    """The pin a key under pins/ belongs to, and the number of its record."""
+    found = _PIN.fullmatch(key)
+    return (WriteId.from_hex(found[1]), _LAST - int(found[2], 16)) if found else None
 
 
 def parse_generation(key: str) -> int | None:

@@ -1,38 +1,60 @@
-"""Pins: what writers hold against garbage collection, and what a collection has condemned.
+"""Pins: what writers, readers and kept working copies hold against garbage collection, and what a collection has condemned.
 
-    pins/<write id>               who protects which head number of which volume, and how long; replaced by its owner alone
-    gc/<generation>/condemned     packs that collection is going to delete
+    pins/<pin id>/<n>             create-only: who protects which version and packs, and for how long; the newest n counts
+    gc/<generation>/condemned     packs that collection is going to delete; a long list goes on in gc/<generation>/shards/
 
-The order that makes a collection safe: a writer creates its pin before its first look-up, reads newly condemned lists at each
-heartbeat and before its head, and puts condemned chunks again. A pin that expired and was collected cannot be renewed:
-its owner creates a new one and checks every pack it uses.
+                     ┌── renew: n + 1 ──┐
+    create: n = 1 ──▶│     alive        │── older than its lifetime, by the store's clock ──▶ a collection creates n + 1 = dead
+                     └──────────────────┘
+                       remove: every n is deleted
+
+A record is as old as its object, by the store's clock; nobody's local clock counts. A pin that is past its lifetime still lives
+until a collection has created its dead record. So either its owner gets n + 1 and the collection sees a live pin, or the
+collection gets it and renewing raises NotFoundError: the owner then creates a new pin and checks every pack it uses.
+
+The order that makes a collection safe: a writer creates its pin before its first look-up, then reads the condemned lists, then
+looks up (`cowfs.version.protection`). docs/format/refs.md has the rules of both sides.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cowfs import clock
-from cowfs.errors import NotFoundError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
 from cowfs.format import keys
-from cowfs.format.records import CondemnedRecord, PinRecord
+from cowfs.format.records import CondemnedRecord, PinKind, PinRecord
 from cowfs.ids import PackId, WriteId
+from cowfs.store import refs
 from cowfs.store.contract import ObjectStore
 
-EXPIRY_S = 7 * 24 * 3600.0
+LIFETIME_S = 7 * 24 * 3600
 # An unchanged pin is written again only when this part of its time has passed.
 _RENEW_PART = 0.05
+_LISTED = 16
 
 
 class Pin:
-    """Keeps head `number` of a volume, and everything put since gc generation `generation`, from being collected."""
+    """Keeps head `number` of a volume, the packs it names, and what was put since gc generation `generation`, from being collected.
 
-    def __init__(self, store: ObjectStore, key: str, record: PinRecord) -> None:
+    One process at a time owns a pin; any of its threads may call.
+    """
+
+    def __init__(self, store: ObjectStore, id: WriteId, at: int, record: PinRecord, written_s: float | None) -> None:
         self._store = store
+        self._id = id
+        self._at = at  # the number of `_record` in the pin's sequence; 0: not written yet
         self._record = record
-        self._lock = threading.Lock()  # guards _record, held while it is written: the newest state wins
-        self.key = key
+        self._written_s = written_s  # when, by our clock; None: by an earlier process
+        self._lock = threading.Lock()  # guards all of these, held while a record is written: the newest state wins
+
+    @property
+    def key(self) -> str:
+        """What a working copy writes down, to `resume` with."""
+        return keys.pin_prefix(self._id)
 
     @property
     def volume(self) -> str:
@@ -44,67 +66,121 @@ class Pin:
 
     @property
     def generation(self) -> int:
+        """The newest collection whose list the owner has read."""
         return self._record.gc_generation
+
+    @property
+    def packs(self) -> Sequence[PackId]:
+        return self._record.packs
 
     @property
     def owner(self) -> str:
         return self._record.owner
 
     @classmethod
-    def create(cls, store: ObjectStore, *, volume: str, number: int, owner: str) -> Pin:
-        """Durable when it returns; the gc generation is read before, and stands in `.generation`."""
-        generation, _ = condemned(store, 0)
-        now_ns = clock.now_ns()
+    def create(
+        cls, store: ObjectStore, *, volume: str, number: int, owner: str, packs: Sequence[PackId] = ()
+    ) -> Pin:
+        """A writer's pin, durable when it returns. It acknowledges every collection that has published its list by now:
+
+        the owner must read the lists that are there before it looks anything up.
+        """
         record = PinRecord(
             volume=volume,
             number=number,
-            gc_generation=generation,
-            created_ns=now_ns,
-            expires_ns=now_ns + int(EXPIRY_S * 1e9),
-            write_id=WriteId(clock.random_bytes(WriteId.length)),
+            gc_generation=newest_condemned(store),
+            created_ns=clock.now_ns(),
+            lifetime_s=LIFETIME_S,
+            write_id=_write_id(),
             owner=owner,
+            packs=tuple(packs),
         )
-        key = keys.pin(record.write_id)
-        store.put(key, record.encode())
-        return cls(store, key, record)
+        pin = cls(store, record.write_id, 0, record, None)
+        pin._append(record)
+        return pin
 
     @classmethod
     def resume(cls, store: ObjectStore, key: str) -> Pin | None:
-        """The pin a working copy wrote down, None when it is gone (expired and collected): create a new one and check packs."""
-        try:
-            return cls(store, key, PinRecord.decode(store.get(key), what=f"pin {key}"))
-        except NotFoundError:
+        """The pin a working copy wrote down; None when it is dead or gone: create a new one and check packs.
+
+        It is proven alive by the next `renew`, which writes.
+        """
+        if not key.endswith("/"):
+            return _replace_old(store, key)
+        id = WriteId.from_hex(key.split("/")[1])
+        found = refs.newest(store, refs.pin(id))
+        if found is None or found[1].kind == "dead":
             return None
+        return cls(store, id, *found, None)
 
-    def renew(self, *, number: int | None = None, generation: int | None = None) -> None:
-        """Moves the expiry, and the number or generation forward. Call it at each heartbeat: it writes when there is reason to.
+    def renew(
+        self,
+        *,
+        kind: PinKind = "writer",
+        volume: str | None = None,
+        number: int | None = None,
+        generation: int | None = None,
+        packs: Sequence[PackId] | None = None,
+    ) -> None:
+        """Moves the lifetime on, and what is given. Call it at each heartbeat: it writes when there is reason to.
 
-        NotFoundError: the pin expired and was collected.
+        NotFoundError: a collection has declared the pin dead.
         """
         with self._lock:
-            now_ns = clock.now_ns()
+            old = self._record
             record = replace(
-                self._record,
-                number=self._record.number if number is None else number,
-                gc_generation=self._record.gc_generation if generation is None else generation,
+                old,
+                kind=kind,
+                lifetime_s=None if kind == "hold" else LIFETIME_S,
+                volume=old.volume if volume is None else volume,
+                number=old.number if number is None else number,
+                gc_generation=old.gc_generation if generation is None else generation,
+                packs=old.packs if packs is None else tuple(packs),
             )
-            left_s = EXPIRY_S if record.expires_ns is None else (record.expires_ns - now_ns) / 1e9
-            if record == self._record and left_s > EXPIRY_S * (1 - _RENEW_PART):
-                return
-            if self._store.size(self.key) is None:
-                raise NotFoundError(
-                    f"the pin of volume {self.volume} expired and was collected",
-                    hint="Create a new pin and check every pack in use.",
-                )
-            if record.expires_ns is not None:
-                record = replace(record, expires_ns=now_ns + int(EXPIRY_S * 1e9))
-            self._store.put(self.key, record.encode())
-            self._record = record
+            if record == old and self._written_s is not None:
+                if clock.monotonic_s() - self._written_s < LIFETIME_S * _RENEW_PART:
+                    return
+            self._append(replace(record, created_ns=clock.now_ns(), write_id=_write_id()))
 
     def remove(self) -> None:
         """What it protected may be collected. Removing twice does nothing."""
         with self._lock:
-            self._store.delete([self.key])
+            listed = [info.key for info in self._store.list(self.key)]
+            self._store.delete(reversed(listed))  # the newest, which counts, last
+
+    def _append(self, record: PinRecord) -> None:
+        """Makes `record` the newest of the sequence. The lock is held, or nobody else knows the pin yet."""
+        while True:
+            try:
+                refs.append(self._store, refs.pin(self._id), self._at + 1, record)
+            except ConflictError:
+                taken = refs.read(self._store, refs.pin(self._id), self._at + 1)
+                if taken.kind == "dead":
+                    raise NotFoundError(
+                        f"the pin of volume {self.volume} expired and a collection went on without it",
+                        hint="Create a new pin and check every pack in use.",
+                    ) from None
+                self._at += 1  # an earlier put of ours whose outcome was not known
+                continue
+            break
+        self._at += 1
+        self._record, self._written_s = record, clock.monotonic_s()
+        if self._at > refs.FIRST:
+            with contextlib.suppress(CowfsError):  # what is left over counts for nothing, and goes with `remove`
+                self._store.delete([keys.pin(self._id, self._at - 1)])
+
+
+def _replace_old(store: ObjectStore, key: str) -> Pin | None:
+    """Earlier versions of cowfs replaced one object `pins/<pin id>`; its state moves to a pin of records."""
+    try:
+        record = PinRecord.decode(store.get(key), what=f"pin {key}")
+    except NotFoundError:
+        return None
+    record = replace(record, lifetime_s=LIFETIME_S, write_id=_write_id(), extra={})
+    pin = Pin(store, record.write_id, 0, record, None)
+    pin._append(record)
+    store.delete([key])
+    return pin
 
 
 def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackId]]:
@@ -112,13 +188,53 @@ def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackI
 
     With no collection yet the generation is 0.
     """
-    newest = after_generation
     packs: set[PackId] = set()
-    for info in store.list(keys.GC):
-        generation = keys.parse_generation(info.key)
-        if generation is None or generation <= after_generation or info.key != keys.condemned(generation):
-            continue
-        record = CondemnedRecord.decode(store.get(info.key), what=f"the condemned list of collection {generation}")
-        packs.update(record.packs)
+    newest = after_generation
+    for generation in _condemned_generations(store, after_generation):
         newest = max(newest, generation)
+        key = keys.condemned(generation)
+        try:
+            record = CondemnedRecord.decode(store.get(key), what=f"the condemned list of collection {generation}")
+            packs.update(record.packs)
+            for shard in range(record.shards or 0):
+                packs.update(_shard(store, generation, shard).packs)
+        except NotFoundError:
+            # Only lists of collections that have ended are removed: what they named is gone.
+            if store.size(key) is not None:
+                raise
     return newest, packs
+
+
+def newest_condemned(store: ObjectStore) -> int:
+    """The newest collection that has published its list, 0 when there is none. One list request."""
+    return next(_condemned_generations(store, 0), 0)
+
+
+def _condemned_generations(store: ObjectStore, after_generation: int) -> Iterator[int]:
+    """Newest first; lists no further than needed."""
+    start_after = ""
+    while True:
+        page = store.list(keys.GC, start_after=start_after, limit=_LISTED)
+        for info in page:
+            generation = keys.parse_generation(info.key)
+            if generation is None:
+                continue
+            if generation <= after_generation:
+                return
+            if info.key == keys.condemned(generation):
+                yield generation
+        if len(page) < _LISTED:
+            return
+        start_after = page[-1].key
+
+
+def _shard(store: ObjectStore, generation: int, shard: int) -> CondemnedRecord:
+    what = f"part {shard} of the condemned list of collection {generation}"
+    found = CondemnedRecord.decode(store.get(keys.condemned_shard(generation, shard)), what=what)
+    if found.generation != generation:
+        raise CorruptError(f"{what} says it belongs to collection {found.generation}")
+    return found
+
+
+def _write_id() -> WriteId:
+    return WriteId(clock.random_bytes(WriteId.length))

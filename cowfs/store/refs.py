@@ -1,4 +1,4 @@
-"""Refs: heads, tags and volume records (and leases, moved records) as sequences of create-only objects.
+"""Refs: heads, tags and volume records (and leases, pins, moved records) as sequences of create-only objects.
 
     <prefix>/<16 hex digits of 2^64-1-n>      record n, n = 1, 2, 3 …
 
@@ -20,7 +20,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from cowfs import clock
 from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.records import HeadRecord, LeaseRecord, MetaRecord, MovedRecord, TagRecord
+from cowfs.format.records import HeadRecord, LeaseRecord, MetaRecord, MovedRecord, PinRecord, TagRecord
 from cowfs.ids import PackId, WriteId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.patience import Patience, Pauses, patience_of
@@ -72,6 +72,11 @@ def meta(volume: str) -> Ref[MetaRecord]:
 def lease(volume: str) -> Ref[LeaseRecord]:
     """Numbers are epochs. Use `cowfs.store.leases`."""
     return Ref(f"the lease of volume {volume}", keys.lease_prefix(volume), lambda n: keys.lease(volume, n), LeaseRecord)
+
+
+def pin(id: WriteId) -> Ref[PinRecord]:
+    """Older records are deleted. Use `cowfs.store.pins`."""
+    return Ref(f"pin {id}", keys.pin_prefix(id), lambda n: keys.pin(id, n), PinRecord)
 
 
 def moved(pack: PackId) -> Ref[MovedRecord]:

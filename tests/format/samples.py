@@ -105,6 +105,7 @@ RECORDS: dict[str, Record] = {
         "fork", VERSION, 0, CREATED_NS, WRITE, source=f"cowfs+s3://bucket/prefix/-/base@{VERSION.hex()}"
     ),
     "head-fence": HeadRecord("fence", VERSION, 4, CREATED_NS, WRITE, HOLDER),
+    "head-void": HeadRecord("void", None, 0, CREATED_NS, WRITE),
     "tag": TagRecord(VERSION, CREATED_NS, WRITE, HOLDER),
     "tag-removed": TagRecord(None, CREATED_NS, WRITE),
     "meta": MetaRecord(
@@ -117,7 +118,12 @@ RECORDS: dict[str, Record] = {
     ),
     "lease": LeaseRecord(3, HOLDER, CREATED_NS, WRITE),
     "heartbeat": HeartbeatRecord(epoch=3, beat=17, at_ns=CREATED_NS, released=False),
-    "pin": PinRecord("my-dataset", 12, 2, CREATED_NS, CREATED_NS + 3_600_000_000_000, WRITE, "ada@node-7"),
+    "pin": PinRecord(  # of a cowfs that replaced its pins
+        "my-dataset", 12, 2, CREATED_NS, None, WRITE, "ada@node-7", extra={"expires_ns": CREATED_NS + 3_600_000_000_000}
+    ),
+    "pin-writer": PinRecord("my-dataset", 12, 2, CREATED_NS, 604_800, WRITE, "ada@node-7", packs=(PACK_A,)),
+    "pin-reader": PinRecord("my-dataset", 12, 2, CREATED_NS, 604_800, WRITE, "ada@node-7", "reader", version=VERSION),
+    "pin-dead": PinRecord("my-dataset", 12, 2, CREATED_NS, None, WRITE, "collector@node-9", "dead"),
     "pin-hold": PinRecord("my-dataset", 12, 2, CREATED_NS, None, WRITE, "ada@node-7", "hold", (PACK_A, PACK_B)),
     "moved": MovedRecord(
         pack=PACK_A,
@@ -126,6 +132,7 @@ RECORDS: dict[str, Record] = {
         blobs=(MovedBlob(16, PACK_B, 16, 73), MovedBlob(89, PACK_C, 5000, 100)),
     ),
     "condemned": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE),
+    "condemned-sharded": CondemnedRecord(2, (), CREATED_NS, WRITE, shards=40),
 }
 
 

@@ -28,7 +28,7 @@ def test_every_key_stands_where_the_design_says() -> None:
     assert keys.version(VERSION) == f"versions/00/{VERSION.hex()}"
     assert keys.pack(PACK_A) == f"packs/a1/{PACK_A.hex()}"
     assert keys.moved(PACK_A, 1) == f"packs/a1/{PACK_A.hex()}.moved/{last}"
-    assert keys.pin(WriteId(bytes(16))) == f"pins/{'00' * 16}"
+    assert keys.pin(WriteId(bytes(16)), 1) == f"pins/{'00' * 16}/{last}"
     assert keys.condemned(1) == f"gc/{last}/condemned"
 
 
@@ -59,6 +59,9 @@ def test_keys_parse_back(name: str, tag: str, number: int) -> None:
         assert keys.parse_tag(keys.tag(name, tag, number)) == tag
         assert keys.parse_volume(keys.tag(name, tag, number)) == name
     assert keys.parse_generation(keys.condemned(number)) == number
+    assert keys.parse_generation(keys.condemned_shard(number, 7)) == number
+    pin = WriteId(bytes(range(16)))
+    assert keys.parse_pin(keys.pin(pin, number)) == (pin, number)
 
 
 @given(st.binary(min_size=32, max_size=32))
@@ -72,7 +75,7 @@ def test_ids_parse_back(raw: bytes) -> None:
 
 @given(st.text())
 def test_foreign_keys_are_nobodys(key: str) -> None:
-    for parse in (keys.parse_volume, keys.parse_tag, keys.parse_version, keys.parse_pack, keys.parse_generation):
+    for parse in (keys.parse_volume, keys.parse_tag, keys.parse_version, keys.parse_pack, keys.parse_pin, keys.parse_generation):
         for tried in (key, key + "\n"):
             assert parse(tried) is None
 

@@ -66,7 +66,7 @@ records: st.SearchStrategy[Record] = st.one_of(
         source=st.none() | text,
         **common,
     ),
-    st.builds(HeadRecord, kind=st.sampled_from(["create", "fence"]), version=st.none(), epoch=number, **common),
+    st.builds(HeadRecord, kind=st.sampled_from(["create", "fence", "void"]), version=st.none(), epoch=number, **common),
     st.builds(TagRecord, version=st.none() | ids(VersionId), holder=st.none() | holders, **common),
     st.builds(
         MetaRecord,
@@ -84,14 +84,21 @@ records: st.SearchStrategy[Record] = st.one_of(
         volume=st.from_regex(r"[a-z0-9][a-z0-9._-]{0,9}", fullmatch=True),
         number=number,
         gc_generation=number,
-        expires_ns=st.none() | number,
+        lifetime_s=st.none() | number,
         owner=text,
-        kind=st.sampled_from(["writer", "reader", "hold"]),
+        kind=st.sampled_from(["writer", "reader", "fork", "hold", "dead"]),
         packs=st.lists(ids(PackId), max_size=3).map(tuple),
+        version=st.none() | ids(VersionId),
         **common,
     ),
     st.builds(MovedRecord, pack=st.just(PACK_A), blobs=moved_blobs, **common),
-    st.builds(CondemnedRecord, generation=counted, packs=st.lists(ids(PackId), max_size=3).map(tuple), **common),
+    st.builds(
+        CondemnedRecord,
+        generation=counted,
+        packs=st.lists(ids(PackId), max_size=3).map(tuple),
+        shards=st.none() | number,
+        **common,
+    ),
     st.builds(StoreRecord, store_id=ids(StoreId), probe=probes, **common),
 )
 
@@ -139,7 +146,7 @@ def test_a_missing_field_is_named_or_optional(name: str) -> None:
         except CorruptError as error:
             assert key in error.message
         else:
-            assert key in ("version", "holder", "source", "expires_ns", "quota_bytes", "cipher")
+            assert key in ("version", "holder", "source", "expires_ns", "lifetime_s", "shards", "quota_bytes", "cipher")
 
 
 @each_record
