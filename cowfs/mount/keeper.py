@@ -1,7 +1,7 @@
 """What a mount does by itself, on threads of its own, until it is told to stop.
 
-    heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin, makes a collected pin anew, lets go of what
-                              collections condemn; a lost lease stops publishing, not the mount
+    heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin, acknowledges what collections condemn;
+                              a lost lease stops publishing, not the mount
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
@@ -15,10 +15,9 @@ import threading
 from collections.abc import Callable
 
 from cowfs import clock, log
-from cowfs.errors import CowfsError, LeaseLostError, NotFoundError
+from cowfs.errors import CowfsError, LeaseLostError
 from cowfs.mount.session import Session, Writer
 from cowfs.store.leases import HEARTBEAT_S
-from cowfs.store.pins import Pin
 
 UPLOAD_PAUSE_S = 5.0
 IDLE_S = 5.0
@@ -82,7 +81,6 @@ class Keeper:
             return True
         try:
             writer.lease.renew()
-            self._renew_pin(writer)
         except LeaseLostError as error:
             writer.lease_lost = error
             _logger.error("%s", error)
@@ -98,16 +96,6 @@ class Keeper:
             writer.publisher.heed_collections()
         except CowfsError as error:
             _logger.warning("what collections condemned was not read: %s", error)
-
-    def _renew_pin(self, writer: Writer) -> None:
-        try:
-            writer.pin.renew()
-        except NotFoundError:
-            old = writer.pin
-            _logger.warning("the pin expired and was collected, perhaps while this machine slept; it is made anew")
-            writer.pin = Pin.create(self._session.store, volume=old.volume, number=old.number, owner=old.owner)
-            writer.working_copy.record_lease(writer.lease.epoch, writer.pin.key)
-            writer.publisher.repin(writer.pin)
 
     def _upload(self) -> bool:
         writer = self._session.writer

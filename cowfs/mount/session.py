@@ -25,7 +25,15 @@ from blake3 import blake3
 
 from cowfs import config, log, processes
 from cowfs.control import MountSpec
-from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidStateError, LeaseLostError, from_local_disk
+from cowfs.errors import (
+    AccessDeniedError,
+    CorruptError,
+    CowfsError,
+    InvalidStateError,
+    LeaseLostError,
+    NotFoundError,
+    from_local_disk,
+)
 from cowfs.format.records import StoreRecord
 from cowfs.ids import VersionId
 from cowfs.index import Index, empty_index, open_index
@@ -42,8 +50,10 @@ from cowfs.version.commit import Base
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.history import open_version
 from cowfs.version.lost import LostFiles
+from cowfs.version.protection import Protection
 from cowfs.version.publisher import Publisher
 from cowfs.version.residency import Residency
+from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import Head, read_head
 from cowfs.volume.lock import LockHolder
 from cowfs.volume.state import State
@@ -72,10 +82,10 @@ class Resumed:
 class Writer:
     """The writable side of a session. `lease_lost` is set once another writer has taken over; commits then raise it."""
 
-    def __init__(self, working_copy: WorkingCopy, lease: Lease, pin: Pin) -> None:
+    def __init__(self, working_copy: WorkingCopy, lease: Lease, protection: Protection) -> None:
         self.working_copy = working_copy
         self.lease = lease
-        self.pin = pin
+        self.protection = protection
         self.lease_lost: LeaseLostError | None = None
         self._publisher: Publisher | None = None
 
@@ -189,7 +199,7 @@ def _open_writable(
     is_moved = head.version != state.base_version
     if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
         working_copy.rebase(head.number, head.version)
-        writer.pin.renew(number=head.number)
+        writer.protection.pin.renew(number=head.number)
         if is_moved:
             inner.close()
             index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
@@ -210,10 +220,11 @@ def _open_writable(
         index=index,
         residency=residency,
         base=base,
-        pin=writer.pin,
+        protection=writer.protection,
         record_intent=working_copy.record_intent,
         record_published=working_copy.record_published,
         max_uploads=spec.max_uploads,
+        uploads=UploadLog(working_copy.uploads_path),
     )
     session.resumed = replace(resumed, lost_files=_log_lost(publisher.lost))
     stack.callback(_within, CLOSE_S, "close the publisher", publisher.close)
@@ -248,12 +259,11 @@ def _claim(spec: MountSpec, stack: ExitStack, store: ObjectStore, working_copy: 
     lease = leases.acquire(store, spec.volume, holder, take_over=spec.take_over)
     stack.callback(_give_back, lease, working_copy)
     state = working_copy.state
-    pin = Pin.resume(store, state.pin) if state.pin is not None else None
+    pin = _resume_pin(store, state)
     if pin is None:
         pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")
-    else:
-        pin.renew()
     working_copy.record_lease(lease.epoch, pin.key)
+    protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
     settled = settle_head(store, spec.volume, epoch=lease.epoch, intent=state.intent, needs_fence=lease.needs_fence)
     if state.intent is not None:
         if settled.is_published:
@@ -262,7 +272,18 @@ def _claim(spec: MountSpec, stack: ExitStack, store: ObjectStore, working_copy: 
             working_copy.drop_intent()
     lease.settled()
     lease.renew()  # paused since it was taken? Then somebody may be writing already: better told now than at the commit
-    return Writer(working_copy, lease, pin), settled.head
+    return Writer(working_copy, lease, protection), settled.head
+
+
+def _resume_pin(store: ObjectStore, state: State) -> Pin | None:
+    """The pin the working copy has left, as a writer's and proven alive; None when there is none any more."""
+    pin = Pin.resume(store, state.pin) if state.pin is not None else None
+    try:
+        if pin is not None:
+            pin.renew(volume=state.volume, number=state.head_number)
+    except NotFoundError:
+        return None
+    return pin
 
 
 def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
@@ -360,12 +381,15 @@ def _log_lost(lost: LostFiles) -> tuple[str, ...]:
 
 
 def _drop_pin(session: Session, discard: threading.Event) -> None:
-    """Work that stays here keeps its pin: it protects, until it expires, the version the work stands on."""
+    """Work that stays here turns its pin into a hold: it protects the version the work stands on, and what it has uploaded."""
     writer = session.writer
     session.is_left_dirty = session.engine.is_dirty() and not discard.is_set()
-    if writer is None or session.is_left_dirty:
+    if writer is None:
         return
-    _within(CLOSE_S, "remove the pin", writer.pin.remove)
+    if session.is_left_dirty:
+        _within(CLOSE_S, "turn the pin into a hold", writer.publisher.hold)
+        return
+    _within(CLOSE_S, "remove the pin", writer.protection.pin.remove)
     if not discard.is_set():
         writer.working_copy.record_lease(writer.lease.epoch, None)
 

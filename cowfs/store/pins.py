@@ -78,9 +78,7 @@ class Pin:
         return self._record.owner
 
     @classmethod
-    def create(
-        cls, store: ObjectStore, *, volume: str, number: int, owner: str, packs: Sequence[PackId] = ()
-    ) -> Pin:
+    def create(cls, store: ObjectStore, *, volume: str, number: int, owner: str, packs: Sequence[PackId] = ()) -> Pin:
         """A writer's pin, durable when it returns. It acknowledges every collection that has published its list by now:
 
         the owner must read the lists that are there before it looks anything up.
@@ -121,9 +119,11 @@ class Pin:
         number: int | None = None,
         generation: int | None = None,
         packs: Sequence[PackId] | None = None,
+        is_forced: bool = False,
     ) -> None:
         """Moves the lifetime on, and what is given. Call it at each heartbeat: it writes when there is reason to.
 
+        is_forced: writes, so that returning proves the pin alive.
         NotFoundError: a collection has declared the pin dead.
         """
         with self._lock:
@@ -137,9 +137,9 @@ class Pin:
                 gc_generation=old.gc_generation if generation is None else generation,
                 packs=old.packs if packs is None else tuple(packs),
             )
-            if record == old and self._written_s is not None:
-                if clock.monotonic_s() - self._written_s < LIFETIME_S * _RENEW_PART:
-                    return
+            is_young = self._written_s is not None and clock.monotonic_s() - self._written_s < LIFETIME_S * _RENEW_PART
+            if record == old and is_young and not is_forced:
+                return
             self._append(replace(record, created_ns=clock.now_ns(), write_id=_write_id()))
 
     def remove(self) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cowfs.version.known_chunks import KnownChunks
 
 INLINE_BYTES = 64 << 10  # below this a thread switch costs more than hashing
+JUDGED_FILES = 1000
 MAX_PIECES_IN_FLIGHT = 64  # at most 2 MiB each
 
 
@@ -70,6 +71,14 @@ class ContentStorer:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def new_bytes(self, layer: int) -> int:
+        """About how much the layer has to store, judged by its first files."""
+        files = self._engine.layer_contents(layer)
+        judged = files[:JUDGED_FILES]
+        extents = (extent for ino, _ in judged for extent in self._engine.layer_extents(layer, ino))
+        staged_bytes = sum(extent.length for extent in extents if extent.chunk is None)
+        return staged_bytes * len(files) // max(len(judged), 1)
 
     def note(self, rows: Iterable[ExtentRow]) -> None:
         """Chunks of a file's earlier content, so that what is written again is found again."""

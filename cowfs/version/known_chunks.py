@@ -1,27 +1,28 @@
 """Which chunks the store has already, as far as this writer may rely on it: deduplication.
 
     where a chunk is looked up                                              what proves the hit
-    chunks this writer uploaded and no catalogue names yet (`fresh`)        the uploader's own record
-    chunks of the file's own history, noted while it is cut (`note`)        the base index
+    chunks this writer uploaded and no catalogue names yet (`fresh`)        the uploader's own record; after a restart the directory
+    chunks of the file's own history, noted while it is cut (`note`)        the base index, and that the pack was read in this mount
     catalogues: own base's first, then those of other volumes' heads        the full hash in the pack's directory
 
-Deduplication is a saving, never a guarantee: a chunk that is not found is uploaded again. A candidate from a catalogue
-counts only after the directory of its pack, read from the store, shows the full hash at that offset; so a hit also proves
-that the pack was there. Packs named by `exclude` (condemned by a collection, or failed to read) never count.
+Deduplication is a saving, never a guarantee: a chunk that is not found is uploaded again. A candidate counts only after the
+directory of its pack, read from the store, shows the full hash at that offset, or something was read from that pack, so that a
+hit also proves that the pack was there. What is condemned by a collection (`Protection`), could not be read (`PackReader`), or
+lies in a pack whose directory could not be read, never counts: each look-up asks, and `is_usable` answers for rows made earlier.
 
-Catalogues are loaded by a background thread within BUDGET_BYTES; `wait_loaded` is called before a commit looks anything
-up, so that equal content is found from a machine that never saw it. Thread-safe: two threads that want to store the same
-chunk at once store it once.
+What was uploaded before a restart, and catalogues, are loaded by a background thread within BUDGET_BYTES. `wait_loaded` is called
+before a commit looks anything up, so that equal content is found from a machine that never saw it. Thread-safe: two threads that
+want to store the same chunk at once store it once.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future
 
-from cowfs import log
+from cowfs import clock, log
 from cowfs.errors import CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
 from cowfs.format.catalogue import (
     MAX_ENTRIES,
@@ -35,42 +36,70 @@ from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import BlobKind
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store import ObjectStore
-from cowfs.store.packs import PackLocation, PackReader
+from cowfs.store.packs import PackLocation, PackReader, PackReceipt
 from cowfs.version.history import open_version
+from cowfs.version.protection import Protection
 from cowfs.version.volumes import find_head, volume_names
 
 BUDGET_BYTES = 256 << 20  # of catalogues: about 16 M chunks, 8 TB of data
 MAX_VOLUMES = 256
 MERGED_AT = 16  # so many catalogues of a size become one in memory
 MERGED_BOUNDS = (1 << 12, 1 << 16)
-LOAD_WAIT_S = 10.0  # a commit does not wait longer for savings; the own catalogues come first. Guessed
+LOAD_WAIT_S = 10.0  # a commit does not wait longer for savings. Guessed
+FOREIGN_WAIT_S = 0.5  # and not longer than this for those of other volumes, plus what uploading would take
+FOREIGN_WAIT_BYTES_PER_S = 20 << 20
 MAX_DIRECTORIES = 512  # pack directories kept in memory
 
 _log = log.get("known-chunks")
 
 
 class KnownChunks:
-    def __init__(self, store: ObjectStore, packs: PackReader, *, volume: str, section: IndexSection | None) -> None:
+    """uploaded: packs of an earlier mount that no version names yet; those that are still there count as this writer's own."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        packs: PackReader,
+        protection: Protection,
+        *,
+        volume: str,
+        section: IndexSection | None,
+        uploaded: Sequence[PackReceipt] = (),
+    ) -> None:
         self._store = store
         self._packs = packs
+        self._protection = protection
+        self._uploaded = uploaded
         self._volume = volume
         self._lock = threading.Lock()
         self._places: dict[ChunkHash, PackLocation] = {}
         self._placing: dict[ChunkHash, Future[PackLocation]] = {}  # while a thread finds or uploads the chunk
         self._fresh: dict[ChunkHash, PackLocation] = {}
+        self._noted: dict[ChunkHash, PackLocation] = {}
         self._catalogues: list[Catalogue] = []  # replaced, never changed: looked through without a lock
         self._adding = threading.Lock()
         self._loaded: set[ChunkHash] = set()
         self._loaded_bytes = 0
         self._directories: OrderedDict[PackId, dict[ChunkHash, PackLocation]] = OrderedDict()
-        self._excluded: set[PackId] = set()
+        self._missing: set[PackId] = set()  # whose directory could not be read
+        self._own_are_loaded = threading.Event()
         self._closing = threading.Event()
         self._loader = threading.Thread(target=self._load_all, args=(section,), name="cowfs-catalogues", daemon=True)
         self._loader.start()
 
-    def wait_loaded(self) -> None:
-        """Returns when the catalogues within the budget are in memory or have failed to come, or after LOAD_WAIT_S."""
-        self._loader.join(LOAD_WAIT_S)
+    @property
+    def is_loaded(self) -> bool:
+        return not self._loader.is_alive()
+
+    def wait_loaded(self, new_bytes: int = 0) -> None:
+        """Waits for the catalogues within the budget, the own ones at most LOAD_WAIT_S.
+
+        For those of other volumes no longer than storing new_bytes may take: it is all that they can save.
+        """
+        since_s = clock.monotonic_s()
+        self._own_are_loaded.wait(LOAD_WAIT_S)
+        left_s = LOAD_WAIT_S - (clock.monotonic_s() - since_s)
+        self._loader.join(max(min(left_s, FOREIGN_WAIT_S + new_bytes / FOREIGN_WAIT_BYTES_PER_S), 0.0))
 
     def close(self) -> None:
         self._closing.set()
@@ -82,7 +111,7 @@ class KnownChunks:
         """Where the chunk lies, or will lie once the uploader is flushed; `upload` is called only if nobody knows it."""
         with self._lock:
             known = self._places.get(hash)
-            if known is not None:
+            if known is not None and self.is_usable(known.pack, hash):
                 return known
             mine: Future[PackLocation] = Future()
             place = self._placing.setdefault(hash, mine)
@@ -107,10 +136,19 @@ class KnownChunks:
         return location
 
     def note(self, hash: ChunkHash, location: PackLocation) -> None:
-        """A chunk the base index names."""
+        """A chunk the base index names. It counts once its pack has been seen."""
         with self._lock:
-            if location.pack not in self._excluded:
-                self._places.setdefault(hash, location)
+            self._noted[hash] = location
+
+    def is_usable(self, pack: PackId, hash: ChunkHash) -> bool:
+        """Whether a new version may rely on a chunk that is there already."""
+        return not (pack in self._protection.condemned or pack in self._missing or self._packs.has_failed(pack, hash))
+
+    @property
+    def suspects(self) -> frozenset[PackId]:
+        """Packs of which not everything is usable."""
+        with self._lock:
+            return self._protection.condemned | self._packs.failed_packs | self._missing
 
     # -- what a commit adds
 
@@ -119,23 +157,42 @@ class KnownChunks:
         with self._lock:
             return {hash: self._fresh[hash] for hash in hashes if hash in self._fresh}
 
-    def published(self, hashes: Iterable[ChunkHash], section: IndexSection) -> None:
-        """A version whose catalogues name `hashes` is in the store: they are looked up there from now on."""
-        refs = [ref for ref in section.catalogues if ref.hash not in self._loaded]
-        self._load(refs)
+    def published(
+        self,
+        hashes: Iterable[ChunkHash],
+        packs: Sequence[CataloguePack],
+        entries: Sequence[CatalogueEntry],
+        section: IndexSection,
+    ) -> None:
+        """A version that names `hashes` in its catalogues is in the store: they are looked up there from now on.
+
+        packs, entries: the catalogue it added; older ones it names are loaded already, or were too many. No request.
+        """
+        self._loaded.update(ref.hash for ref in section.catalogues)
+        if entries:
+            data = encode_catalogue(packs, entries)
+            if self._loaded_bytes + len(data) <= BUDGET_BYTES:
+                self._loaded_bytes += len(data)
+                self._add(Catalogue.decode(data, what="the catalogue just published"))
         with self._lock:
             for hash in hashes:
                 self._fresh.pop(hash, None)
             self._places = dict(self._fresh)
+            self._noted = {}
 
-    def exclude(self, packs: Iterable[PackId]) -> None:
-        """These packs never count again; chunks placed in them are forgotten."""
+    def uploaded_packs(self) -> set[PackId]:
+        """Packs with chunks that no version names yet."""
         with self._lock:
-            self._excluded.update(packs)
-            for hash, location in list(self._places.items()):
-                if location.pack in self._excluded:
-                    del self._places[hash]
-                    self._fresh.pop(hash, None)
+            return {location.pack for location in self._fresh.values()}
+
+    def prove_again(self, missing: Iterable[PackId]) -> None:
+        """The pin was dead for a while: what was seen may be gone. missing: packs of this writer that are."""
+        self._packs.forget_read()
+        with self._lock:
+            self._missing.update(missing)
+            self._fresh = {hash: at for hash, at in self._fresh.items() if at.pack not in self._missing}
+            self._places = dict(self._fresh)
+            self._directories.clear()
 
     def forget_unproven(self, durable: Container[PackId]) -> None:
         """After a failed upload: chunks placed in packs that are not in `durable` were never stored."""
@@ -148,49 +205,58 @@ class KnownChunks:
     # -- catalogues
 
     def _find(self, hash: ChunkHash) -> PackLocation | None:
+        noted = self._noted.get(hash)
+        if noted is not None and not self.is_usable(noted.pack, hash):
+            noted = None
+        if noted is not None and self._packs.has_read(noted.pack):
+            return noted
         for catalogue in self._catalogues:
             for candidate in catalogue.lookup(hash):
                 location = self._confirm(hash, candidate)
                 if location is not None:
                     return location
-        return None
+        return self._directory(noted.pack).get(hash) if noted is not None else None
 
     def _confirm(self, hash: ChunkHash, candidate: Candidate) -> PackLocation | None:
-        pack = candidate.pack.pack
+        pack = candidate.pack
+        if not self.is_usable(pack.pack, hash):
+            return None
+        return self._directory(pack.pack, pack.directory_offset, pack.directory_length).get(hash)
+
+    def _directory(
+        self, pack: PackId, offset: int | None = None, length: int | None = None
+    ) -> dict[ChunkHash, PackLocation]:
+        """What the pack holds, from the store or read from there before; nothing when it cannot be read."""
         with self._lock:
-            if pack in self._excluded:
-                return None
             directory = self._directories.get(pack)
             if directory is not None:
                 self._directories.move_to_end(pack)
-        if directory is None:
-            directory = self._read_directory(candidate)
-        return directory.get(hash)
-
-    def _read_directory(self, candidate: Candidate) -> dict[ChunkHash, PackLocation]:
-        pack = candidate.pack
+                return directory
         try:
-            entries = self._packs.directory(
-                pack.pack, directory_offset=pack.directory_offset, directory_length=pack.directory_length
-            )
+            entries = self._packs.directory(pack, directory_offset=offset, directory_length=length)
         except CowfsError as error:
-            _log.warning("pack %s is left out of deduplication: %s", pack.pack, error)
-            self.exclude([pack.pack])
+            _log.warning("pack %s is left out of deduplication: %s", pack, error)
+            with self._lock:
+                self._missing.add(pack)
             return {}
         directory = {
-            entry.hash: PackLocation(pack.pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
+            entry.hash: PackLocation(pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
             for entry in entries
             if entry.blob_kind == BlobKind.CHUNK
         }
         with self._lock:
-            self._directories[pack.pack] = directory
+            self._directories[pack] = directory
             while len(self._directories) > MAX_DIRECTORIES:
                 self._directories.popitem(last=False)
         return directory
 
     def _load_all(self, own: IndexSection | None) -> None:
-        if own is not None:
-            self._load(own.catalogues)
+        try:
+            self._resume_uploads()
+            if own is not None:
+                self._load(own.catalogues)
+        finally:
+            self._own_are_loaded.set()
         try:
             for name in volume_names(self._store, limit=MAX_VOLUMES):
                 if self._closing.is_set() or self._loaded_bytes >= BUDGET_BYTES:
@@ -198,6 +264,22 @@ class KnownChunks:
                 self._load_head(name)
         except CowfsError as error:
             _log.info("other volumes are left out of deduplication: %s", error)
+
+    def _resume_uploads(self) -> None:
+        try:
+            if self._uploaded:
+                self._protection.read_lists()  # before anything is looked up
+        except CowfsError as error:
+            _log.warning("packs uploaded before the restart are left out of deduplication: %s", error)
+            return
+        for receipt in self._uploaded:
+            if self._closing.is_set():
+                return
+            found = self._directory(receipt.pack, receipt.directory_offset, receipt.directory_length)
+            with self._lock:
+                for hash, location in found.items():
+                    self._fresh.setdefault(hash, location)
+                    self._places.setdefault(hash, location)
 
     def _load_head(self, name: str) -> None:
         if name == self._volume:

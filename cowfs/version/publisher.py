@@ -4,6 +4,10 @@ One `Publisher` per writable mount. `commit` and `upload_quiet` may be called fr
 Order (docs/architecture.md, "A commit"): nothing is named before it is durable; the head comes last. Crash points between
 the steps are named `commit-*` (`cowfs.failpoints`).
 
+A commit is bound to the head number it started from and creates exactly the next one. It is prepared again when a collection
+has condemned what it relies on (`protection`), when a chunk it relies on could not be read meanwhile, and when a collection's
+fence took its number; anything else at that number means that the line is lost.
+
 After an error before the head the layer rejoins the working copy: nothing is lost, the next commit has it. After an
 error of which the outcome is unknown the same head record is put again before anything else happens.
 """
@@ -14,7 +18,7 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from cowfs import clock
@@ -27,12 +31,14 @@ from cowfs.format.pack import PackKind
 from cowfs.format.records import HeadRecord
 from cowfs.ids import ChunkHash, PackId, VersionId, WriteId
 from cowfs.index import ChangeSet, publish
-from cowfs.store import condemned, refs
-from cowfs.store.packs import PackReader, PackReceipt, PackUploader
+from cowfs.store import refs
+from cowfs.store.packs import PackReceipt, PackUploader
 from cowfs.version.commit import Base, CommitRequest, Intent
 from cowfs.version.contents import ContentStorer, PackNumbers
+from cowfs.version.heads import is_only_fenced
 from cowfs.version.known_chunks import KnownChunks
 from cowfs.version.lost import LostFiles
+from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import read_head
 
 if TYPE_CHECKING:
@@ -40,10 +46,10 @@ if TYPE_CHECKING:
     from cowfs.native import Engine, LayerExtent
     from cowfs.store import ObjectStore
     from cowfs.store.packs import PackLocation
-    from cowfs.store.pins import Pin
+    from cowfs.version.protection import Protection
     from cowfs.version.residency import Residency
 
-CONDEMNED_TRIES = 5
+PREPARE_TRIES = 5
 QUIET_FILES = 4096  # looked at in one round of background upload
 PROGRESS_S = 0.1
 
@@ -53,15 +59,19 @@ Content: TypeAlias = "tuple[int, int, Sequence[ExtentRow]]"  # ino, data version
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Everything of a commit that is durable in the store, short of the head."""
+    """Everything of a commit that is durable in the store, short of manifest and head."""
 
     layer: int | None
     contents: Sequence[Content]
     chunks: Sequence[ChunkHash]
+    catalogue: tuple[Sequence[CataloguePack], Sequence[CatalogueEntry]]
     index: Index  # opened already: behind the head nothing may fail that needs the store
+    index_packs: frozenset[PackId]  # which it has uploaded
     pack_ids: Mapping[int, PackId]
     manifest: Manifest
+    data: bytes  # of the manifest
     version: VersionId
+    lapses: int  # of the pin, before anything was looked up
 
 
 class Publisher:
@@ -75,10 +85,11 @@ class Publisher:
         index: Index,
         residency: Residency,
         base: Base,
-        pin: Pin,
+        protection: Protection,
         record_intent: Callable[[Intent], None],
         record_published: Callable[[Intent], None],
         max_uploads: int = 50,
+        uploads: UploadLog | None = None,
     ) -> None:
         self._store = store
         self._volume = volume
@@ -87,23 +98,27 @@ class Publisher:
         self._index = index
         self._residency = residency
         self._base = base
-        self._pin = pin
+        self._protection = protection
         self._record_intent = record_intent
         self._record_published = record_published
         self._max_uploads = max_uploads
         self.lost = LostFiles(engine, residency)
         self._mutex = threading.Lock()
-        self._reader = PackReader(store)
+        self._reader = residency.packs
+        self._uploads = uploads or UploadLog(None)
         self._uploader = self._new_uploader(PackKind.DATA)
-        self._receipts: dict[PackId, PackReceipt] = {}
-        self._uploaded_bytes = 0  # of data packs no version counts yet
+        resumed = self._uploads.load()
+        self._receipts = {receipt.pack: receipt for receipt in resumed}
+        self._uploaded_bytes = sum(receipt.size_bytes for receipt in resumed)  # of data packs no version counts yet
         self._pack_ids: Mapping[int, PackId] = index.pack_ids()
         self._numbers = PackNumbers(self._pack_ids)
-        self._known = KnownChunks(store, self._reader, volume=volume, section=index.section)
+        self._known = KnownChunks(
+            store, self._reader, protection, volume=volume, section=index.section, uploaded=resumed
+        )
         self._storer = ContentStorer(engine, self._known, self._numbers)
         self._quiet: dict[int, tuple[int, list[ExtentRow]]] = {}
         self._commit_waits = threading.Event()
-        self._generation = 0  # of the newest collection whose condemned packs are excluded
+        self._proven_lapses = protection.lapses
         self._unsettled: tuple[_Prepared, Intent, HeadRecord] | None = None
 
     @property
@@ -132,9 +147,9 @@ class Publisher:
                 return before
             try:
                 self._residency.load_nameless()
-                self._publish(self._prepare(layer, request, progress))
+                self._prepare_and_publish(layer, request, progress)
             except BaseException:
-                if layer is not None and self._base is before and self._unsettled is None:
+                if layer is not None and self._base.manifest is before.manifest and self._unsettled is None:
                     self._engine.layer_failed(layer)
                 raise
             return self._base
@@ -151,6 +166,8 @@ class Publisher:
             if (failure := self._uploader.failure) is not None:
                 self._replace_uploader()
                 raise failure
+            self._protection.read_lists()  # before anything is looked up
+            self._prove_again()
             done_bytes = 0
             for ino, found in self._engine.quiet_files(idle_s, QUIET_FILES):
                 if self._commit_waits.is_set():
@@ -177,27 +194,21 @@ class Publisher:
             self._mutex.release()
 
     def heed_collections(self) -> None:
-        """Lets go of what collections have condemned since the last look, so that they need not wait for the next commit.
+        """Renews the pin, and acknowledges what collections have condemned, so that they need not wait for the next commit.
 
-        One list request when nothing is new; nothing while a commit or an upload runs: commits look for themselves.
+        One list request when nothing is new. Commits and uploads go on beside it; what they have relied on already is compared
+        before their head. A head of unknown outcome is put again first.
         """
-        if not self._mutex.acquire(blocking=False):
-            return
-        try:
-            newest, doomed = condemned(self._store, self._generation)
-            self._exclude(doomed)
-            self._generation = newest
-            if newest > self._pin.generation:
-                self._pin.renew(generation=newest)
-        finally:
-            self._mutex.release()
+        if self._unsettled is not None and self._mutex.acquire(blocking=False):
+            try:
+                self._resume()
+            finally:
+                self._mutex.release()
+        self._protection.acknowledge(self._base.head_number, self._known.uploaded_packs)
 
-    def repin(self, pin: Pin) -> None:
-        """The old pin was collected: what it protected may be gone, so the next commit checks against every list there is."""
-        with self._mutex:
-            self._pin = pin
-            self._generation = 0
-            self._quiet.clear()
+    def hold(self) -> None:
+        """Uncommitted work stays here unmounted: what it stands on and what it has uploaded is kept for it."""
+        self._protection.hold(self._base.head_number, self._known.uploaded_packs())
 
     def _is_still(self, ino: int, version: int) -> bool:
         try:
@@ -214,46 +225,66 @@ class Publisher:
 
     # -- up to the manifest
 
-    def _prepare(self, layer: int | None, request: CommitRequest, progress: Progress) -> _Prepared:
-        """Repeats until no chunk lies in a pack that a collection condemned meanwhile.
-
-        The first time all condemned lists are read, not only those newer than the pin: what a catalogue names may have been
-        condemned before this writer came, and its pin then says that it knows.
-        """
-        self._known.wait_loaded()
-        for _ in range(CONDEMNED_TRIES):
-            generation, doomed = condemned(self._store, self._generation)
-            self._exclude(doomed)
-            self._generation = generation
-            contents = self._store_contents(layer, progress)
-            prepared = self._index_and_manifest(layer, contents, request, progress)
+    def _prepare_and_publish(self, layer: int | None, request: CommitRequest, progress: Progress) -> None:
+        """Repeats until nothing the version relies on has been condemned, or has failed to be read, meanwhile."""
+        self._protection.read_lists()
+        if not self._known.is_loaded:
+            self._known.wait_loaded(self._storer.new_bytes(layer) if layer is not None else 0)
+        contents: list[Content] = []
+        for _ in range(PREPARE_TRIES):
+            if self._prove_again():
+                contents = []
+            contents = self._store_contents(layer, contents, progress)
+            prepared = self._prepare(layer, contents, request, progress)
             try:
-                newest, doomed = condemned(self._store, generation)
-                if not doomed & self._packs_of(contents):
-                    if newest > self._pin.generation:
-                        self._pin.renew(generation=newest)
-                    self._exclude(doomed)
-                    self._generation = newest
-                    return prepared
+                with self._protection.publishing():
+                    if self._may_be_published(prepared) and self._publish(prepared):
+                        return
             except BaseException:
-                prepared.index.close()
+                self._abandon(prepared)
                 raise
             prepared.index.close()
         raise ConflictError(
             "garbage collections kept condemning packs this commit needs", hint="Commit again; nothing is lost."
         )
 
-    def _store_contents(self, layer: int | None, progress: Progress) -> list[Content]:
-        """Uploads the layer's file contents; durable when it returns."""
+    def _may_be_published(self, prepared: _Prepared) -> bool:
+        if prepared.lapses != self._protection.lapses or prepared.index_packs & self._protection.condemned:
+            return False
+        suspects = self._known.suspects
+        return not any(self._is_stale(prepared.layer, content, suspects) for content in prepared.contents)
+
+    def _is_stale(self, layer: int | None, content: Content, suspects: frozenset[PackId]) -> bool:
+        """Whether the file must be stored again, because a chunk found for its new bytes cannot be relied on any more.
+
+        What the base version has there already is as good as the base.
+        """
+        ino, _, rows = content
+        if not suspects:
+            return False
+        found = [
+            (row[0], row[2])
+            for row in rows
+            if (pack := self._numbers.id(row[3])) in suspects and not self._known.is_usable(pack, ChunkHash(row[2]))
+        ]
+        if not found or layer is None:
+            return False
+        kept = {(extent.offset, extent.chunk.hash) for extent in self._engine.layer_extents(layer, ino) if extent.chunk}
+        return any(chunk not in kept for chunk in found)
+
+    def _store_contents(self, layer: int | None, earlier: Sequence[Content], progress: Progress) -> list[Content]:
+        """Uploads the layer's file contents; durable when it returns. earlier: what an earlier try has made of them."""
         if layer is None:
             return []
         contents: list[Content] = []
         files = self._engine.layer_contents(layer)
+        done = self._quiet | {ino: (version, rows) for ino, version, rows in earlier}
+        suspects = self._known.suspects
         done_bytes, told_s = 0, -PROGRESS_S
         try:
             for ino, version in files:
-                prepared_version, rows = self._quiet.get(ino, (None, []))
-                if prepared_version != version:
+                prepared_version, rows = done.get(ino, (None, []))
+                if prepared_version != version or self._is_stale(layer, (ino, version, rows), suspects):
                     extents = self._engine.layer_extents(layer, ino)
                     try:
                         rows = self._rows(ino, extents)
@@ -292,13 +323,10 @@ class Publisher:
             self._storer.note(self._index.content(ino)[0])
         return self._storer.rows(extents, self._uploader)
 
-    def _index_and_manifest(
-        self,
-        layer: int | None,
-        contents: list[Content],
-        request: CommitRequest,
-        progress: Progress,
+    def _prepare(
+        self, layer: int | None, contents: list[Content], request: CommitRequest, progress: Progress
     ) -> _Prepared:
+        """Index blocks and catalogue, durable when it returns, and the manifest that names them."""
         progress({"stage": "index"})
         changes = self._changes(layer, contents)
         with self._index.apply(changes) as delta:
@@ -338,14 +366,19 @@ class Publisher:
             data = manifest.encode()
             version = version_id(data)
             index = delta.as_index(published.section)
-        try:
-            self._store.put(keys.version(version), data)
-        except BaseException:
-            index.close()
-            raise
-        hit("commit-after-manifest")
-        pack_ids = {**self._pack_ids, **changes.packs}
-        return _Prepared(layer, contents, list(fresh), index, pack_ids, manifest, version)
+        return _Prepared(
+            layer,
+            contents,
+            list(fresh),
+            (packs, entries),
+            index,
+            frozenset(receipt.pack for receipt in published.receipts),
+            {**self._pack_ids, **changes.packs},
+            manifest,
+            data,
+            version,
+            self._proven_lapses,
+        )
 
     def _changes(self, layer: int | None, contents: Iterable[Content]) -> ChangeSet:
         if layer is None:
@@ -377,27 +410,27 @@ class Publisher:
 
     # -- the head
 
-    def _publish(self, prepared: _Prepared) -> None:
+    def _publish(self, prepared: _Prepared) -> bool:
+        """Manifest and head. False: a collection's fence came first, so that everything must be prepared again behind it."""
+        self._store.put(keys.version(prepared.version), prepared.data)
+        hit("commit-after-manifest")
         number = self._base.head_number + 1
-        while True:
-            intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.layer or 0)
-            record = HeadRecord(
-                kind="commit",
-                version=prepared.version,
-                epoch=self._epoch,
-                created_ns=prepared.manifest.created_ns,
-                write_id=intent.write_id,
-            )
-            try:
-                self._record_intent(intent)
-                hit("commit-before-head")
-                self._put_head(prepared, intent, record)
-                return
-            except ConflictError as error:
-                number = self._next_number(prepared, error)
-            except BaseException:
-                self._abandon(prepared)
-                raise
+        intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.layer or 0)
+        record = HeadRecord(
+            kind="commit",
+            version=prepared.version,
+            epoch=self._epoch,
+            created_ns=prepared.manifest.created_ns,
+            write_id=intent.write_id,
+        )
+        self._record_intent(intent)
+        hit("commit-before-head")
+        try:
+            self._put_head(prepared, intent, record)
+        except ConflictError as error:
+            self._move_behind_fences(error)
+            return False
+        return True
 
     def _resume(self) -> None:
         """Puts the head of which the outcome is not known, again with the same bytes, before anything else is done."""
@@ -410,19 +443,20 @@ class Publisher:
             prepared.index.close()
             if prepared.layer is not None:
                 self._engine.layer_failed(prepared.layer)
-            self._next_number(prepared, error)
+            self._move_behind_fences(error)
 
     def _put_head(self, prepared: _Prepared, intent: Intent, record: HeadRecord) -> None:
         """Creates the head and moves the working copy to it. UnavailableError: unknown, `_resume` tries again."""
         self._unsettled = prepared, intent, record
+        self._protection.is_bound = True
         try:
             refs.append(self._store, refs.head(self._volume), intent.number, record)
         except ConflictError:
-            self._unsettled = None
+            self._settled()
             raise
         hit("commit-after-head")
         self._record_published(intent)
-        self._unsettled = None
+        self._settled()
         hit("commit-after-published")
         before, self._index, self._pack_ids = self._index, prepared.index, prepared.pack_ids
         self._base = Base(intent.number, prepared.version, prepared.manifest)
@@ -431,34 +465,52 @@ class Publisher:
             self._engine.layer_committed(prepared.layer, prepared.contents)
         self._quiet.clear()
         self._uploaded_bytes = 0
-        self._known.published(prepared.chunks, prepared.manifest.index)
+        self._known.published(prepared.chunks, *prepared.catalogue, prepared.manifest.index)
+        left = self._known.uploaded_packs()
+        self._uploads.replace(receipt for pack, receipt in self._receipts.items() if pack in left)
         before.close()
+
+    def _settled(self) -> None:
+        self._unsettled = None
+        self._protection.is_bound = False
 
     def _abandon(self, prepared: _Prepared) -> None:
         """After an error: closes what no version will be, unless its head is, or may be, in the line."""
         if self._unsettled is None and prepared.index is not self._index:
             prepared.index.close()
 
-    def _next_number(self, prepared: _Prepared, error: ConflictError) -> int:
-        """The number to try when ours was taken: only a collection's fence leaves the line to us."""
-        try:
-            head = read_head(self._store, self._volume)
-        except BaseException:
-            prepared.index.close()
-            raise
-        if head.version == self._base.version_id and head.epoch == self._epoch:
-            return head.number + 1
-        prepared.index.close()
-        raise LeaseLostError(
-            f"another writer went on with volume {self._volume!r}; this commit was not published",
-            hint="Nothing is lost: the work is kept in the working copy. Fork it under another name.",
-            details={"volume": self._volume, "epoch": head.epoch, "version": str(head.version or "")},
-        ) from error
+    def _move_behind_fences(self, error: ConflictError) -> None:
+        """Our number was taken. Only a collection's fences leave the line to us: the next commit starts from the last of them."""
+        head = read_head(self._store, self._volume)
+        is_ours = head.version == self._base.version_id and head.epoch == self._epoch
+        if not is_ours or not is_only_fenced(self._store, self._volume, self._base.head_number, head):
+            raise LeaseLostError(
+                f"another writer went on with volume {self._volume!r}; this commit was not published",
+                hint="Nothing is lost: the work is kept in the working copy. Fork it under another name.",
+                details={"volume": self._volume, "epoch": head.epoch, "version": str(head.version or "")},
+            ) from error
+        self._base = replace(self._base, head_number=head.number)
+        self._proven_lapses = -1  # a fence says that the collection took the pin for dead
 
     # -- packs
 
     def _new_uploader(self, kind: PackKind) -> PackUploader:
-        return PackUploader(self._store, kind, max_uploads=self._max_uploads)
+        if kind == PackKind.INDEX:
+            return PackUploader(self._store, kind, max_uploads=self._max_uploads)
+        return PackUploader(self._store, kind, max_uploads=self._max_uploads, on_durable=self._uploads.append)
+
+    def _prove_again(self) -> bool:
+        """After the pin was dead, or taken for dead: whatever no head names is looked for, and what was seen counts no longer.
+
+        Returns whether that was so: what was prepared before must then be prepared anew.
+        """
+        if self._proven_lapses == self._protection.lapses:
+            return False
+        lapses, missing = self._protection.prove_alive(self._base.head_number, self._known.uploaded_packs())
+        self._known.prove_again(missing)
+        self._quiet.clear()
+        self._proven_lapses = lapses
+        return True
 
     def _claim(self, receipts: Iterable[PackReceipt]) -> None:
         for receipt in receipts:
@@ -472,11 +524,3 @@ class Publisher:
         self._uploader = self._new_uploader(PackKind.DATA)
         self._quiet.clear()
         self._known.forget_unproven(self._receipts.keys())
-
-    def _exclude(self, packs: set[PackId]) -> None:
-        if packs:
-            self._quiet.clear()
-            self._known.exclude(packs)
-
-    def _packs_of(self, contents: Iterable[Content]) -> set[PackId]:
-        return {self._numbers.id(row[3]) for _, _, rows in contents for row in rows}

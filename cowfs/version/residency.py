@@ -69,6 +69,11 @@ class Residency:
         self._fetchers = Fetchers()
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
 
+    @property
+    def packs(self) -> PackReader:
+        """What all reads of packs go through; it knows which of them have failed."""
+        return self._packs
+
     def load(self, missing: NotResident) -> None:
         """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
         if missing.what == "directory":

@@ -5,6 +5,7 @@
         state.json       what journal and staging stand on (state.py)
         journal/ staging/  the engine's
         ballast          space set aside for leaving a full disk (native/staging/src/ballast.rs)
+        uploads          packs uploaded and not yet in a version (version/uploads.py)
         daemon.log
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under the lock, and is on
@@ -81,6 +82,10 @@ class WorkingCopy:
     @property
     def ballast_path(self) -> Path:
         return self.path / "ballast"
+
+    @property
+    def uploads_path(self) -> Path:
+        return self.path / "uploads"
 
     @property
     def log_path(self) -> Path:

@@ -20,12 +20,13 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Literal
 
-from cowfs import config
+from cowfs import config, log
 from cowfs import store as stores_layer
 from cowfs.control import MountSpec
-from cowfs.errors import ConflictError, InvalidStateError, LeaseLostError, UnavailableError
+from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
+from cowfs.store.pins import Pin
 from cowfs.version import volumes
 from cowfs.version.volumes import Head
 from cowfs.volume import daemon, launch, mount_paths, mounts, names, stores
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 Claim = Literal["new", "existing", "either"]
 
 NAME_TRIES = 20
+
+_log = log.get("volume")
 
 
 class WritableVolume:
@@ -181,9 +184,20 @@ class WritableVolume:
                 daemon.discard(entry)
             elif self.claim != "new":
                 self.resolve()
-                self._working_copy().delete()
+                self._discard_unmounted()
             self._leave(entry)
             self.is_discarded = True
+
+    def _discard_unmounted(self) -> None:
+        """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed only costs space."""
+        working_copy = self._working_copy()
+        pin = working_copy.state.pin if working_copy.exists else None
+        working_copy.delete()
+        try:
+            if pin is not None and (held := Pin.resume(self._opened().objects, pin)) is not None:
+                held.remove()
+        except CowfsError as error:
+            _log.warning("the hold %s of the discarded work stays in the store: %s", pin, error)
 
     # -- committing
 

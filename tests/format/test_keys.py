@@ -75,7 +75,14 @@ def test_ids_parse_back(raw: bytes) -> None:
 
 @given(st.text())
 def test_foreign_keys_are_nobodys(key: str) -> None:
-    for parse in (keys.parse_volume, keys.parse_tag, keys.parse_version, keys.parse_pack, keys.parse_pin, keys.parse_generation):
+    for parse in (
+        keys.parse_volume,
+        keys.parse_tag,
+        keys.parse_version,
+        keys.parse_pack,
+        keys.parse_pin,
+        keys.parse_generation,
+    ):
         for tried in (key, key + "\n"):
             assert parse(tried) is None
 

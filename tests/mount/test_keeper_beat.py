@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +17,7 @@ from cowfs.mount.keeper import Keeper
 from cowfs.mount.session import Session
 from cowfs.store import ObjectStore
 from cowfs.store.pins import Pin
+from tests.store.test_pins import declare_dead
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 NEW = os.urandom(3 << 20)
@@ -33,12 +33,10 @@ class Beating:
 
     def __init__(self, volume: WorkingVolume) -> None:
         self.noted: list[str] = []
-        working_copy = SimpleNamespace(record_lease=lambda epoch, pin: self.noted.append(pin))
+        volume.publisher._protection._record_pin = self.noted.append
         lease = SimpleNamespace(renew=lambda: None, epoch=1)
         self.writer: Any = SimpleNamespace(
-            working_copy=working_copy,
             lease=lease,
-            pin=volume.publisher._pin,
             publisher=volume.publisher,
             lease_lost=None,
         )
@@ -64,7 +62,7 @@ def test_a_beat_lets_go_of_what_was_condemned(store: ObjectStore, tmp_path: Path
         volume.publisher._known.wait_loaded()
         doomed = condemn_data_packs(store)
         Beating(volume).beat()
-        assert volume.publisher._pin.generation == 1, "the collection need not wait for a commit"
+        assert volume.publisher._protection.pin.generation == 1, "the collection need not wait for a commit"
         volume.write(b"f", NEW)
         base = volume.commit()
     assert base.version_id is not None
@@ -82,11 +80,10 @@ def test_a_collected_pin_is_made_anew_and_noted(store: ObjectStore, tmp_path: Pa
         volume.publisher.upload_quiet(idle_s=0)
         doomed = condemn_data_packs(store)
         beating = Beating(volume)
-        old = beating.writer.pin
-        old.remove()
-        old._record = replace(old._record, expires_ns=0)  # so that a beat has reason to write it
+        old = volume.publisher._protection.pin
+        declare_dead(store, old)
         beating.beat()
-        found = beating.writer.pin
+        found = volume.publisher._protection.pin
         assert found.key != old.key
         assert beating.noted == [found.key]
         assert Pin.resume(store, found.key) is not None

@@ -100,7 +100,7 @@ def calls_of_a_commit(tmp_path: Path) -> int:
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY], ids=lambda fault: fault.name)
 def test_a_commit_survives_the_failure_of_any_single_call(tmp_path: Path, fault: Fault) -> None:
     count = calls_of_a_commit(tmp_path)
-    assert count > 5  # lists of condemned packs, a data pack, an index pack, manifest, head
+    assert count >= 5  # a data pack, an index pack, condemned lists, manifest, head
     for failing in range(count + 2):
         home = tmp_path / f"{failing}"
         store = open_store((home / "store").as_uri(), create=True)
@@ -255,7 +255,7 @@ def test_packs_condemned_before_the_writer_came_are_not_relied_on(store: ObjectS
     assert doomed
     condemn(store, 1, doomed)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
-        assert volume.publisher._pin.generation == 1
+        assert volume.publisher._protection.pin.generation == 1
         volume.write(b"f", NEW)
         volume.publisher.upload_quiet(idle_s=0)
         base = volume.commit()
@@ -279,7 +279,8 @@ def test_packs_condemned_while_a_commit_runs_are_not_relied_on(store: ObjectStor
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
         base = volume.publisher.commit(CommitRequest(), collect_meanwhile)
-        assert volume.publisher._pin.generation == 1
+        volume.publisher.heed_collections()
+        assert volume.publisher._protection.pin.generation == 1
     assert base.version_id is not None
     store.delete([keys.pack(pack) for pack in doomed])
     with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:

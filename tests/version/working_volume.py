@@ -19,8 +19,10 @@ from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest, Intent
 from cowfs.version.history import open_version
+from cowfs.version.protection import Protection
 from cowfs.version.publisher import Publisher
 from cowfs.version.residency import Residency
+from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import create_volume, find_head
 
 ROOT = 1
@@ -137,7 +139,8 @@ class WorkingVolume(WritableView):
             index=index,
             residency=self.residency,
             base=Base(head.number, head.version, manifest),
-            pin=Pin.create(store, volume=name, number=head.number, owner="test"),
+            protection=Protection(store, Pin.create(store, volume=name, number=head.number, owner="test")),
+            uploads=UploadLog(home / "uploads"),
             record_intent=lambda intent: None,
             record_published=self.published.append,
             max_uploads=max_uploads,
@@ -155,6 +158,7 @@ class WorkingVolume(WritableView):
         self.engine.close()
 
     def commit(self, message: str = "") -> Base:
+        self.publisher._known.wait_loaded(1 << 40)  # a busy machine must not change what is found
         return self.publisher.commit(CommitRequest(message=message))
 
 

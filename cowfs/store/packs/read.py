@@ -8,6 +8,9 @@ An address (pack, offset) is permanent; the bytes may have moved. A chunk is loo
 and the first copy that matches hash and length is the answer; none: CorruptError naming both places. Once a pack is known to have
 moved, its record is asked first. Requests: one for each chunk, or for each run of neighbours in `read_many`.
 
+What was read, and what could not be, is remembered for deduplication, which must not rely on bytes that are gone or damaged:
+`has_read` says that a pack was there, `has_failed` that a chunk in it, or all of it, cannot be read from where it belongs.
+
 Lengths come from an index that is itself untrusted, so they are bounded before anything is fetched.
 Nothing is cached but moved records; thread-safe.
 """
@@ -18,6 +21,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import codec, keys
@@ -32,6 +36,9 @@ _GAP_BYTES = 64 << 10
 _RUN_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
 _MOVED_RECORDS = 256
+_FAILED_CHUNKS = 64  # of a pack; with more of them all of it counts as failed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +57,10 @@ class PackReader:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._lock = threading.Lock()  # guards _moved; never held during a request
+        self._lock = threading.Lock()  # guards everything below; never held during a request
         self._moved: OrderedDict[PackId, MovedRecord] = OrderedDict()
+        self._read_packs: set[PackId] = set()
+        self._failed: dict[PackId, set[ChunkHash] | None] = {}  # None: all of the pack
 
     def read(
         self, pack: PackId, offset: int, stored_length: int, raw_length: int, codec: int, hash: ChunkHash
@@ -94,7 +103,7 @@ class PackReader:
         key = keys.pack(pack)
         if directory_offset is not None and directory_length is not None:
             tail = self._store.get_range(key, directory_offset, directory_length + FOOTER_BYTES)
-            return parse_tail(tail, directory_offset, what=what)
+            return self._seen(pack, parse_tail(tail, directory_offset, what=what))
         size = self._store.size(key)
         if size is None:
             raise NotFoundError(f"{what} does not exist")
@@ -102,9 +111,48 @@ class PackReader:
         footer = parse_footer(tail, size, what=what)
         start = footer.directory_offset - (size - len(tail))
         if start >= 0:
-            return parse_directory(tail[start : start + footer.directory_length], footer, what=what)
+            return self._seen(pack, parse_directory(tail[start : start + footer.directory_length], footer, what=what))
         directory = self._store.get_range(key, footer.directory_offset, footer.directory_length)
-        return parse_directory(directory, footer, what=what)
+        return self._seen(pack, parse_directory(directory, footer, what=what))
+
+    # -- what was learnt
+
+    def has_read(self, pack: PackId) -> bool:
+        """Whether the pack itself has given something whole since the last `forget_read`."""
+        return pack in self._read_packs
+
+    def forget_read(self) -> None:
+        """What was there may be gone by now."""
+        with self._lock:
+            self._read_packs.clear()
+
+    def has_failed(self, pack: PackId, hash: ChunkHash) -> bool:
+        """Whether reading this chunk has failed, for good, in this reader's life. Once failed it never counts again."""
+        if pack not in self._failed:
+            return False
+        with self._lock:
+            hashes = self._failed[pack]
+            return hashes is None or hash in hashes
+
+    @property
+    def failed_packs(self) -> frozenset[PackId]:
+        """Packs of which something has failed."""
+        with self._lock:
+            return frozenset(self._failed)
+
+    def _seen(self, pack: PackId, found: T) -> T:
+        if pack not in self._read_packs:
+            with self._lock:
+                self._read_packs.add(pack)
+        return found
+
+    def _note_failure(self, pack: PackId, hash: ChunkHash, *, is_gone: bool) -> None:
+        with self._lock:
+            hashes = self._failed.setdefault(pack, set())
+            if hashes is not None:
+                hashes.add(hash)
+            if is_gone or (hashes is not None and len(hashes) > _FAILED_CHUNKS):
+                self._failed[pack] = None
 
     # -- one place after the other
 
@@ -128,6 +176,7 @@ class PackReader:
     def _recover(self, pack: PackId, request: ChunkRequest, first: CorruptError | NotFoundError) -> bytes:
         """Asks the newest moved record after the pack itself failed with `first`."""
         problem = first.message
+        newest = None
         try:
             newest = refs.newest(self._store, refs.moved(pack))
             if newest is not None:
@@ -136,6 +185,7 @@ class PackReader:
                 return data
         except (CorruptError, NotFoundError) as error:
             problem += f"; and where it was moved to: {error.message}"
+        self._note_failure(pack, request.hash, is_gone=newest is None and isinstance(first, NotFoundError))
         raise CorruptError(
             f"chunk {request.hash} at {request.offset} of pack {pack} cannot be read: {problem}",
             hint="If another store or machine holds this version, copy it again from there.",
@@ -147,7 +197,8 @@ class PackReader:
         what = f"{request.stored_length} bytes at {offset} of pack {pack}"
         if pack != named:
             what += f" (moved from pack {named})"
-        return codec.decompress(stored, request.codec, request.raw_length, request.hash, what)
+        raw = codec.decompress(stored, request.codec, request.raw_length, request.hash, what)
+        return self._seen(pack, raw) if pack == named else raw
 
     def _read_run(
         self, pack: PackId, requests: Sequence[ChunkRequest], run: Sequence[int]

@@ -13,6 +13,7 @@ sealing or uploading. Memory: at most MEMORY_BYTES in packs that are not durable
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -50,14 +51,24 @@ class PackReceipt:
 
 
 class PackUploader:
-    """Puts chunks into packs of about target_bytes and uploads full ones in the background. Any thread may call."""
+    """Puts chunks into packs of about target_bytes and uploads full ones in the background. Any thread may call.
+
+    on_durable is called for each pack once the store has it, by the thread that uploaded it; it must not raise.
+    """
 
     def __init__(
-        self, store: ObjectStore, kind: PackKind, *, max_uploads: int = 50, target_bytes: int = 16 << 20
+        self,
+        store: ObjectStore,
+        kind: PackKind,
+        *,
+        max_uploads: int = 50,
+        target_bytes: int = 16 << 20,
+        on_durable: Callable[[PackReceipt], None] = lambda receipt: None,
     ) -> None:
         self._store = store
         self._kind = kind
         self._target_bytes = target_bytes
+        self._on_durable = on_durable
         self._pool = ThreadPoolExecutor(max_uploads, thread_name_prefix="cowfs-upload")
         self._changed = threading.Condition()  # guards everything below; notified when a pack leaves memory or fails
         self._builder: PackBuilder | None = None
@@ -154,4 +165,7 @@ class PackUploader:
             with self._changed:
                 self._pending_bytes -= size_bytes
                 self._changed.notify_all()
-        return PackReceipt(pack, len(data), directory_offset, len(data) - FOOTER_BYTES - directory_offset, entries)
+        length = len(data) - FOOTER_BYTES - directory_offset
+        receipt = PackReceipt(pack, len(data), directory_offset, length, entries)
+        self._on_durable(receipt)
+        return receipt

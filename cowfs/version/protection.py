@@ -1,0 +1,142 @@
+"""What one writer holds against garbage collections, and what it must heed of them: its pin and the condemned lists.
+
+    Protection ──pin──▶ store         a collection waits until every live pin has acknowledged its list
+               ◀─lists─               what may no longer be used: asked by `known_chunks`, compared before a head
+
+The rules (docs/format/refs.md, "What a writer owes a collection"), and where they are kept:
+
+- lists are read before the first look-up, and all of them again after a new pin (`read_lists`)
+- a list is acknowledged only after it was read, and not between putting a manifest and knowing the outcome of its head:
+  `publishing` holds the lock from one to the other, `is_bound` covers an outcome that stays unknown for longer
+- a pin that was declared dead is replaced; `lapses` counts, so that the publisher checks everything it has not published
+
+Threads: the heartbeat acknowledges, during long uploads too; whoever commits publishes. One lock, taken after the publisher's
+and never while waiting for it; a heartbeat that finds it taken does without.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from cowfs import log
+from cowfs.errors import NotFoundError
+from cowfs.format import keys
+from cowfs.ids import PackId
+from cowfs.store import ObjectStore, condemned
+from cowfs.store.pins import Pin
+
+_THREADS = 16
+
+_log = log.get("protection")
+
+
+class Protection:
+    """record_pin is told the key of a pin that replaces a dead one, before anything relies on it."""
+
+    def __init__(self, store: ObjectStore, pin: Pin, record_pin: Callable[[str], None] = lambda key: None) -> None:
+        self._store = store
+        self._pin = pin
+        self._record_pin = record_pin
+        self._lock = threading.Lock()  # guards everything below, but for look-ups in `_condemned`
+        self._condemned: frozenset[PackId] = frozenset()  # replaced, never changed
+        self._read_generation = 0
+        self._has_read = False  # any list, since the pin is this one
+        self._lapses = 0
+        self.is_bound = False
+        """A head was put and its outcome is unknown. Set while publishing, cleared by whoever has settled it."""
+
+    @property
+    def pin(self) -> Pin:
+        return self._pin
+
+    @property
+    def lapses(self) -> int:
+        """How often the pin was dead: each time, what it protected may have gone."""
+        return self._lapses
+
+    @property
+    def condemned(self) -> frozenset[PackId]:
+        """Packs that must not be named by a new version."""
+        return self._condemned
+
+    def read_lists(self) -> None:
+        """Reads the condemned lists before the first look-up; afterwards `acknowledge` and `publishing` do."""
+        with self._lock:
+            if not self._has_read:
+                self._read()
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Nothing is acknowledged inside. New lists have been read when it begins."""
+        with self._lock:
+            self._read()
+            yield
+
+    def acknowledge(self, number: int, uploaded: Callable[[], Iterable[PackId]]) -> None:
+        """Reads new lists, tells collections so, and keeps the pin alive. number: the head the working copy stands on.
+
+        uploaded: packs no head names yet. Writes only when something is new; nothing happens while a head is being put.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._read()
+            if self.is_bound:
+                return
+            try:
+                if self._read_generation > self._pin.generation or number != self._pin.number:
+                    self._pin.renew(number=number, generation=self._read_generation, packs=sorted(uploaded()))
+                else:
+                    self._pin.renew()
+            except NotFoundError:
+                self._replace_pin(number, uploaded())
+        finally:
+            self._lock.release()
+
+    def prove_alive(self, number: int, uploaded: Iterable[PackId]) -> tuple[int, set[PackId]]:
+        """After a lapse, or a collection's fence: the pin is alive by its next record, or a new one is made; it names `uploaded`,
+
+        every list is read again, and then the packs are looked for. (lapses up to which that holds, packs that are gone).
+        """
+        packs = sorted(uploaded)
+        with self._lock:
+            try:
+                self._pin.renew(number=number, packs=packs, is_forced=True)
+            except NotFoundError:
+                self._replace_pin(number, packs)
+            self._read_generation = 0
+            self._read()
+            lapses = self._lapses
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="cowfs-verify") as threads:
+            sizes = threads.map(lambda pack: self._store.size(keys.pack(pack)), packs)
+            return lapses, {pack for pack, size in zip(packs, sizes, strict=True) if size is None}
+
+    def hold(self, number: int, uploaded: Iterable[PackId]) -> None:
+        """The work stays here, and nobody will renew: version and packs stay protected until the pin is resumed or removed."""
+        with self._lock:
+            try:
+                self._pin.renew(kind="hold", number=number, packs=sorted(uploaded))
+            except NotFoundError:
+                self._replace_pin(number, uploaded)
+                self._pin.renew(kind="hold")
+
+    def _read(self) -> None:
+        newest, doomed = condemned(self._store, self._read_generation)
+        if not doomed <= self._condemned:
+            self._condemned |= doomed
+        self._read_generation = newest
+        self._has_read = True
+
+    def _replace_pin(self, number: int, uploaded: Iterable[PackId]) -> None:
+        old = self._pin
+        _log.warning(
+            "the pin expired and a collection went on without it, perhaps while this machine slept; a new one is made"
+        )
+        self._pin = Pin.create(self._store, volume=old.volume, number=number, owner=old.owner, packs=sorted(uploaded))
+        self._record_pin(self._pin.key)
+        self._lapses += 1
+        self._read_generation = 0
+        self._has_read = False

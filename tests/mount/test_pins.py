@@ -1,0 +1,61 @@
+"""What a mount holds against collections: a pin while it lives, a hold while uncommitted work stays on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cowfs import store as stores
+from cowfs.format import keys
+from cowfs.format.records import PinRecord
+from cowfs.volume.working_copy import WorkingCopy
+from tests.format.samples import GOLDEN
+from tests.mount.daemons import Mount, Place
+
+pytestmark = pytest.mark.mount
+
+
+def pins(place: Place) -> list[PinRecord]:
+    store = stores.open_store(place.store_url)
+    return [PinRecord.decode(store.get(info.key), what=info.key) for info in store.list(keys.PINS)]
+
+
+def test_uncommitted_work_holds_what_it_stands_on_until_it_is_committed(place: Place, mount: Mount) -> None:
+    (mount.path / "base").write_text("committed")
+    mount.commit()
+    (mount.path / "f").write_text("kept")
+    assert [pin.kind for pin in pins(place)] == ["writer"]
+    mount.unmount()
+    (hold,) = pins(place)
+    assert (hold.kind, hold.lifetime_s, hold.volume, hold.number) == ("hold", None, "v", 2)
+    again = place.mount("v")
+    assert [pin.kind for pin in pins(place)] == ["writer"]
+    again.unmount(commit=True)
+    assert pins(place) == []
+
+
+def test_discarded_work_holds_nothing(place: Place, mount: Mount) -> None:
+    (mount.path / "f").write_text("in vain")
+    mount.call("discard", force=False)
+    mount.wait_clean_end()
+    assert pins(place) == []
+
+
+def test_a_working_copy_with_the_pin_of_an_earlier_cowfs_is_mounted(place: Place, mount: Mount) -> None:
+    (mount.path / "f").write_text("kept")
+    assert mount.spec.working_copy is not None
+    mount.unmount()
+    (hold,) = [info.key for info in place.store.list(keys.PINS)]
+    old = f"pins/{'ab' * 16}"
+    place.store.delete([hold])
+    place.store.put(old, (GOLDEN / "pin.json").read_bytes())
+    state_path = WorkingCopy(Path(mount.spec.working_copy)).state_path
+    state = json.loads(state_path.read_bytes())
+    state_path.write_text(json.dumps(state | {"pin": old}))
+    again = place.mount("v")
+    assert (again.path / "f").read_text() == "kept"
+    assert [(pin.kind, pin.volume) for pin in pins(place)] == [("writer", "v")]
+    assert place.store.size(old) is None
+    again.unmount(commit=True)
