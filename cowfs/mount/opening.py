@@ -33,7 +33,7 @@ def renewed(writer: Writer) -> Iterator[None]:
     def beat() -> None:
         try:
             writer.lease.renew()
-            writer.pin.renew()
+            writer.protection.keep()
         except LeaseLostError as error:
             writer.lease_lost = error
             _logger.error("%s", error)

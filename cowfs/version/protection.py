@@ -96,6 +96,11 @@ class Protection:
         finally:
             self._lock.release()
 
+    def keep(self) -> None:
+        """As `acknowledge`, while the mount is opening and nothing has changed."""
+        pin = self._pin
+        self.acknowledge(pin.number, lambda: pin.packs)
+
     def prove_alive(self, number: int, uploaded: Iterable[PackId]) -> tuple[int, set[PackId]]:
         """After a lapse, or a collection's fence: the pin is alive by its next record, or a new one is made; it names `uploaded`,
 

@@ -196,8 +196,7 @@ class Publisher:
     def heed_collections(self) -> None:
         """Renews the pin, and acknowledges what collections have condemned, so that they need not wait for the next commit.
 
-        One list request when nothing is new. Commits and uploads go on beside it; what they have relied on already is compared
-        before their head. A head of unknown outcome is put again first.
+        One list request when nothing is new. Commits and uploads go on beside it. A head of unknown outcome is put again first.
         """
         if self._unsettled is not None and self._mutex.acquire(blocking=False):
             try:
@@ -207,7 +206,7 @@ class Publisher:
         self._protection.acknowledge(self._base.head_number, self._known.uploaded_packs)
 
     def hold(self) -> None:
-        """Uncommitted work stays here unmounted: what it stands on and what it has uploaded is kept for it."""
+        """Uncommitted work stays here: what it stands on, and what it has uploaded, is kept for it."""
         self._protection.hold(self._base.head_number, self._known.uploaded_packs())
 
     def _is_still(self, ino: int, version: int) -> bool:
@@ -495,9 +494,8 @@ class Publisher:
     # -- packs
 
     def _new_uploader(self, kind: PackKind) -> PackUploader:
-        if kind == PackKind.INDEX:
-            return PackUploader(self._store, kind, max_uploads=self._max_uploads)
-        return PackUploader(self._store, kind, max_uploads=self._max_uploads, on_durable=self._uploads.append)
+        note = self._uploads.append if kind == PackKind.DATA else lambda receipt: None
+        return PackUploader(self._store, kind, max_uploads=self._max_uploads, on_durable=note)
 
     def _prove_again(self) -> bool:
         """After the pin was dead, or taken for dead: whatever no head names is looked for, and what was seen counts no longer.
