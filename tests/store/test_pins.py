@@ -11,7 +11,7 @@ from cowfs.errors import CorruptError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord, PinRecord
 from cowfs.ids import PackId, WriteId
-from cowfs.store import ObjectStore, condemned, refs
+from cowfs.store import ObjectStore, condemned, patience, refs
 from cowfs.store.pins import LIFETIME_S, Pin
 from tests.faulty_store import Fault, FaultyStore
 from tests.format.samples import GOLDEN
@@ -139,11 +139,12 @@ def test_a_resumed_pin_is_proven_alive_by_writing(directory: ObjectStore) -> Non
 def test_a_pin_goes_on_after_any_number_of_lost_replies(
     directory: ObjectStore, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refs, "_APPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
     faulty = FaultyStore(directory)
     pin = Pin.create(faulty, volume="data", number=1, owner="")
     for number in range(2, 5):
-        faulty.inject(fault, times=9)
+        faulty.inject(fault, times=200)
         try:
             pin.renew(number=number)
         except UnavailableError:

@@ -14,7 +14,7 @@ from cowfs.errors import CorruptError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord, HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
-from cowfs.store import ObjectStore, initialize, open_store, refs
+from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.store.pins import Pin
 from cowfs.version.commit import CommitRequest, Intent
 from cowfs.version.volumes import read_head
@@ -35,7 +35,8 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "_APPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
 
 
 def condemn(store: ObjectStore, generation: int, packs: set[PackId]) -> None:
