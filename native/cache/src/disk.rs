@@ -2,15 +2,15 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::blocks::{BLOCK_BYTES, BlockSums};
 use crate::{Hash, TOUCH_EVERY, whole};
 
-const MAGIC: &[u8; 4] = b"cwc1";
-const TRAILER_BYTES: u64 = 8;
+const MAGIC: &[u8; 4] = b"cwc2";
 
 /// A temporary file this old has been left by a process that died.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
@@ -20,15 +20,19 @@ pub struct Disk {
     temporaries: AtomicU64,
 }
 
-/// The open file of a chunk that has been verified.
+/// The open file of a chunk. Every read of it is checked.
 pub struct ChunkFile {
-    pub file: File,
+    file: File,
     pub raw_len: u64,
-    /// Tells it from a file that takes its name later.
-    pub inode: u64,
+    sums: BlockSums,
 }
 
 impl ChunkFile {
+    /// Fills `buffer` from `skip` on, which must lie in the chunk; false when the bytes are not what was stored.
+    pub fn read_into(&self, skip: u64, buffer: &mut [u8]) -> bool {
+        self.sums.read(&self.file, self.raw_len, skip, buffer)
+    }
+
     /// Notes that the chunk is in use. Failing costs nothing but its place in the queue.
     pub fn touch(&self) {
         let _ = self.file.set_modified(SystemTime::now());
@@ -44,33 +48,37 @@ impl Disk {
     }
 
     pub fn contains(&self, hash: &Hash, raw_len: u64) -> bool {
-        fs::metadata(self.path(hash)).is_ok_and(|found| {
-            found.is_file() && found.len() == raw_len.saturating_add(TRAILER_BYTES)
-        })
+        fs::metadata(self.path(hash))
+            .is_ok_and(|found| found.is_file() && Some(found.len()) == file_bytes(raw_len))
     }
 
-    /// The chunk's verified bytes and its file. A damaged file is deleted; one of another length is
-    /// a miss (`store` replaces it): perhaps it is the caller who is wrong.
-    pub fn load(&self, hash: &Hash, raw_len: u64) -> Option<(ChunkFile, Vec<u8>)> {
+    /// The chunk's bytes. A damaged file is deleted; one of another length is a miss (`store` replaces it): perhaps it is the
+    /// caller who is wrong.
+    pub fn load(&self, hash: &Hash, raw_len: u64) -> Option<Vec<u8>> {
         let chunk = self.open(hash, raw_len)?;
-        let Some(data) = read_verified(&chunk.file, raw_len) else {
-            let _ = fs::remove_file(self.path(hash));
+        let mut data = vec![0; usize::try_from(raw_len).ok()?];
+        if !chunk.read_into(0, &mut data) {
+            self.remove(hash);
             return None;
-        };
-        Some((chunk, data))
+        }
+        Some(data)
     }
 
-    /// The chunk's file, its bytes not looked at: for one whose `inode` this process has verified.
+    /// The chunk's file.
     pub fn open(&self, hash: &Hash, raw_len: u64) -> Option<ChunkFile> {
         let file = File::open(self.path(hash)).ok()?;
         let found = file.metadata().ok()?;
-        if !found.is_file() || Some(found.len()) != raw_len.checked_add(TRAILER_BYTES) {
+        if !found.is_file() || Some(found.len()) != file_bytes(raw_len) {
             return None;
         }
+        let Some(sums) = read_sums(&file, raw_len) else {
+            self.remove(hash);
+            return None;
+        };
         let chunk = ChunkFile {
             file,
             raw_len,
-            inode: found.ino(),
+            sums,
         };
         if found
             .modified()
@@ -83,20 +91,23 @@ impl Disk {
         Some(chunk)
     }
 
-    /// Stores the chunk unless a file of its length is there; the inode of the file if it was made. Failures are kept quiet:
-    /// this is a cache.
-    pub fn store(&self, hash: &Hash, data: &[u8]) -> Option<u64> {
+    /// Deletes a damaged file.
+    pub fn remove(&self, hash: &Hash) {
+        let _ = fs::remove_file(self.path(hash));
+    }
+
+    /// Stores the chunk unless a file of its length is there; whether one is now. Failures are kept quiet: this is a cache.
+    pub fn store(&self, hash: &Hash, data: &[u8]) -> bool {
         if self.contains(hash, data.len() as u64) {
-            return None;
+            return false;
         }
         let path = self.path(hash);
         let temporary = self.temporary_beside(&path);
-        let inode = write_new(&temporary, data)
-            .and_then(|inode| fs::rename(&temporary, &path).map(|()| inode));
-        if inode.is_err() {
+        let stored = write_new(&temporary, data).and_then(|()| fs::rename(&temporary, &path));
+        if stored.is_err() {
             let _ = fs::remove_file(&temporary);
         }
-        inode.ok()
+        stored.is_ok()
     }
 
     pub fn touch(&self, hash: &Hash) {
@@ -183,27 +194,31 @@ struct Listed {
     used: SystemTime,
 }
 
-/// None when the file, whose length has been checked, does not hold what its trailer says.
-fn read_verified(file: &File, raw_len: u64) -> Option<Vec<u8>> {
-    let mut data = vec![0; usize::try_from(raw_len + TRAILER_BYTES).ok()?];
-    file.read_exact_at(&mut data, 0).ok()?;
-    let (raw, trailer) = data.split_at(raw_len as usize);
-    if trailer[..4] != crc32c::crc32c(raw).to_le_bytes() || &trailer[4..] != MAGIC {
-        return None;
-    }
-    data.truncate(raw_len as usize);
-    Some(data)
+/// Length of a chunk's file.
+fn file_bytes(raw_len: u64) -> Option<u64> {
+    raw_len.checked_add(trailer_bytes(raw_len))
 }
 
-/// The inode of the file.
-fn write_new(path: &Path, data: &[u8]) -> io::Result<u64> {
+fn trailer_bytes(raw_len: u64) -> u64 {
+    4 * raw_len.div_ceil(BLOCK_BYTES) + 8
+}
+
+/// None when the file, whose length has been checked, does not end as it should.
+fn read_sums(file: &File, raw_len: u64) -> Option<BlockSums> {
+    let mut trailer = vec![0; usize::try_from(trailer_bytes(raw_len)).ok()?];
+    file.read_exact_at(&mut trailer, raw_len).ok()?;
+    let (sums, end) = trailer.split_at(trailer.len() - 8);
+    let is_whole = end[..4] == crc32c::crc32c(sums).to_le_bytes() && &end[4..] == MAGIC;
+    is_whole.then(|| BlockSums::from_bytes(sums))
+}
+
+fn write_new(path: &Path, data: &[u8]) -> io::Result<()> {
     let mut file = create(path)?;
     file.write_all(data)?;
-    let mut trailer = [0; TRAILER_BYTES as usize];
-    trailer[..4].copy_from_slice(&crc32c::crc32c(data).to_le_bytes());
-    trailer[4..].copy_from_slice(MAGIC);
-    file.write_all(&trailer)?;
-    Ok(file.metadata()?.ino())
+    let mut trailer = BlockSums::of(data).to_bytes();
+    trailer.extend(crc32c::crc32c(&trailer).to_le_bytes());
+    trailer.extend(MAGIC);
+    file.write_all(&trailer)
 }
 
 /// A new file, its directory made if need be.

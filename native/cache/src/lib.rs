@@ -1,33 +1,32 @@
 //! Decoded chunks, content-addressed, in memory and on disk, shared by all processes of a user.
 //!
 //! ```text
-//! <dir>/<2 hex>/<64 hex>     the chunk's bytes, then crc32c of them (4 bytes, little-endian), then "cwc1"
+//! <dir>/<2 hex>/<64 hex>     the chunk's bytes, crc32c of each block of 4 KiB of them (4 bytes, little-endian, each), crc32c of
+//!                            these sums, "cwc2"
 //! <dir>/whole/…              files put together from chunks, for the kernel to read by itself (whole.rs)
 //! ```
 //!
 //! Guarantees
-//! - What is returned is what was inserted: a file is believed when its length is the expected one, and either this process
-//!   wrote it, or its checksum is verified when this process first opens it. A damaged file is a miss and is deleted or replaced. (Against chance, not malice: the
+//! - What is returned is what was inserted: each read is checked, whoever wrote the file and whenever (`blocks.rs`). A damaged file
+//!   is a miss and is deleted or replaced, and so is one of an older format, which has another length. (Against chance, not malice: the
 //!   directory is the user's own. The chunk's hash was verified by whoever inserted it.)
 //! - Files appear whole (temporary name, rename) and are never changed, so processes share them without locks. Nothing is
-//!   fsynced: what a power loss tears fails its length or checksum.
+//!   fsynced: what a power loss or a failing disk takes fails its length or checksum.
 //! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk makes misses, never errors.
 //!
 //! Memory holds whole chunks that are small, were asked for whole, or could not be written; of the others `read_into` keeps the
-//! verified file open and reads ranges, which the kernel caches. A quarter of the process's descriptors may be spent on that,
-//! 4,096 at most; which files have been verified is remembered beyond it, so that random reads of many chunks do not check
-//! half a MiB for each 4 KiB. Ranges are read, not mapped: a mapped file that fails or shrinks would end the process. Use is noted in a file's modification time,
+//! file open and reads ranges, which the kernel caches. A quarter of the process's descriptors may be spent on that, 4,096 at
+//! most. Ranges are read, not mapped: a mapped file that fails or shrinks would end the process. Use is noted in a file's modification time,
 //! at most once a minute, so that `trim` of any process can tell what is old.
 //!
 //! No lock is held across file I/O. Not here: fetching, decoding, and deciding how much the disk may hold.
 
+mod blocks;
 mod disk;
 mod memory;
-mod verified;
 mod whole;
 
 use std::num::NonZeroUsize;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,7 +35,6 @@ use lru::LruCache;
 
 use disk::{ChunkFile, Disk};
 use memory::Memory;
-use verified::Verified;
 
 pub use whole::{Part, Whole};
 
@@ -52,7 +50,6 @@ pub struct ChunkCache {
     disk: Disk,
     memory: Mutex<Memory>,
     open: Mutex<LruCache<Hash, OpenChunk>>,
-    verified: Mutex<Verified>,
 }
 
 #[derive(Clone)]
@@ -68,7 +65,6 @@ impl ChunkCache {
             disk: Disk::new(dir),
             memory: Mutex::new(Memory::new(memory_bytes)),
             open: Mutex::new(LruCache::new(open_files())),
-            verified: Mutex::default(),
         }
     }
 
@@ -77,7 +73,7 @@ impl ChunkCache {
         if let Some(data) = self.remembered(hash, raw_len) {
             return Some(data);
         }
-        let (_, data) = self.disk.load(hash, raw_len)?;
+        let data = self.disk.load(hash, raw_len)?;
         let data: Arc<[u8]> = data.into();
         self.lock_memory().insert(hash, data.clone());
         Some(data)
@@ -95,23 +91,23 @@ impl ChunkCache {
             buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
             return true;
         }
-        if let Some(file) = self.opened(hash, raw_len) {
-            return file.file.read_exact_at(buffer, skip).is_ok();
+        if raw_len <= SMALL_BYTES {
+            let Some(data) = self.disk.load(hash, raw_len) else {
+                return false;
+            };
+            buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
+            self.lock_memory().insert(hash, data.into());
+            return true;
         }
-        if let Some(file) = self.reopened(hash, raw_len) {
-            return file.file.read_exact_at(buffer, skip).is_ok();
-        }
-        let Some((file, data)) = self.disk.load(hash, raw_len) else {
+        let Some(file) = self.opened(hash, raw_len) else {
             return false;
         };
-        buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
-        if raw_len <= SMALL_BYTES {
-            self.lock_memory().insert(hash, data.into());
-        } else {
-            self.lock_verified().insert(hash, file.inode);
-            self.keep_open(hash, Arc::new(file));
+        let is_read = file.read_into(skip, buffer);
+        if !is_read {
+            self.lock_open().pop(hash);
+            self.disk.remove(hash);
         }
-        true
+        is_read
     }
 
     /// Whether the chunk seems to be here; its bytes are not looked at, so a later `get` may still find it damaged.
@@ -121,11 +117,8 @@ impl ChunkCache {
 
     /// Keeps a chunk whose hash the caller has verified.
     pub fn insert(&self, hash: &Hash, data: &[u8]) {
-        let inode = self.disk.store(hash, data);
-        if let Some(inode) = inode {
-            self.lock_verified().insert(hash, inode);
-        }
-        if inode.is_none() || data.len() as u64 <= SMALL_BYTES {
+        let is_stored = self.disk.store(hash, data);
+        if !is_stored || data.len() as u64 <= SMALL_BYTES {
             self.lock_memory().insert(hash, data.into());
         }
     }
@@ -156,47 +149,35 @@ impl ChunkCache {
         Some(data)
     }
 
+    /// The chunk's file, from now on kept open.
     fn opened(&self, hash: &Hash, raw_len: u64) -> Option<Arc<ChunkFile>> {
-        let (file, is_due) = {
-            let mut open = self.lock_open();
-            let chunk = open
-                .get_mut(hash)
-                .filter(|chunk| chunk.file.raw_len == raw_len)?;
-            let is_due = chunk.touched.elapsed() >= TOUCH_EVERY;
+        if let Some((file, is_due)) = self.kept_open(hash, raw_len) {
             if is_due {
-                chunk.touched = Instant::now();
+                file.touch();
             }
-            (chunk.file.clone(), is_due)
-        };
-        if is_due {
-            file.touch();
+            return Some(file);
         }
-        Some(file)
-    }
-
-    /// The file of a chunk that was verified, and closed since.
-    fn reopened(&self, hash: &Hash, raw_len: u64) -> Option<Arc<ChunkFile>> {
-        let inode = self.lock_verified().inode(hash)?;
-        let file = self.disk.open(hash, raw_len)?;
-        if file.inode != inode {
-            return None;
-        }
-        let file = Arc::new(file);
-        self.keep_open(hash, file.clone());
-        Some(file)
-    }
-
-    fn keep_open(&self, hash: &Hash, file: Arc<ChunkFile>) {
+        let file = Arc::new(self.disk.open(hash, raw_len)?);
         let opened = OpenChunk {
-            file,
+            file: file.clone(),
             touched: Instant::now(),
         };
         // Closed after the lock has been let go of.
         let _closed = self.lock_open().push(*hash, opened);
+        Some(file)
     }
 
-    fn lock_verified(&self) -> MutexGuard<'_, Verified> {
-        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    /// With it, whether its use is to be noted.
+    fn kept_open(&self, hash: &Hash, raw_len: u64) -> Option<(Arc<ChunkFile>, bool)> {
+        let mut open = self.lock_open();
+        let chunk = open
+            .get_mut(hash)
+            .filter(|chunk| chunk.file.raw_len == raw_len)?;
+        let is_due = chunk.touched.elapsed() >= TOUCH_EVERY;
+        if is_due {
+            chunk.touched = Instant::now();
+        }
+        Some((chunk.file.clone(), is_due))
     }
 
     fn lock_memory(&self) -> MutexGuard<'_, Memory> {
@@ -218,28 +199,33 @@ fn open_files() -> NonZeroUsize {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::FileExt;
 
     use super::*;
 
     #[test]
-    fn what_was_verified_once_is_not_checked_again_when_its_file_was_closed() {
+    fn a_file_that_lost_bytes_is_a_miss_whoever_wrote_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let (hash, data) = ([7; 32], vec![1; 200_000]);
-        ChunkCache::open(dir.path(), 0).insert(&hash, &data);
         let cache = ChunkCache::open(dir.path(), 0);
-        let read = || {
-            cache.lock_open().clear();
+        cache.insert(&hash, &data);
+        let read = |skip: u64| {
             let mut part = [0; 10];
-            cache.read_into(&hash, 200_000, 50, &mut part) && part == [1; 10]
+            let is_read = cache.read_into(&hash, 200_000, skip, &mut part);
+            assert!(!is_read || part == [1; 10], "bytes that were lost");
+            is_read
         };
-        assert!(read());
+        assert!(read(50) && read(100_000) && read(199_990));
+        // In place, as a page that is read again from a disk that never got it.
         let file = cache.disk.path(&hash);
-        let mut damaged = fs::read(&file).expect("the chunk's file");
-        damaged[100_000] ^= 1;
-        fs::write(&file, &damaged).expect("written in place");
-        assert!(read(), "the same file is checked again");
-        fs::write(file.with_extension("copy"), &damaged).expect("written");
-        fs::rename(file.with_extension("copy"), &file).expect("renamed");
-        assert!(!read(), "another file is believed");
+        let lost = fs::File::options().write(true).open(&file);
+        lost.expect("the file")
+            .write_all_at(&[0; 4096], 98_304)
+            .expect("written");
+        assert!(read(50), "another block is as good as before");
+        assert!(!read(100_000));
+        assert!(!file.exists() && !read(50), "it is fetched again");
+        cache.insert(&hash, &data);
+        assert!(read(100_000));
     }
 }

@@ -4,8 +4,8 @@
 //! <dir>/whole/<2 hex>/<64 hex>     the file's bytes and nothing else; the name is the BLAKE3 of the list of its parts
 //! ```
 //!
-//! Assembled from verified chunks, synced, and renamed into place, so a crash leaves none that is not whole. Afterwards only
-//! the length is checked: whoever maps it reads it as any local file. It counts against the cache's limit and is trimmed with
+//! Assembled from checked reads, synced, and renamed into place, so neither a crash nor a disk that fails to write leaves one that is not
+//! whole. Afterwards only the length is checked: whoever maps it reads it as any local file. It counts against the cache's limit and is trimmed with
 //! the chunks; who has it open keeps its bytes.
 
 use std::fs::{self, File};
