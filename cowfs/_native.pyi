@@ -25,7 +25,8 @@ CODEC_ZSTD: int  # 1
 class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
-    what: "directory" (ino; answer with `load_directory`), "content" (ino; `load_content`),
+    what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of that number),
+    "directory" (ino; `load_directory`), "content" (ino; `load_content`),
     "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`, only asked for by the lane).
     """
 
@@ -128,7 +129,9 @@ class Engine:
     # -- residency
     def load_inode(self, row: InodeRow) -> None: ...
     def load_directory(self, ino: int, entries: Sequence[tuple[bytes, InodeRow]]) -> list[int]:
-        """All entries of one directory of the base version. A name or inode already in memory wins over the row. Idempotent.
+        """All entries of one directory of the base version. A name or inode already in memory wins over the row. Idempotent:
+        if the entries are here already, only inodes that were evicted come back. Rows must be of the version that the engine
+        stands on, as for `load_inode` and `load_content`: a caller who read them before a commit reads them again.
         Returns the directories among them whose own entries are not in memory."""
     def unloaded_directories(self) -> list[int]:
         """Directories in memory whose entries are not. Looks at every inode."""
@@ -148,6 +151,9 @@ class Engine:
     def next_ahead(self) -> list[ChunkRef] | None:
         """Waits until a sequential reader will soon want chunks that are not in the cache: these, nearest first, about 8 MiB.
         Readers take turns. None once the engine is closed."""
+    def evict(self, max_bytes: int) -> int:
+        """Forgets what was not used for longest and can be loaded again, until inodes, entries and contents take at most about
+        max_bytes (0: all that can be); returns bytes freed. Cheap unless much was loaded since the last call."""
     def trim_cache(self, max_bytes: int) -> int:
         """Deletes least recently used files of cache_dir until it holds at most max_bytes; returns bytes freed."""
     def free_cache(self, wanted_bytes: int) -> int:

@@ -4,6 +4,7 @@
                               a lost lease stops publishing, not the mount
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
+    evict         both        every EVICT_PAUSE_S: keeps the namespace in memory within NAMESPACE_BYTES; not on a resident mount
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
 
 A store that does not answer is tried again after a growing pause; nothing here ever ends a mount or loses data.
@@ -25,6 +26,8 @@ TRIM_PAUSE_S = 30.0
 SHORTEST_PAUSE_S = 1.0  # after a failure
 LONGEST_PAUSE_S = 60.0
 JOIN_S = 5.0
+EVICT_PAUSE_S = 1.0
+NAMESPACE_BYTES = 192 << 20  # some 1.4 million clean files: a mount stays below 512 MB then, whatever is walked
 RECLAIM_WAIT_S = 1.0  # how long the end of a mount may wait for the thread that waits for the engine
 
 _logger = log.get("mount")
@@ -43,6 +46,8 @@ class Keeper:
 
     def start(self) -> None:
         self._run("trim", self._trim, TRIM_PAUSE_S)
+        if not self._session.spec.resident:
+            self._run("evict", self._evict, EVICT_PAUSE_S)
         if self._session.writer is not None:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
             self._run("upload", self._upload, UPLOAD_PAUSE_S)
@@ -113,6 +118,10 @@ class Keeper:
 
     def _trim(self) -> bool:
         self._session.room.trim()
+        return True
+
+    def _evict(self) -> bool:
+        self._session.engine.evict(NAMESPACE_BYTES)
         return True
 
     def _reclaim(self) -> bool:

@@ -23,7 +23,7 @@ import errno
 import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -36,7 +36,7 @@ from cowfs.version.fetching import Fetchers
 
 if TYPE_CHECKING:
     from cowfs.format.pack import PackEntry
-    from cowfs.index import Index
+    from cowfs.index import ExtentRow, Index, InodeRow
     from cowfs.native import ChunkRef, Engine, NotResident, Recovery
 
 REQUEST_BYTES = 4 << 20  # one ranged read: long enough that 2 ms of latency cost little at 1 GB/s
@@ -44,6 +44,7 @@ AHEAD_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
 NEIGHBOURHOOD_BYTES = 1 << 20
 REPLAY_BATCH = 1000
+TRANSFER_TRIES = 3  # before commits wait for a load
 DIRECTORIES = 64  # pack directories kept in memory
 
 T = TypeVar("T")
@@ -60,6 +61,9 @@ class Residency:
         self._index = index
         self._pack_ids: Mapping[int, PackId] = index.pack_ids()
         self._lock = threading.Lock()
+        self._taking_in = (
+            threading.Lock()
+        )  # held while rows go to the engine: the index they came from is the newest then
         self._loading: dict[Hashable, Future[None]] = {}
         self._room = threading.Condition(self._lock)
         self._ahead_bytes = 0
@@ -76,7 +80,9 @@ class Residency:
 
     def load(self, missing: NotResident) -> None:
         """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
-        if missing.what == "directory":
+        if missing.what == "inode":
+            self._once(("inode", missing.ino), partial(self._load_known_inode, missing.ino))
+        elif missing.what == "directory":
             self._once(("directory", missing.ino), lambda: self._load_directory(missing.ino))
         elif missing.what == "content":
             self._once(("content", missing.ino), partial(self._load_content, missing.ino))
@@ -134,13 +140,13 @@ class Residency:
 
     def rebase(self, index: Index, pack_ids: Mapping[int, PackId]) -> None:
         """Reads from `index` from now on; the caller may close the one used so far. pack_ids: at least those of both."""
-        with self._lock:
+        with self._taking_in, self._lock:
             self._index, self._pack_ids = index, pack_ids
 
     def names_of(self, inodes: Iterable[int]) -> dict[int, tuple[int, bytes]]:
         """(parent, name) of those inodes that have one in the version. Reads every entry of its index."""
         wanted = set(inodes)
-        return self._query(lambda index: index.names_of(wanted))
+        return self._query(lambda index: index.names_of(wanted))[1]
 
     def close(self) -> None:
         """Waits for fetches under way; further loads fail."""
@@ -152,19 +158,36 @@ class Residency:
     # -- rows
 
     def _load_inode(self, ino: int) -> None:
-        if (row := self._query(lambda index: index.inode(ino))) is not None:
+        """The inode, if the version has it."""
+
+        def take_in(row: InodeRow | None) -> None:
+            if row is not None:
+                self._engine.load_inode(row)
+
+        self._transfer(lambda index: index.inode(ino), take_in)
+
+    def _load_known_inode(self, ino: int) -> None:
+        """An inode that somebody has a number of. ESTALE: it was removed since."""
+
+        def take_in(row: InodeRow | None) -> None:
+            if row is None:
+                raise OSError(errno.ESTALE, f"inode {ino} was removed")
             self._engine.load_inode(row)
+
+        self._transfer(lambda index: index.inode(ino), take_in)
 
     def _load_directory_of(self, ino: int) -> None:
         """The directory, if the version has it."""
-        if self._query(lambda index: index.inode(ino)) is not None:
+        if self._index.inode(ino) is not None:
             self._load_directory(ino)
 
     def _load_directory(self, ino: int) -> None:
-        self._engine.load_directory(ino, self._query(lambda index: index.directory(ino)))
+        self._transfer(lambda index: index.directory(ino), lambda rows: self._engine.load_directory(ino, rows))
 
     def _load_content(self, ino: int) -> None:
-        extents, xattrs = self._query(lambda index: index.content(ino))
+        self._transfer(lambda index: index.content(ino), lambda rows: self._take_in_content(ino, *rows))
+
+    def _take_in_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
         try:
             self._engine.load_content(ino, extents, xattrs)
         except OSError as error:
@@ -175,16 +198,27 @@ class Residency:
                 hint="The version is damaged; read another version of the volume.",
             ) from error
 
-    def _query(self, ask: Callable[[Index], T]) -> T:
-        """Asks the index of the moment; again if a commit replaced and closed it before it was asked.
+    def _transfer(self, ask: Callable[[Index], T], take_in: Callable[[T], object]) -> None:
+        """Asks the index of the moment and hands its answer to the engine; again if a commit replaced the index meanwhile.
 
-        What has a name and is not in memory was not changed, so either index gives the same answer. What has none any more
-        `load_nameless` loaded before the index was replaced; rows that come late are ignored by the engine.
+        Rows of an older version must not come in: the engine may have changed, committed and evicted what they describe since
+        they were read, and would take them for the present. Where commits come faster than answers, the next one waits.
         """
+        for _ in range(TRANSFER_TRIES):
+            index, rows = self._query(ask)
+            with self._taking_in:
+                if index is self._index:
+                    take_in(rows)
+                    return
+        with self._taking_in:
+            take_in(ask(self._index))
+
+    def _query(self, ask: Callable[[Index], T]) -> tuple[Index, T]:
+        """Asks the index of the moment, again if a commit replaced and closed it before it was asked; says which it was."""
         while True:
             index = self._index
             try:
-                return ask(index)
+                return index, ask(index)
             except InvalidStateError:
                 if index is self._index:
                     raise

@@ -81,6 +81,24 @@ impl Directory {
         self.live
     }
 
+    /// Forgets the entries, not where the directory is.
+    pub fn forget(&mut self) {
+        *self = Directory {
+            parent: self.parent,
+            ..Directory::new(false)
+        };
+    }
+
+    /// About what the entries take.
+    pub fn bytes(&self) -> usize {
+        size_of::<Directory>()
+            + self.names.capacity()
+            + self.inos.capacity() * size_of::<Ino>()
+            + self.starts.capacity() * size_of::<u32>()
+            + self.cookies.capacity() * size_of::<u64>()
+            + self.index.capacity() * (size_of::<u32>() + 1)
+    }
+
     /// Names and slots are counted in 32 bits; a directory beyond that takes no more entries.
     pub fn has_room(&self) -> bool {
         self.names.len() < u32::MAX as usize - NAME_MAX_BYTES - 1

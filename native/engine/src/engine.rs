@@ -21,6 +21,7 @@ use crate::ahead::Ahead;
 use crate::backing::Backing;
 use crate::effect::{self, Effect};
 use crate::error::Result;
+use crate::evict::Eviction;
 use crate::handle::Handles;
 use crate::interlude::Interlude;
 use crate::reclaim::Reclaim;
@@ -84,6 +85,7 @@ pub struct Engine {
     pub(crate) handles: Handles,
     pub(crate) ahead: Ahead,
     pub(crate) backing: Backing,
+    pub(crate) eviction: Eviction,
     pub(crate) cache: ChunkCache,
     pub(crate) interlude: Interlude,
     pub(crate) disk: Option<Disk>,
@@ -103,6 +105,7 @@ impl Engine {
             handles: Handles::default(),
             ahead: Ahead::default(),
             backing: Backing::default(),
+            eviction: Eviction::default(),
             cache,
             interlude: Interlude::default(),
             disk,

@@ -12,7 +12,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What must be loaded before a call can be answered. The caller loads it and calls again.
 #[derive(Debug, Clone)]
 pub enum Missing {
-    /// The entries of a directory.
+    /// An inode that was evicted, or that only a number names; there may be none of that number.
+    Inode(Ino),
+    /// The entries of a directory with their inodes.
     Directory(Ino),
     /// Extents and extended attributes of an inode.
     Content(Ino),

@@ -168,6 +168,15 @@ impl ExtentMap {
         }
     }
 
+    /// How many extents there are.
+    pub fn len(&self) -> usize {
+        match self {
+            ExtentMap::None => 0,
+            ExtentMap::One(_) => 1,
+            ExtentMap::Many(many) => many.leaves.iter().map(Vec::len).sum(),
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
         (0..).map_while(|number| self.leaf(number)).flatten()
     }

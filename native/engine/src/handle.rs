@@ -146,11 +146,17 @@ impl Engine {
     pub fn forget(&self, ino: Ino, count: u64) -> Result<()> {
         let is_unreachable = {
             let state = self.read()?;
-            let Some(inode) = state.inodes.get(ino) else {
-                return Ok(());
-            };
-            inode.lower_lookups(count);
-            inode.is_unreachable()
+            match state.inodes.get(ino) {
+                Some(inode) => {
+                    inode.lower_lookups(count);
+                    inode.is_unreachable()
+                }
+                None => {
+                    drop(state);
+                    self.fill()?.lower_references(ino, count);
+                    false
+                }
+            }
         };
         if is_unreachable {
             self.fill()?.destroy(ino);
@@ -160,7 +166,13 @@ impl Engine {
 
     /// Raises the kernel's count of references for an entry that `read_directory` returned and the kernel took.
     pub fn entry_delivered(&self, ino: Ino) -> Result<()> {
-        self.read()?.inode(ino)?.raise_lookups();
+        let state = self.read()?;
+        if let Some(inode) = state.inodes.get(ino) {
+            inode.raise_lookups();
+        } else {
+            drop(state);
+            self.fill()?.raise_references(ino);
+        }
         Ok(())
     }
 }

@@ -32,6 +32,10 @@ struct Extra {
     mapped_bytes: u64,
 }
 
+/// In `lookups`: used since eviction looked at it last.
+const USED: u32 = 1 << 31;
+const LOST: u32 = USED - 1;
+
 /// One inode. Counts are atomic so that look-ups and opens need only a shared lock.
 #[derive(Debug)]
 pub(crate) struct Inode {
@@ -40,7 +44,7 @@ pub(crate) struct Inode {
     pub atime_ns: i64,
     pub mtime_ns: i64,
     pub ctime_ns: i64,
-    /// How many references the kernel holds; at u32::MAX it is lost count of, and the inode stays.
+    /// How many references the kernel holds; at `LOST` it is lost count of, and the inode stays. With the bit `USED`.
     lookups: AtomicU32,
     /// How many handles are open.
     pub opens: AtomicU32,
@@ -93,7 +97,7 @@ impl Inode {
             atime_ns: row.atime_ns,
             mtime_ns: row.mtime_ns,
             ctime_ns: row.ctime_ns,
-            lookups: AtomicU32::new(0),
+            lookups: AtomicU32::new(USED),
             opens: AtomicU32::new(0),
             mode: row.mode,
             nlink: row.nlink,
@@ -228,7 +232,7 @@ impl Inode {
 
     /// The kernel holds one more reference.
     pub fn raise_lookups(&self) {
-        let raise = |lookups: u32| lookups.checked_add(1);
+        let raise = |lookups: u32| (lookups & LOST < LOST).then(|| (lookups + 1) | USED);
         // Refused where the count is lost already.
         let _ = self
             .lookups
@@ -237,9 +241,12 @@ impl Inode {
 
     /// The kernel holds `count` references less.
     pub fn lower_lookups(&self, count: u64) {
-        let lower = |lookups: u32| match lookups {
-            u32::MAX => None,
-            _ => Some(lookups.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX))),
+        let lower = |lookups: u32| match lookups & LOST {
+            LOST => None,
+            held => {
+                let left = held.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+                Some(left | (lookups & USED))
+            }
         };
         let _ = self
             .lookups
@@ -248,9 +255,55 @@ impl Inode {
 
     /// No name, no handle, no reference of the kernel: nobody can reach it any more.
     pub fn is_unreachable(&self) -> bool {
-        self.nlink == 0
-            && self.lookups.load(Ordering::Acquire) == 0
-            && self.opens.load(Ordering::Acquire) == 0
+        self.nlink == 0 && self.references() == 0 && !self.is_open()
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Acquire) > 0
+    }
+
+    pub fn references(&self) -> u32 {
+        self.lookups.load(Ordering::Acquire) & LOST
+    }
+
+    /// As many references as the kernel held when the inode was evicted; None: lost count of.
+    pub fn set_references(&mut self, references: Option<u32>) {
+        *self.lookups.get_mut() = references.unwrap_or(LOST) | USED;
+    }
+
+    /// Gives it a second chance when eviction looks at it next.
+    pub fn note_use(&self) {
+        if self.lookups.load(Ordering::Relaxed) & USED == 0 {
+            self.lookups.fetch_or(USED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since this was asked last.
+    pub fn take_use(&self) -> bool {
+        self.lookups.load(Ordering::Relaxed) & USED != 0
+            && self.lookups.fetch_and(!USED, Ordering::Relaxed) & USED != 0
+    }
+
+    /// Forgets the content, which can be loaded again; what the row says of it stays known.
+    pub fn drop_content(&mut self) {
+        let (has_xattrs, mapped_bytes) = (self.has_xattrs(), self.mapped_bytes());
+        self.content = None;
+        let has_holes = self.is_file() && mapped_bytes != self.size;
+        match &mut self.extra {
+            Some(extra) => {
+                extra.has_xattrs = has_xattrs;
+                extra.mapped_bytes = mapped_bytes;
+            }
+            None if has_xattrs || has_holes => {
+                self.extra = Some(Box::new(Extra {
+                    node: Node::Plain,
+                    rdev: 0,
+                    has_xattrs,
+                    mapped_bytes,
+                }));
+            }
+            None => {}
+        }
     }
 }
 
@@ -294,6 +347,16 @@ impl InodeTable {
     pub fn get_mut(&mut self, ino: Ino) -> Option<&mut Inode> {
         let slot = self.slot(ino)? as usize;
         Some(&mut self.pages[slot / PAGE][slot % PAGE])
+    }
+
+    /// How many slots there are, vacant ones too.
+    pub fn slots(&self) -> usize {
+        self.pages.len() * PAGE
+    }
+
+    pub fn at_slot(&self, slot: usize) -> Option<&Inode> {
+        let inode = self.pages.get(slot / PAGE)?.get(slot % PAGE)?;
+        (inode.ino != 0).then_some(inode)
     }
 
     fn slot(&self, ino: Ino) -> Option<u32> {
@@ -350,7 +413,7 @@ mod tests {
         inode.raise_lookups();
         inode.lower_lookups(u64::MAX);
         assert!(inode.is_unreachable());
-        inode.lookups.store(u32::MAX - 1, Ordering::Relaxed);
+        inode.lookups.store(LOST - 1, Ordering::Relaxed);
         inode.raise_lookups();
         inode.raise_lookups();
         inode.lower_lookups(u64::MAX);

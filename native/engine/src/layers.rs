@@ -173,6 +173,11 @@ impl Engine {
             let mut state = self.fill()?;
             (state.frozen.take(), state.journal.clone())
         };
+        let inodes = frozen
+            .iter()
+            .flat_map(|frozen| frozen.changes.inodes.iter());
+        let extents = contents.iter().map(|(_, _, rows)| rows.len()).sum();
+        self.eviction.took_in_layer(inodes.count(), extents);
         // Large, and nobody needs to wait for it.
         drop(frozen);
         // What an earlier process could not make durable is in the store now.

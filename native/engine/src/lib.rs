@@ -11,7 +11,7 @@
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
 //! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
-//! entry_set   which entries that are
+//! entry_set   which entries that are                        evict, away     what can be loaded again leaves
 //! inode, directory, extents, content                        the tables
 //! interlude   a place for tests between the halves of an operation
 //! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
@@ -20,6 +20,7 @@
 mod ahead;
 mod allocation;
 mod attributes;
+mod away;
 mod backing;
 mod changes;
 mod content;
@@ -29,6 +30,7 @@ mod effect;
 mod engine;
 mod entry_set;
 mod error;
+mod evict;
 mod extents;
 mod handle;
 mod inode;

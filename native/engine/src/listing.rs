@@ -1,10 +1,8 @@
 //! Reading directories.
 
-use cowfs_base::Errno;
-
 use crate::directory::FIRST_COOKIE;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Missing, Result};
 use crate::row::Attr;
 
 /// One entry of a listing: going on after `cookie` gives what follows it.
@@ -56,10 +54,7 @@ impl Engine {
         if inode.nlink == 0 {
             return Ok(());
         }
-        let parent = state
-            .inodes
-            .get(directory.parent_or_root())
-            .unwrap_or(inode);
+        let parent = state.inode(directory.parent_or_root())?;
         for (name, dot_cookie, dot) in [
             (&b"."[..], FIRST_COOKIE - 2, inode),
             (b"..", FIRST_COOKIE - 1, parent),
@@ -68,8 +63,16 @@ impl Engine {
                 return Ok(());
             }
         }
+        let mut is_first = true;
         for (name, cookie, ino) in directory.after(cookie) {
-            let inode = state.inodes.get(ino).ok_or(Errno::EIO)?;
+            let Some(inode) = state.inodes.get(ino) else {
+                // Evicted. What was counted so far is an answer.
+                if counts && !is_first {
+                    return Ok(());
+                }
+                return Err(Error::NotResident(Missing::Directory(handle.ino)));
+            };
+            is_first = false;
             if !take(name, cookie, &inode.attr()) {
                 return Ok(());
             }

@@ -93,10 +93,7 @@ fn is_at_or_below(state: &State, mut ino: Ino, ancestor: Ino) -> Result<bool> {
         if ino == ancestor {
             return Ok(true);
         }
-        let parent = state
-            .inode(ino)?
-            .directory()
-            .map_or(0, |directory| directory.parent);
+        let parent = state.parent_of(ino);
         if ino == ROOT_INO || parent == 0 {
             return Ok(false);
         }

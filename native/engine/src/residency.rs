@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 
 use crate::content::{Content, XattrPair, Xattrs};
+use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::extents::ExtentMap;
@@ -21,12 +22,14 @@ impl Engine {
         if row.nlink == 0 {
             return Err(Errno::EIO.into());
         }
+        self.eviction.took_in_inodes(1, 0);
         let mut state = self.fill()?;
         add_if_absent(&mut state, row);
         Ok(())
     }
 
-    /// Takes in all entries of a directory; returns the directories among them whose own entries are not here.
+    /// Takes in all entries of a directory with their inodes; returns the directories among them whose own entries are not
+    /// here. If the entries are here already, only inodes that were evicted come back.
     pub fn load_directory(&self, ino: Ino, entries: &[(Box<[u8]>, InodeRow)]) -> Result<Vec<Ino>> {
         for (name, row) in entries {
             row.check()?;
@@ -41,9 +44,22 @@ impl Engine {
             }
         }
         let mut state = self.fill()?;
-        let directory = state.inode(ino)?.directory().ok_or(Errno::ENOTDIR)?;
+        // Evicted or removed meanwhile: the call that wanted the entries says so when it is made again.
+        let Some(inode) = state.inodes.get(ino) else {
+            return Ok(Vec::new());
+        };
+        inode.note_use();
+        let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
         let mut unloaded = Vec::new();
+        let name_bytes = entries.iter().map(|(name, _)| name.len()).sum();
+        self.eviction.took_in_inodes(entries.len(), name_bytes);
         if directory.is_resident {
+            for (name, row) in entries {
+                let is_entry = |directory: &Directory| directory.get(name) == Some(row.ino);
+                if state.directory(ino).is_ok_and(is_entry) {
+                    add_if_absent(&mut state, row);
+                }
+            }
             return Ok(unloaded);
         }
         for (_, row) in entries {
@@ -58,10 +74,7 @@ impl Engine {
             }
         }
         let directory = state.directory_of_mut(ino).ok_or(Errno::ENOTDIR)?;
-        directory.reserve(
-            entries.len(),
-            entries.iter().map(|(name, _)| name.len()).sum(),
-        );
+        directory.reserve(entries.len(), name_bytes);
         for (name, row) in entries {
             directory.put(name, row.ino);
         }
@@ -112,7 +125,9 @@ impl Engine {
         }) {
             return Err(Errno::EIO.into());
         }
+        self.eviction.took_in_content(extents);
         let mut state = self.fill()?;
+        let version = state.next_data_version();
         let Some(inode) = state
             .inodes
             .get_mut(ino)
@@ -131,6 +146,8 @@ impl Engine {
         inode.content = Some(Box::new(Content {
             extents,
             xattrs: Xattrs::from_pairs(xattrs),
+            // Another than before it was evicted.
+            version,
             ..Content::default()
         }));
         Ok(())
@@ -171,8 +188,9 @@ impl Engine {
     }
 }
 
+/// What a layer has changed and is not here was removed: it does not come back.
 fn add_if_absent(state: &mut State, row: &InodeRow) {
-    if !state.inodes.contains(row.ino) {
+    if !state.inodes.contains(row.ino) && !state.is_changed(row.ino) {
         state.add(Inode::loaded(row));
     }
 }

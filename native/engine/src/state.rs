@@ -13,6 +13,7 @@ use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
 use cowfs_journal::Journal;
 use cowfs_staging::Ballast;
 
+use crate::away::Away;
 use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, XATTRS};
 use crate::content::Content;
 use crate::directory::Directory;
@@ -26,6 +27,8 @@ use crate::row::InodeRow;
 #[derive(Default)]
 pub(crate) struct State {
     pub inodes: InodeTable,
+    /// Of inodes that were evicted.
+    pub away: Away,
     pub next_ino: Ino,
     /// The layer that takes changes now.
     pub layer: Layer,
@@ -75,7 +78,28 @@ impl State {
     // -- looking things up
 
     pub fn inode(&self, ino: Ino) -> Result<&Inode> {
-        self.inodes.get(ino).ok_or(Error::Os(Errno::ENOENT))
+        let inode = self.inodes.get(ino).ok_or_else(|| self.absent(ino))?;
+        inode.note_use();
+        Ok(inode)
+    }
+
+    /// Why an inode is not in memory: it was removed or never was, or only the base version can tell.
+    fn absent(&self, ino: Ino) -> Error {
+        let committed = self.frozen.as_ref().map(|frozen| &frozen.changes);
+        let first_new = committed.map_or(self.changes.first_ino, |changes| changes.first_ino);
+        if ino == 0 || ino >= first_new || self.is_changed(ino) {
+            return Error::Os(Errno::ENOENT);
+        }
+        Error::NotResident(Missing::Inode(ino))
+    }
+
+    /// The directory that a directory is in; 0: not known.
+    pub fn parent_of(&self, ino: Ino) -> Ino {
+        let directory = self.inodes.get(ino).and_then(Inode::directory);
+        match directory {
+            Some(directory) => directory.parent,
+            None => self.away.parent(ino).unwrap_or(0),
+        }
     }
 
     /// The entries of a directory, which must be resident.
@@ -98,7 +122,7 @@ impl State {
             .ok_or(Error::NotResident(Missing::Content(ino)))
     }
 
-    /// The inode an entry names, which is always in memory when its directory is.
+    /// The inode an entry names.
     pub fn child(&self, parent: Ino, name: &[u8]) -> Result<&Inode> {
         let ino = self.directory(parent)?.get(name).ok_or(Errno::ENOENT)?;
         self.inode(ino)
@@ -110,7 +134,13 @@ impl State {
 
     // -- changing them
 
-    pub fn add(&mut self, inode: Inode) {
+    /// Takes in an inode, with what is known of it if it was here before.
+    pub fn add(&mut self, mut inode: Inode) {
+        let returned = self.away.take(inode.ino);
+        inode.set_references(returned.references);
+        if let Some(directory) = inode.directory_mut() {
+            directory.parent = returned.parent;
+        }
         if inode.is_file() {
             self.file_bytes += u128::from(inode.size);
         }
@@ -259,14 +289,19 @@ impl State {
         self.inodes.get(ino).is_some_and(|inode| inode.nlink > 0)
     }
 
+    /// A number that no content has had.
+    pub fn next_data_version(&mut self) -> u64 {
+        self.data_version += 1;
+        self.data_version
+    }
+
     fn change_extents(&mut self, ino: Ino) -> std::result::Result<&mut Content, &'static str> {
         self.save_row(ino);
         self.save_extents(ino);
         if self.is_named(ino) {
             self.changes.mark(ino, EXTENTS);
         }
-        self.data_version += 1;
-        let version = self.data_version;
+        let version = self.next_data_version();
         let content = self.content_mut(ino)?;
         content.version = version;
         content.written_ns = monotonic_ns();

@@ -38,6 +38,8 @@ enum Op {
     CrashBehindHead,
     Trim,
     Reclaim,
+    /// What can be loaded again leaves memory.
+    Evict,
     /// What comes next goes to another segment, so that trimming may take this one.
     NextSegment,
 }
@@ -90,6 +92,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::CrashBehindHead),
         3 => Just(Op::Trim),
         2 => Just(Op::Reclaim),
+        4 => Just(Op::Evict),
         2 => Just(Op::NextSegment),
     ]
 }
@@ -428,6 +431,7 @@ fn run_layer_op(world: &mut World, local: &Local, frozen: &mut Frozen, op: &Op) 
         }
         Op::Trim => drop(world.engine().trim_staging(0).expect("trims")),
         Op::Reclaim => drop(world.engine().reclaim_staging().expect("reclaims")),
+        Op::Evict => drop(world.engine().evict(0).expect("evicts")),
         Op::NextSegment => {
             let engine = world.engine();
             let (attr, fh) = world

@@ -76,6 +76,10 @@ impl PyEngine {
         Ok(chunks.map(chunk_refs))
     }
 
+    fn evict(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
+        self.call(py, |engine| engine.evict(max_bytes))
+    }
+
     fn trim_cache(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
         self.call(py, |engine| Ok(engine.trim_cache(max_bytes)))
     }

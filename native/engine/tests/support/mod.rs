@@ -479,6 +479,9 @@ pub fn ask<T>(
                 }
             }
             Err(Error::Os(errno)) => return Err(errno),
+            Err(Error::NotResident(Missing::Inode(ino))) if !base.inodes.contains_key(&ino) => {
+                return Err(Errno::ENOENT);
+            }
             Err(Error::NotResident(missing)) => load(engine, base, &missing),
             Err(error) => panic!("{error}"),
         }
@@ -489,6 +492,7 @@ pub fn ask<T>(
 fn load(engine: &Engine, base: &Base, missing: &Missing) {
     match missing {
         Missing::File(ino) => engine.assemble_file(*ino).expect("assembles"),
+        Missing::Inode(ino) => engine.load_inode(&base.inodes[ino]).expect("loads"),
         Missing::Directory(ino) => drop(
             engine
                 .load_directory(*ino, &base.directory(*ino))

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cowfs_base::{Errno, ROOT_INO};
-use cowfs_engine::Engine;
+use cowfs_engine::{Engine, Error};
 use cowfs_fuse_abi::{
     Header, Operation, ReplyHeader, listed_nodes, opcode, reply_file_handle, reply_node,
 };
@@ -137,8 +137,17 @@ fn start_loader(
                 // A store that fails, even with what is no errno.
                 Need::Resident(_) if wanted.unique % 32 == 0 => lane.fail(wanted.unique, Errno(-3)),
                 Need::Resident(missing) => {
-                    base.load(&engine, &missing).expect("loads");
-                    lane.resume(wanted.unique);
+                    match base.load(&engine, &missing) {
+                        // A number of an inode that is gone.
+                        Err(Error::Os(errno)) => lane.fail(wanted.unique, errno),
+                        outcome => {
+                            outcome.expect("loads");
+                            lane.resume(wanted.unique);
+                        }
+                    }
+                    if wanted.unique % 4 == 0 {
+                        engine.evict(0).expect("evicts");
+                    }
                 }
                 Need::Space if wanted.unique % 4 == 0 => lane.fail(wanted.unique, Errno::ENOSPC),
                 Need::Space => lane.resume(wanted.unique),

@@ -34,6 +34,7 @@ impl Base {
                 mode: libc::S_IFREG | 0o644,
                 nlink: 1,
                 size: 2 * u64::from(CHUNK_BYTES),
+                mapped_bytes: 2 * u64::from(CHUNK_BYTES),
                 flags: if ino % 2 == 0 { INODE_HAS_XATTRS } else { 0 },
                 ..InodeRow::default()
             };
@@ -98,6 +99,10 @@ impl Base {
     /// Makes resident what is missing.
     pub fn load(&self, engine: &Engine, missing: &Missing) -> Result<()> {
         match missing {
+            Missing::Inode(ino) => match self.rows.get(ino) {
+                Some(row) => engine.load_inode(row),
+                None => Err(Errno::ENOENT.into()),
+            },
             Missing::Directory(ino) => {
                 let inside = |child: &Ino| match *ino {
                     ROOT_INO => *child == DIRECTORY,
@@ -151,7 +156,10 @@ impl Base {
             match call(engine) {
                 Ok(value) => return Ok(value),
                 Err(Error::Os(errno)) => return Err(errno),
-                Err(Error::NotResident(missing)) => self.load(engine, &missing).expect("loads"),
+                Err(Error::NotResident(missing)) => match self.load(engine, &missing) {
+                    Err(Error::Os(errno)) => return Err(errno),
+                    outcome => outcome.expect("loads"),
+                },
                 Err(error) => panic!("{error}"),
             }
         }
