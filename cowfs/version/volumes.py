@@ -2,9 +2,10 @@
 
 A volume exists as soon as its head number 1 does: `create` (no version yet) or `fork` (points to an existing version).
 That one create-only object claims the name, so that of several claimants one wins, and a crash leaves either no volume or
-a whole one. The meta record is written after it; a volume without one is read as having no settings.
+a whole one. The meta record is written after it; a volume without one is read as having no settings, so that a failure to write
+it is no failure to create. A head of kind `void` says that the volume was forked too late: nothing can be made of it.
 
-Cost: creating is two objects, a fork likewise; listing is two requests a volume.
+Cost: creating is two objects, a fork likewise and a look at its source; listing is two requests a volume.
 Not here: leases (`store.leases`), moving heads on (`heads`, `publisher`), deleting volumes.
 """
 
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cowfs import clock
-from cowfs.errors import ConflictError, NotFoundError
+from cowfs import clock, log
+from cowfs.errors import ConflictError, CowfsError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.locator import Locator
 from cowfs.format.records import HeadRecord, MetaRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
+
+_log = log.get("volumes")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Head:
     version: VersionId | None
     epoch: int
     created_ns: int
+    is_void: bool = False
 
 
 def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
@@ -39,7 +43,15 @@ def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
 
 
 def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = "") -> Head:
-    """Claims `name` for a volume whose first version is `source`'s, sharing every byte. ConflictError when the name is taken."""
+    """Claims `name` for a volume whose first version is `source`'s, sharing every byte.
+
+    ConflictError when the name is taken, NotFoundError when the store has no such version.
+    """
+    if store.size(keys.version(source.version)) is None:
+        raise NotFoundError(
+            f"{store.url} has no version {source.version}",
+            hint="It may have been deleted, or the locator names another store. `cowfs log NAME` lists versions.",
+        )
     return _claim(store, name, source.version, str(source), owner)
 
 
@@ -49,12 +61,17 @@ def find_head(store: ObjectStore, name: str) -> Head | None:
     if found is None:
         return None
     number, record = found
-    return Head(name, number, record.version, record.epoch, record.created_ns)
+    return Head(name, number, record.version, record.epoch, record.created_ns, record.kind == "void")
 
 
 def read_head(store: ObjectStore, name: str) -> Head:
-    """As `find_head`; NotFoundError when there is no such volume."""
+    """As `find_head`; NotFoundError when there is no such volume, or it was forked from something that was being deleted."""
     head = find_head(store, name)
+    if head is not None and head.is_void:
+        raise NotFoundError(
+            f"volume {name!r} of {store.url} was forked from a version that was being deleted",
+            hint="Fork another version under another name.",
+        )
     if head is None:
         raise NotFoundError(
             f"{store.url} has no volume {name!r}",
@@ -104,5 +121,8 @@ def _claim(store: ObjectStore, name: str, version: VersionId | None, source: str
             details={"name": name},
         ) from error
     meta = MetaRecord(owner=owner, created_ns=now, write_id=WriteId(clock.random_bytes(WriteId.length)))
-    refs.append(store, refs.meta(name), 1, meta)
+    try:
+        refs.append(store, refs.meta(name), 1, meta)
+    except CowfsError as error:
+        _log.warning("volume %s was made, without a record of its owner: %s", name, error)
     return Head(name, 1, version, 0, now)

@@ -1,0 +1,49 @@
+"""Volumes are claimed whole or not at all, from versions that exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs.errors import NotFoundError
+from cowfs.format.records import HeadRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.version.volumes import create_volume, find_head, fork_volume, locator, read_head
+from tests.faulty_store import Fault, FaultyStore
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
+    store = open_store((tmp_path / "store").as_uri(), create=True)
+    initialize(store)
+    yield store
+    store.close()
+
+
+def test_a_volume_whose_record_cannot_be_written_is_made(store: ObjectStore) -> None:
+    faulty = FaultyStore(store)
+    faulty.inject(Fault.FAIL, "put_if_absent", key_part="/meta/", times=math.inf)
+    assert create_volume(faulty, "v").number == 1
+    assert read_head(store, "v").version is None
+
+
+def test_a_version_that_does_not_exist_is_not_forked(store: ObjectStore) -> None:
+    with pytest.raises(NotFoundError, match="has no version") as caught:
+        fork_volume(store, "f", locator(store, "gone", VersionId(bytes(32))))
+    assert caught.value.hint
+    assert find_head(store, "f") is None
+
+
+def test_a_void_volume_is_no_volume(store: ObjectStore) -> None:
+    create_volume(store, "v")
+    refs.append(store, refs.head("v"), 2, HeadRecord("void", None, 0, 1, WriteId(bytes(16))))
+    with pytest.raises(NotFoundError, match="being deleted"):
+        read_head(store, "v")
