@@ -1,0 +1,55 @@
+"""Writers that take each other's volumes over, sleep and die, over a store that fails, beside a collector that keeps nothing it need not.
+
+What must hold, whatever the seed: each volume's line is one line whose epochs never decrease; its newest version is whole at any
+time; a version holds what was asked for; kept work is found again. COWFS_SEEDS=first-last runs other seeds, one after the other;
+a failure names its seed and the last events, and the seed gives the same run again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from cowfs import clock
+from cowfs.mount import session as sessions
+from cowfs.store import initialize
+from cowfs.version.volumes import create_volume
+from tests.simulation.collector import Collector
+from tests.simulation.machine import Machine
+from tests.simulation.world import World
+
+TURNS = 1500
+
+
+def seeds() -> list[int]:
+    found = re.fullmatch(r"(\d+)-(\d+)", os.environ.get("COWFS_SEEDS", "0-5"))
+    assert found is not None
+    return list(range(int(found[1]), int(found[2]) + 1))
+
+
+def simulate(seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int = TURNS) -> World:
+    world = World(seed, home)
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "current", world.clock)
+        initialize(world.objects, writers=[world.objects])
+        for volume in ("one", "two"):
+            create_volume(world.objects, volume)
+        machines = [Machine(world, name, volume) for name, volume in (("ada", "one"), ("bob", "one"), ("cyd", "two"))]
+        world.actors = [*machines, Collector(world, "collector")]
+        patch.setattr(sessions, "open_store", lambda url: world.acting.store)
+        patch.setattr(sessions, "CLOSE_S", 60.0)
+        world.run(turns)
+        world.check_store("at the end")
+    return world
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_no_seed_breaks_a_promise(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = simulate(seed, tmp_path, monkeypatch)
+    print(
+        f"seed {seed}: {world.commits} commits, {world.collections} collections, "
+        f"{world.deleted_packs} packs deleted, {world.restored} files restored"
+    )

@@ -1,0 +1,320 @@
+"""One simulated world: a store in memory, machines and a collector that share it, a clock that jumps, and a seed for everything.
+
+Each actor runs in a thread of its own, and exactly one of them at a time: before each of its requests to the store an actor hands
+over to the world, which chooses by the seed who goes on. So any actor may sleep before any request while the others go on, which
+is what a paused process or a slow network does. Requests may fail before or after they take effect, and an actor may be killed at
+any request. Threads that the code under test starts pass their requests through without a turn of their own; the actor waits for
+them, so a seed gives the same run again.
+
+`check_store` runs after each head and each deletion, whoever made it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import random
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from cowfs import clock
+from cowfs.errors import ConflictError, NotFoundError, UnavailableError
+from cowfs.format import keys
+from cowfs.ids import VersionId
+from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+from cowfs.store.readonly import ReadOnlyStore
+from tests.simulation.roots import closure, line_of, newest_version
+
+DAY_S = 24 * 3600.0
+JUMPS_S = (1.0, 30.0, 150.0, 2 * 3600.0, 8 * DAY_S)
+FAULTS = 0.012
+KILLS = 0.003
+T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The actor's process ended at this request."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class WorldClock(clock.SystemClock):
+    def __init__(self, seed: int) -> None:
+        self.elapsed_s = 0.0
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+
+    def now_ns(self) -> int:
+        return int((1.8e9 + self.elapsed_s) * 1e9)
+
+    def monotonic_s(self) -> float:
+        return self.elapsed_s
+
+    def sleep_s(self, seconds: float) -> None:
+        self.elapsed_s += seconds
+
+    def random_bytes(self, length: int) -> bytes:
+        with self._lock:
+            return self._random.randbytes(length)
+
+    def jitter(self) -> float:
+        return 0.5
+
+
+class MemoryStore:
+    """The objects, without faults. Modification times are the world's."""
+
+    url = "memory://simulated"
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._lock = threading.Lock()
+        self.objects: dict[str, tuple[bytes, int]] = {}
+
+    def get(self, key: str) -> bytes:
+        try:
+            return self.objects[key][0]
+        except KeyError:
+            raise NotFoundError(f"{key} does not exist") from None
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        return self.get(key)[offset : offset + length]
+
+    def size(self, key: str) -> int | None:
+        found = self.objects.get(key)
+        return None if found is None else len(found[0])
+
+    def put(self, key: str, data: Data) -> None:
+        with self._lock:
+            self.objects[key] = bytes(data), self._now_ns()
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        with self._lock:
+            if key in self.objects:
+                raise ConflictError(f"{key} exists")
+            self.objects[key] = bytes(data), self._now_ns()
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        with self._lock:
+            found = sorted(key for key in self.objects if key.startswith(prefix) and key > start_after)[:limit]
+            return [ObjectInfo(key, len(self.objects[key][0]), self.objects[key][1]) for key in found]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._lock:
+            for key in keys:
+                self.objects.pop(key, None)
+
+    def read_only(self) -> ObjectStore:
+        return ReadOnlyStore(self)
+
+    def close(self) -> None:
+        pass
+
+
+class Actor:
+    """A process of its own. `run` is its life, on its own thread; it returns when the world ends."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.random = random.Random(f"{world.seed} {name}")
+        self.store = ActorStore(world, self)
+        self.is_dead = False
+        self.asleep = 0  # turns
+        self.failure: BaseException | None = None
+        self.is_done = False
+        self._go = threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    def live(self) -> None:
+        raise NotImplementedError
+
+    def turn(self) -> None:
+        """Gives the others a turn; returns when this actor is chosen again."""
+        self.world.paused.release()
+        self._go.acquire()
+
+    def resume(self) -> None:
+        self._go.release()
+
+    def _live(self) -> None:
+        self._go.acquire()
+        try:
+            while not self.world.is_over:
+                self.live()
+                self.turn()
+        except BaseException as error:
+            self.failure = error
+        self.is_done = True
+        self.world.paused.release()
+
+
+class ActorStore:
+    """The store as one actor reaches it."""
+
+    def __init__(self, world: World, actor: Actor) -> None:
+        self._world = world
+        self._actor = actor
+        self._inner = world.objects
+        self.url = world.objects.url
+
+    def get(self, key: str) -> bytes:
+        return self._call("get", key, lambda: self._inner.get(key))
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        return self._call("get", key, lambda: self._inner.get_range(key, offset, length))
+
+    def size(self, key: str) -> int | None:
+        return self._call("size", key, lambda: self._inner.size(key))
+
+    def put(self, key: str, data: Data) -> None:
+        self._call("put", key, lambda: self._inner.put(key, data))
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._call("create", key, lambda: self._inner.put_if_absent(key, data))
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        return self._call("list", prefix, lambda: self._inner.list(prefix, start_after=start_after, limit=limit))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        doomed = tuple(keys)
+        self._call("delete", " ".join(doomed), lambda: self._inner.delete(doomed))
+
+    def read_only(self) -> ObjectStore:
+        return ReadOnlyStore(self)
+
+    def close(self) -> None:
+        pass
+
+    def _call(self, what: str, key: str, action: Callable[[], T]) -> T:
+        world, actor = self._world, self._actor
+        if actor.is_dead:
+            raise UnavailableError("this process is dead")
+        if threading.current_thread() is actor.thread:
+            actor.turn()
+            if actor.random.random() < KILLS and not world.is_over:
+                actor.is_dead = True
+                world.note(actor, f"killed before {what} {key}")
+                raise Killed
+        chance = actor.random.random() if not world.is_over else 1.0
+        if chance < FAULTS / 2:
+            world.note(actor, f"fails {what} {key}")
+            raise UnavailableError(f"injected: {what} {key} does nothing")
+        result = action()
+        if what in ("put", "create", "delete"):
+            if not key.startswith("probe/"):
+                world.note(actor, f"{what} {key}")
+            if what == "delete" or "/head/" in key:
+                world.check_store(f"{actor.name}: {what} {key}")
+        if chance < FAULTS and what in ("put", "create", "delete"):
+            world.note(actor, f"loses the reply of {what} {key}")
+            raise UnavailableError(f"injected: the reply of {what} {key} is lost")
+        return result
+
+
+class World:
+    def __init__(self, seed: int, home: Path) -> None:
+        self.seed = seed
+        self.home = home
+        self.random = random.Random(f"{seed} world")
+        self.clock = WorldClock(seed)
+        self.objects = MemoryStore(self.clock.now_ns)
+        self.paused = threading.Semaphore(0)
+        self.actors: list[Actor] = []
+        self.is_over = False
+        self.acting: Actor  # whose turn it is
+        self.history: list[str] = []
+        self.damaged: set[str] = set()  # objects that are not as they were put, for the moment
+        self.trees: dict[VersionId, dict[bytes, bytes]] = {}  # what each version that was asked for must hold
+        self.collections = 0
+        self.deleted_packs = 0
+        self.commits = 0
+        self.restored = 0
+        self._closures: dict[VersionId, frozenset[str]] = {}
+
+    def note(self, actor: Actor, what: str) -> None:
+        self.history.append(f"{self.clock.elapsed_s:12.1f} {actor.name:10} {what}")
+
+    def run(self, turns: int) -> None:
+        """Lets the actors take so many turns, then ends them. Raises the first failure, with the seed and the last events."""
+        for actor in self.actors:
+            actor.thread.start()
+        for _ in range(turns):
+            self._turn(self._choose())
+            if any(actor.failure for actor in self.actors):
+                break
+        self.is_over = True
+        while any(not actor.is_done for actor in self.actors):
+            self._turn(next(actor for actor in self.actors if not actor.is_done))
+        for actor in self.actors:
+            if actor.failure is not None:
+                recent = "\n".join(self.history[-60:])
+                raise AssertionError(f"seed {self.seed}: {actor.name}: {actor.failure!r}\n{recent}") from actor.failure
+
+    def _choose(self) -> Actor:
+        if self.random.random() < 0.03:
+            jump_s = self.random.choices(JUMPS_S, (15, 15, 10, 30, 4))[0]
+            self.clock.elapsed_s += jump_s
+            self.history.append(f"{self.clock.elapsed_s:12.1f} {'world':10} {jump_s:.0f} s pass")
+        for actor in self.actors:
+            if actor.asleep:
+                actor.asleep -= 1
+        ready = [actor for actor in self.actors if not actor.asleep and not actor.is_done]
+        if not ready:
+            ready = [actor for actor in self.actors if not actor.is_done]
+        actor = self.random.choice(ready)
+        if self.random.random() < 0.01:
+            actor.asleep = self.random.choice((20, 100, 400))
+            self.note(actor, f"sleeps for {actor.asleep} turns")
+        return actor
+
+    def _turn(self, actor: Actor) -> None:
+        self.acting = actor
+        actor.resume()
+        if not self.paused.acquire(timeout=120):
+            raise AssertionError(f"seed {self.seed}: {actor.name} hangs")
+
+    # -- what must hold at any time
+
+    def closure_of(self, version: VersionId) -> frozenset[str]:
+        if version not in self._closures:
+            self._closures[version] = closure(self.objects, version, self.home / "closures")
+        return self._closures[version]
+
+    def check_store(self, when: str) -> None:
+        """Each volume's line is one line, and all of its newest version is there."""
+        if self.damaged:
+            return  # it is checked again soon
+        for volume in {keys.parse_volume(key) for key in list(self.objects.objects) if "/head/" in key} - {None}:
+            assert volume is not None
+            self._check_line(volume, when)
+            version = newest_version(self.objects, volume)
+            if version is None:
+                continue
+            try:
+                missing = [key for key in self.closure_of(version) if key not in self.objects.objects]
+            except Exception as error:
+                raise Violation(f"{when}: version {version} of {volume} cannot be read: {error}") from error
+            if missing:
+                raise Violation(f"{when}: version {version} of {volume} has lost {missing}")
+            if version not in self.trees:
+                raise Violation(f"{when}: nobody has asked for version {version} of {volume}")
+
+    def _check_line(self, volume: str, when: str) -> None:
+        line = line_of(self.objects, volume)
+        if [number for number, _ in line] != list(range(1, len(line) + 1)):
+            raise Violation(f"{when}: the line of {volume} has gaps")
+        version: VersionId | None = None
+        epoch = 0
+        for number, head in line:
+            if head.epoch < epoch:
+                raise Violation(f"{when}: head {number} of {volume} was put by epoch {head.epoch}, after {epoch}")
+            if head.kind == "fence" and head.version != version:
+                raise Violation(f"{when}: the fence {number} of {volume} changes the version")
+            version, epoch = head.version, head.epoch
+
+    def remember(self, version: VersionId, tree: dict[bytes, bytes]) -> None:
+        self.trees[version] = dict(tree)
