@@ -1,8 +1,12 @@
 //! The entries of one directory: slots in the order they were made, and a hash index from names to slots.
 //!
 //! A slot's cookie never changes and cookies ascend with the slots, so a reader that goes on from a cookie sees every entry
-//! that is there all the time exactly once, whatever comes and goes. Removing leaves a tombstone; when half of the slots are
-//! tombstones they are squeezed out, cookies unchanged: only then cookies are kept, until then they follow from the slots.
+//! that is there all the time exactly once, whatever comes and goes. A reader stops at the cookie that was next when it began
+//! (`listing`), so it comes to an end. An entry that is renamed within the directory keeps its slot: `put` gives it the one
+//! that the same inode has just left.
+//!
+//! Removing leaves a tombstone. When half of the slots are tombstones, or half of the names are dead, the table is compacted.
+//! From then on each entry stores its cookie; before that, the cookie follows from the slot number.
 //!
 //! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for its length. Names lie in
 //! one allocation.
@@ -15,6 +19,10 @@ use crate::row::NAME_MAX_BYTES;
 /// Cookies 1 and 2 are "." and "..".
 pub(crate) const FIRST_COOKIE: u64 = 3;
 
+const NOTHING_LEFT: (u32, Ino) = (u32::MAX, 0);
+/// Fewer dead bytes than this are not worth compacting for.
+const DEAD_NAME_BYTES: usize = 4096;
+
 /// One directory. Not resident: nothing is known about its entries.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -24,6 +32,8 @@ pub(crate) struct Directory {
     next_cookie: u64,
     live: usize,
     dead_name_bytes: usize,
+    /// The slot that the last change left, and the inode it named; slot u32::MAX: none.
+    left: (u32, Ino),
     /// Each with its length in front.
     names: Vec<u8>,
     /// By slot; 0: a tombstone.
@@ -58,6 +68,7 @@ impl Directory {
             next_cookie: FIRST_COOKIE,
             live: 0,
             dead_name_bytes: 0,
+            left: NOTHING_LEFT,
             names: Vec::new(),
             inos: Vec::new(),
             starts: Vec::new(),
@@ -111,19 +122,21 @@ impl Directory {
     /// Adds the entry, or lets an existing one (which keeps its cookie) name another inode.
     pub fn put(&mut self, name: &[u8], ino: Ino) {
         debug_assert!(name.len() <= NAME_MAX_BYTES && ino != 0);
+        let left = std::mem::replace(&mut self.left, NOTHING_LEFT);
         if let Some(slot) = self.find(name) {
             self.inos[slot as usize] = ino;
             return;
         }
-        let slot = self.inos.len() as u32;
-        self.starts.push(self.names.len() as u32);
+        let start = self.names.len() as u32;
+        let slot = if left.1 == ino {
+            self.starts[left.0 as usize] = start;
+            self.inos[left.0 as usize] = ino;
+            left.0
+        } else {
+            self.add_slot(start, ino)
+        };
         self.names.push(name.len() as u8);
         self.names.extend_from_slice(name);
-        self.inos.push(ino);
-        if self.next_cookie != u64::from(slot) + FIRST_COOKIE {
-            self.cookies.push(self.next_cookie);
-        }
-        self.next_cookie += 1;
         self.live += 1;
         let (starts, names) = (&self.starts, &self.names);
         self.index.insert_unique(hash_of(name), slot, |slot| {
@@ -131,7 +144,24 @@ impl Directory {
         });
     }
 
+    fn add_slot(&mut self, start: u32, ino: Ino) -> u32 {
+        let slot = self.inos.len() as u32;
+        self.starts.push(start);
+        self.inos.push(ino);
+        if self.next_cookie != u64::from(slot) + FIRST_COOKIE {
+            self.cookies.push(self.next_cookie);
+        }
+        self.next_cookie += 1;
+        slot
+    }
+
     pub fn drop(&mut self, name: &[u8]) -> Option<Ino> {
+        // Before the entry goes, so that its slot can be taken up again.
+        let is_sparse = self.inos.len() > 32 && self.live * 2 < self.inos.len();
+        let are_names_dead = self.dead_name_bytes > self.names.len() / 2 + DEAD_NAME_BYTES;
+        if is_sparse || are_names_dead {
+            self.squeeze();
+        }
         let (starts, names) = (&self.starts, &self.names);
         let entry = self
             .index
@@ -143,10 +173,13 @@ impl Directory {
         let ino = std::mem::replace(&mut self.inos[slot as usize], 0);
         self.live -= 1;
         self.dead_name_bytes += name.len() + 1;
-        if self.inos.len() > 32 && self.live * 2 < self.inos.len() {
-            self.squeeze();
-        }
+        self.left = (slot, ino);
         Some(ino)
+    }
+
+    /// The cookie that the next new entry gets; every entry of now has a smaller one.
+    pub fn next_cookie(&self) -> u64 {
+        self.next_cookie
     }
 
     /// Entries after the cookie, in cookie order.
@@ -204,6 +237,7 @@ impl Directory {
         self.inos = kept.iter().map(|slot| self.inos[*slot]).collect();
         self.names = names;
         self.dead_name_bytes = 0;
+        self.left = NOTHING_LEFT;
         self.index.clear();
         let (starts, names) = (&self.starts, &self.names);
         let hash_at = |slot: &u32| hash_of(name_at(names, starts[*slot as usize]));
@@ -247,6 +281,49 @@ mod tests {
         assert_eq!(directory.len(), 100);
         assert_eq!(directory.get(b"name-990"), Some(1000));
         assert_eq!(directory.get(b"name-991"), None);
+    }
+
+    #[test]
+    fn a_renamed_entry_keeps_its_cookie_and_renaming_takes_no_room() {
+        let mut directory = Directory::new(true);
+        for number in 0..100_u64 {
+            directory.put(format!("name-{number}").as_bytes(), number + 10);
+        }
+        for round in 0..10_000 {
+            let number = round % 100;
+            let name = |round: u64| match round / 100 {
+                0 => format!("name-{number}"),
+                n => format!("renamed-{number}-{n}"),
+            };
+            let ino = directory.drop(name(round).as_bytes()).unwrap();
+            directory.put(name(round + 100).as_bytes(), ino);
+        }
+        let entries: Vec<_> = directory
+            .after(0)
+            .map(|(_, cookie, ino)| (cookie, ino))
+            .collect();
+        let expected: Vec<_> = (0..100).map(|number| (number + 3, number + 10)).collect();
+        assert_eq!(entries, expected);
+        assert!(directory.inos.len() == 100 && directory.names.len() < 20_000);
+    }
+
+    #[test]
+    fn a_slot_is_taken_up_by_the_inode_that_left_it_only() {
+        let mut directory = Directory::new(true);
+        directory.put(b"a", 7);
+        directory.put(b"b", 8);
+        directory.drop(b"a");
+        directory.put(b"c", 9);
+        directory.put(b"d", 7);
+        let entries: Vec<_> = directory
+            .after(0)
+            .map(|(name, cookie, ino)| (name.to_vec(), cookie, ino))
+            .collect();
+        let expected = [(&b"b"[..], 4, 8), (b"c", 5, 9), (b"d", 6, 7)];
+        assert_eq!(
+            entries,
+            expected.map(|(name, cookie, ino)| (name.to_vec(), cookie, ino))
+        );
     }
 
     #[test]

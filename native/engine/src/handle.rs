@@ -21,6 +21,8 @@ pub(crate) struct Handle {
     pub flags: i32,
     /// Where its reader is.
     pub stream: Mutex<Stream>,
+    /// A directory's: its listing ends before this cookie, so that entries made since it was begun are not in it.
+    pub end_cookie: AtomicU64,
 }
 
 impl Handle {
@@ -53,6 +55,7 @@ impl Handles {
             ino: inode.ino,
             flags,
             stream: Mutex::default(),
+            end_cookie: AtomicU64::new(0),
         };
         self.open.write().insert(fh, Arc::new(handle));
         fh

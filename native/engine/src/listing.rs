@@ -1,5 +1,7 @@
 //! Reading directories.
 
+use std::sync::atomic::Ordering;
+
 use crate::directory::FIRST_COOKIE;
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
@@ -16,7 +18,8 @@ pub struct DirectoryEntry {
 
 impl Engine {
     /// Up to `limit` entries after `cookie` (0: from the start), "." and ".." first. An entry that is there all the time is
-    /// returned exactly once, whatever else comes and goes. A removed directory has none.
+    /// returned exactly once, whatever else comes and goes, renamed or not. Entries made since the listing was begun, with
+    /// cookie 0, are left out: it ends, however many are made meanwhile. A removed directory has none.
     pub fn read_directory(
         &self,
         fh: u64,
@@ -54,6 +57,12 @@ impl Engine {
         if inode.nlink == 0 {
             return Ok(());
         }
+        let end_cookie = match (cookie, handle.end_cookie.load(Ordering::Relaxed)) {
+            // A handle that begins elsewhere, as a file server's does, takes what is there now.
+            (0, _) | (_, 0) => directory.next_cookie(),
+            (_, known) => known,
+        };
+        handle.end_cookie.store(end_cookie, Ordering::Relaxed);
         let parent = state.inode(directory.parent_or_root())?;
         for (name, dot_cookie, dot) in [
             (&b"."[..], FIRST_COOKIE - 2, inode),
@@ -65,6 +74,9 @@ impl Engine {
         }
         let mut is_first = true;
         for (name, cookie, ino) in directory.after(cookie) {
+            if cookie >= end_cookie {
+                break;
+            }
             let Some(inode) = state.inodes.get(ino) else {
                 // Evicted. What was counted so far is an answer.
                 if counts && !is_first {
