@@ -194,7 +194,11 @@ class Engine:
     def read(self, fh: int, offset: int, size: int) -> bytes: ...
     def write(self, fh: int, offset: int, data: bytes) -> int:
         """The bytes are in staging and the change is in the journal when this returns. Clears setuid/setgid as the kernel would
-        for anybody but root; who writes is not known here. ENOSPC on a full disk: `relieve`, and call again."""
+        for anybody but root; who writes is not known here. ENOSPC on a full disk: `relieve`, and call again. Does not wait for
+        `reclaim_overdue`: ask `is_reclaim_overdue` before."""
+    def note_failed_write(self, fh: int, offset: int, length: int, errno: int) -> None:
+        """For a server that cannot tell a mapped store from another write: one that failed and may have been one counts as
+        lost (`refused_stores`)."""
     def flush(self, fh: int) -> None: ...
     def fsync(self, fh: int, datasync: bool) -> None:
         """Segment bytes of the file, then the journal (group commit), are on stable storage when this returns."""
@@ -265,6 +269,15 @@ class Engine:
         ones; returns bytes freed. May sync."""
     def reclaim_when_due(self, timeout_s: float) -> int:
         """Waits up to timeout_s until so much was staged that `reclaim_staging` may pay, and does it; returns bytes freed."""
+    def is_reclaim_overdue(self) -> bool:
+        """Whether so much was overwritten that `reclaim_overdue` is to be called before the next write. Never waits."""
+    def reclaim_overdue(self) -> int:
+        """As `reclaim_staging`, if it is overdue still when a pass under way has ended."""
+    def refused_stores(self) -> list[tuple[int, int, int]]:
+        """(ino, bytes, errno) of each named file that lacks bytes stored through a mapping, since they could not
+        be staged and nothing was written over them."""
+    def is_broken(self) -> bool:
+        """Whether a change was given up halfway: every call gives EIO. What was acknowledged is in the journal."""
     def quiet_files(self, idle_s: float, limit: int) -> list[tuple[int, int]]:
         """(ino, data version) of files with staged, uncommitted data not written for idle_s seconds; for background upload."""
     def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:
@@ -300,9 +313,11 @@ class Lane:
         """Returns when the mount is gone or the lane was stopped; OSError when the device failed."""
     def stop(self, grace_ms: int) -> None:
         """Takes no request any more; those that wait have grace_ms to be answered, then they get EIO."""
-    def next_wanted(self) -> tuple[int, NotResident | None] | None:
-        """Waits for a request that cannot be answered yet: its number, and what it needs (None: local disk space).
-        To be answered by `resume` or `fail`. None: the lane has ended."""
+    def next_wanted(self) -> tuple[int, NotResident | Literal["space", "room"]] | None:
+        """Waits for a request that cannot be answered yet: its number, and what it needs: something resident, local disk
+        space, or a reclaim pass (`Engine.reclaim_overdue`). To be answered by `resume` or `fail`. None: the lane has ended."""
+    def waiting(self) -> list[tuple[int, str, float, bool]]:
+        """(number, what it needs, for how many seconds, whether `next_wanted` has yet to return it) of each parked request."""
     def resume(self, unique: int) -> None: ...
     def fail(self, unique: int, errno: int) -> None: ...
     def invalidate_inode(self, ino: int) -> None:

@@ -75,11 +75,23 @@ class Server:
                     return
                 clock.sleep_s(0.1)  # out of descriptors: the next try may find one
                 continue
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
-            thread = threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True)
-            with self._lock:
-                self._connections[thread] = connection
+            try:
+                self._start(connection)
+            except (OSError, RuntimeError) as error:  # no thread to be had: this client asks again, others go on
+                _logger.warning("a control connection was refused: %s", error)
+                connection.close()
+
+    def _start(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
+        thread = threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True)
+        with self._lock:
+            self._connections[thread] = connection
+        try:
             thread.start()
+        except RuntimeError:
+            with self._lock:
+                del self._connections[thread]
+            raise
 
     def _serve(self, connection: socket.socket) -> None:
         lines = LineSocket(connection)

@@ -83,7 +83,7 @@ class EngineCalls:
             return False
         return True
 
-    async def sync(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    async def sync(self, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Runs a call that waits for the disk in a worker thread."""
         await self._wait(partial(call, *args, **kwargs), self._syncs)
 

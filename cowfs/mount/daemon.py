@@ -121,8 +121,8 @@ class Daemon:
         times = CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
         calls = EngineCalls(session.residency.load, session.room.relieve)
         operations = MountOperations(session.engine, calls, times)
-        keeper = Keeper(session)
-        mappings = Mappings(session.engine, self._invalidate)
+        keeper = Keeper(session, lambda: self._look_after(session, loop))
+        mappings = Mappings(session.engine, session.residency, self._invalidate)
         loop = serving.Loop(
             operations,
             calls,
@@ -135,6 +135,7 @@ class Daemon:
             mappings,
             lambda force, discard: self._end(mappings, loop, force, discard),
             lambda: self._transport,
+            self._waiting,
         )
         self._register(stack, session)
         self._server = Server(spec.socket, requests.handlers)
@@ -152,6 +153,8 @@ class Daemon:
                 lane.stop(serving.GRACE_S)
                 if lane.failure is not None:
                     raise serving.broken(lane.failure)
+            if session.engine.is_broken():
+                raise _broken()
             self._is_served_to_end = True
             if not self._is_asked_to_end:
                 _logger.warning(
@@ -227,6 +230,20 @@ class Daemon:
         else:
             serving.invalidate_inode(ino)
 
+    def _look_after(self, session: Session, loop: serving.Loop) -> None:
+        if session.engine.is_broken():
+            _logger.critical("%s", _broken())
+            loop.stop()
+        elif self._lane is not None:
+            self._lane.look_after()
+
+    def _waiting(self) -> dict[str, Any]:
+        """Of requests that wait for something to be loaded; pyfuse3 does not count them."""
+        if (lane := self._lane) is None:
+            return {}
+        count, oldest_s = lane.waiting()
+        return {"waiting": count, "waiting_oldest_s": round(oldest_s, 1), "abandoned_requests": lane.abandoned}
+
     @property
     def _transport(self) -> str:
         return self._lane.transport if self._lane is not None else "device"
@@ -235,6 +252,7 @@ class Daemon:
         spec, version, resumed = self._spec, session.opened.version_id, session.resumed
         transport.check(spec, self._transport)
         self._tune()
+        keeper.start()  # before the answer: a mount that cannot have its threads is none
         if not spec.foreground:
             _leave_starter(Path(spec.log))
         answer(
@@ -256,7 +274,6 @@ class Daemon:
         )
         self.is_ready = True
         session.wait_patiently()
-        keeper.start()
 
     def _tune(self) -> None:
         """Only after the handshake: it sets both values anew."""
@@ -334,6 +351,13 @@ def main() -> NoReturn:
     status = _run(answer_fd)
     sys.stderr.flush()
     os._exit(status)  # all is durable; a thread that waits for a dead store must not keep the process
+
+
+def _broken() -> CowfsError:
+    return CowfsError(
+        "the engine failed in the middle of a change; the mount ends, since nothing in memory can be relied on",
+        hint="Mount the volume again: the journal has everything that was acknowledged. Please report this with the log.",
+    )
 
 
 def _may_pass_through() -> bool:

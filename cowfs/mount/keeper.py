@@ -6,6 +6,7 @@
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     evict         both        every EVICT_PAUSE_S: keeps the namespace in memory within NAMESPACE_BYTES; not on a resident mount
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
+    watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
 
 A store that does not answer is tried again after a growing pause; nothing here ever ends a mount or loses data.
 """
@@ -25,6 +26,7 @@ IDLE_S = 5.0
 TRIM_PAUSE_S = 30.0
 SHORTEST_PAUSE_S = 1.0  # after a failure
 LONGEST_PAUSE_S = 60.0
+WATCH_PAUSE_S = 2.0
 JOIN_S = 5.0
 EVICT_PAUSE_S = 1.0
 NAMESPACE_BYTES = 192 << 20  # some 1.4 million clean files: a mount stays below 512 MB then, whatever is walked
@@ -36,15 +38,19 @@ _logger = log.get("mount")
 class Keeper:
     """Started by `start`, ended by `stop`. Its public attributes may be read from any thread."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, look_after: Callable[[], None] = lambda: None) -> None:
+        """`look_after` is called every WATCH_PAUSE_S."""
         self._session = session
+        self._look_after = look_after
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self.renewed_s: float = clock.monotonic_s()
         self.uploaded_bytes = 0
         self.upload_error: CowfsError | None = None
+        self.abandoned_loads = 0
 
     def start(self) -> None:
+        self._run("watch", self._watch, WATCH_PAUSE_S)
         self._run("trim", self._trim, TRIM_PAUSE_S)
         if not self._session.spec.resident:
             self._run("evict", self._evict, EVICT_PAUSE_S)
@@ -69,13 +75,13 @@ class Keeper:
                 wait_s = pause_s if self._try(step) else min(max(wait_s * 2, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
         thread = threading.Thread(target=loop, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _try(self, step: Callable[[], bool]) -> bool:
         try:
             return step()
-        except Exception:
+        except BaseException:  # a panic of the engine is no Exception; it must not end a service
             if not self._stop.is_set():  # an engine that is being closed refuses calls
                 _logger.exception("%s failed; it is tried again", threading.current_thread().name)
             return False
@@ -122,6 +128,13 @@ class Keeper:
 
     def _evict(self) -> bool:
         self._session.engine.evict(NAMESPACE_BYTES)
+        return True
+
+    def _watch(self) -> bool:
+        if (abandoned := self._session.residency.fail_abandoned()) > 0:
+            self.abandoned_loads += abandoned
+            _logger.error("%d loads were given up: the threads that made them are gone", abandoned)
+        self._look_after()
         return True
 
     def _reclaim(self) -> bool:

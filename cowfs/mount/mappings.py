@@ -4,6 +4,9 @@ A notification about an inode (FUSE_NOTIFY_INVAL_INODE) makes the kernel write i
 writes have been answered. So `flush` is called from a thread that holds nothing the FUSE loop needs, and only while the
 loop runs: without it the caller would sleep uninterruptibly, past kill -9. `paused` is how the loop is ended safely:
 no flush is under way while it is held, and after `close` none begins.
+
+A page that could not be staged is dropped by the kernel, which tells nobody who does not sync. The engine remembers it;
+`check` raises until its bytes are written again, are truncated or deleted with the file, or the volume was mounted anew.
 """
 
 from __future__ import annotations
@@ -13,14 +16,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cowfs.errors import InvalidStateError
+from cowfs.errors import CorruptError, InvalidStateError, NoSpaceError
 from cowfs.native import Engine
+from cowfs.version.lost import paths_of
+from cowfs.version.residency import Residency
+
+NAMED = 5  # files that a message names
 
 
 class Mappings:
-    def __init__(self, engine: Engine, invalidate: Callable[[int], None]) -> None:
+    def __init__(self, engine: Engine, residency: Residency, invalidate: Callable[[int], None]) -> None:
         """`invalidate` sends the notification about one inode."""
         self._engine = engine
+        self._residency = residency
         self._invalidate = invalidate
         self._lock = threading.Lock()
         self._is_closed = False
@@ -37,6 +45,22 @@ class Mappings:
                 )
             for ino in self._engine.writable_handles():
                 self._write_back(ino)
+
+    def check(self) -> None:
+        """Raises, after a `flush`, if files lack bytes that were stored through mappings and could not be staged."""
+        refused = self._engine.refused_stores()
+        if not refused:
+            return
+        names = sorted(paths_of(self._engine, self._residency, [ino for ino, _, _ in refused]).values())
+        text = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        size = sum(length for _, length, _ in refused)
+        is_full = all(number in (errno.ENOSPC, errno.EDQUOT) for _, _, number in refused)
+        raise (NoSpaceError if is_full else CorruptError)(
+            f"{size} bytes stored through mappings are lost, since the local disk did not take them: {text}",
+            hint="Free space and write them again, or replace or delete the files; "
+            "unmounting and mounting again accepts the files as they are.",
+            details={"files": names},
+        )
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ All of it runs on the trio thread; `calls` says what may wait, and on what.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import stat
 from collections.abc import Sequence
@@ -168,7 +169,14 @@ class MountOperations(pyfuse3.Operations):
         return await self._ask(self._engine.read, fh, off, size)
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        return await self._ask_for_space(self._engine.write, fh, off, buf)
+        if self._engine.is_reclaim_overdue():
+            with contextlib.suppress(FUSEError):  # the write itself says what is the matter
+                await self._sync(self._engine.reclaim_overdue)
+        try:
+            return await self._ask_for_space(self._engine.write, fh, off, buf)
+        except FUSEError as error:
+            self._tell(self._engine.note_failed_write, fh, off, len(buf), error.errno)
+            raise
 
     async def flush(self, fh: int) -> None:
         await self._ask(self._engine.flush, fh)

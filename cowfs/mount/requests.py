@@ -34,7 +34,7 @@ COMMIT_ARGUMENTS = frozenset({"message", "author", "labels", "produced_by"})
 
 class Requests:
     """`end(force, discard)` takes the mount down and returns once everything is let go of; raises ConflictError while in use.
-    `transport()` says what carries the kernel's requests."""
+    `transport()` says what carries the kernel's requests, `waiting()` which of them wait."""
 
     def __init__(
         self,
@@ -43,12 +43,14 @@ class Requests:
         mappings: Mappings,
         end: Callable[[bool, bool], None],
         transport: Callable[[], str],
+        waiting: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._session = session
         self._mappings = mappings
         self._keeper = keeper
         self._end = end
         self._transport = transport
+        self._waiting = waiting
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
         self._ended = False
@@ -94,6 +96,8 @@ class Requests:
             "transport": self._transport(),
             "inodes_in_memory": session.engine.statfs()[1],
             "memory_bytes": _memory_bytes(),
+            "abandoned_loads": self._keeper.abandoned_loads,
+            **self._waiting(),
         }
         if (writer := session.writer) is not None:
             status |= {
@@ -124,6 +128,7 @@ class Requests:
             try:
                 before = writer.publisher.base
                 self._mappings.flush()
+                self._mappings.check()
                 failpoints.hit("commit-mappings-flushed")
                 base = self._publish(writer, request, progress)
             finally:

@@ -163,7 +163,11 @@ class Loop:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
             async for number in received:
                 _logger.warning("%s: unmounting", signal.Signals(number).name)
-                await trio.to_thread.run_sync(self._on_signal, abandon_on_cancel=True)
+                try:
+                    await trio.to_thread.run_sync(self._on_signal, abandon_on_cancel=True)
+                except Exception:
+                    # It must not end the loop: whoever waits for an answer would get none. The next signal tries again.
+                    _logger.exception("the mount could not be taken down")
 
 
 def _fuse_descriptors() -> list[int]:

@@ -383,7 +383,8 @@ def _log_lost(lost: LostFiles) -> tuple[str, ...]:
 def _drop_pin(session: Session, discard: threading.Event) -> None:
     """Work that stays here turns its pin into a hold: it protects the version the work stands on, and what it has uploaded."""
     writer = session.writer
-    session.is_left_dirty = session.engine.is_dirty() and not discard.is_set()
+    is_dirty = session.engine.is_broken() or session.engine.is_dirty()
+    session.is_left_dirty = is_dirty and not discard.is_set()
     if writer is None:
         return
     if session.is_left_dirty:

@@ -3,33 +3,48 @@
     urgent    somebody waits: before everything ahead, on any of THREADS
     ahead     nobody waits yet: at most AHEAD_THREADS at once, so that a miss always finds a thread that is free or soon will be
 
-An ahead task that somebody comes to wait for is made urgent (`promote`), unless it has begun. Tasks do not raise: they tell their
-outcome by a future of their own. What is queued when the threads are told to end does not run any more.
+An ahead task that somebody comes to wait for is made urgent (`promote`), unless it has begun. Tasks tell their outcome by
+themselves; one that raises is logged, and its thread goes on. What is queued when the threads are told to end does not run.
+
+The first threads start with the pool, so that no task ever depends on a thread that cannot be had at that moment (a control
+group's pids.max); without the others, tasks wait longer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
+from cowfs import log
+
 THREADS = 16
 AHEAD_THREADS = 12
+FIRST_THREADS = 2
 
 Task = Callable[[], None]
 
+_logger = log.get("fetching")
+
 
 class Fetchers:
-    """Any thread may call. Threads start when they are first needed and end with `close`."""
+    """Any thread may call. A few threads start at once, up to `threads` when they are needed; they end with `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "cowfs-fetch", threads: int = THREADS) -> None:
+        self._name = name
+        self._most = threads
         self._changed = threading.Condition()  # guards everything below
         self._urgent: OrderedDict[Hashable, Task] = OrderedDict()
         self._ahead: OrderedDict[Hashable, Task] = OrderedDict()
         self._ahead_running = 0
+        self._running: dict[Hashable, threading.Thread] = {}
         self._idle = 0
         self._threads: list[threading.Thread] = []
         self._closed = False
+        with self._changed:
+            for _ in range(FIRST_THREADS):
+                self._add_thread()
 
     def submit(self, key: Hashable, task: Task, *, urgent: bool) -> bool:
         """Queues a task; False, and it will never run, once closed."""
@@ -37,12 +52,17 @@ class Fetchers:
             if self._closed:
                 return False
             (self._urgent if urgent else self._ahead)[key] = task
-            if self._idle < len(self._urgent) + len(self._ahead) and len(self._threads) < THREADS:
-                name = f"cowfs-fetch-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
-                self._threads[-1].start()
+            if self._idle < len(self._urgent) + len(self._ahead) and len(self._threads) < self._most:
+                with contextlib.suppress(RuntimeError):  # no thread to be had: those that are there do it later
+                    self._add_thread()
             self._changed.notify()
         return True
+
+    def has(self, key: Hashable) -> bool:
+        """Whether a task of this key is queued, or runs on a thread that is alive."""
+        with self._changed:
+            running = self._running.get(key)
+            return key in self._urgent or key in self._ahead or (running is not None and running.is_alive())
 
     def promote(self, key: Hashable) -> None:
         """Somebody waits for it now. Nothing happens if it is not queued ahead."""
@@ -51,15 +71,22 @@ class Fetchers:
                 self._urgent[key] = task
                 self._changed.notify()
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         """Drops what is queued and waits for what runs."""
         with self._changed:
             self._closed = True
             self._urgent.clear()
             self._ahead.clear()
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _add_thread(self) -> None:
+        """RuntimeError when there is none to be had."""
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def _work(self) -> None:
         while True:
@@ -70,13 +97,17 @@ class Fetchers:
                 if self._closed:
                     return
                 is_urgent = bool(self._urgent)
-                _, task = (self._urgent if is_urgent else self._ahead).popitem(last=False)
+                key, task = (self._urgent if is_urgent else self._ahead).popitem(last=False)
+                self._running[key] = threading.current_thread()
                 self._ahead_running += not is_urgent
             try:
                 task()
+            except BaseException:  # a panic of the engine is no Exception
+                _logger.exception("a task failed")
             finally:
-                if not is_urgent:
-                    with self._changed:
+                with self._changed:
+                    self._running.pop(key, None)
+                    if not is_urgent:
                         self._ahead_running -= 1
                         self._changed.notify()
 

@@ -41,7 +41,7 @@ class LostFiles:
         with self._lock:
             unknown = [ino for ino, _ in files if ino not in self._paths]
             if unknown:
-                self._paths |= _paths_of(self._engine, self._residency, unknown)
+                self._paths |= paths_of(self._engine, self._residency, unknown)
             return sorted((self._paths[ino], size) for ino, size in files)
 
     def refuse(self) -> None:
@@ -59,7 +59,7 @@ class LostFiles:
         )
 
 
-def _paths_of(engine: Engine, residency: Residency, inodes: Iterable[int]) -> dict[int, str]:
+def paths_of(engine: Engine, residency: Residency, inodes: Iterable[int]) -> dict[int, str]:
     """One path of each inode; `inode N` where no name can be found."""
     wanted = set(inodes)
     names: dict[int, tuple[int, bytes]] = {}

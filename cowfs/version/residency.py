@@ -13,6 +13,9 @@ Small chunks come in company: files that were committed together lie together in
 the second small miss in a pack on, one request brings the NEIGHBOURHOOD_BYTES that follow the chunk, as the pack's directory
 lists them; a tree of small files then costs a request a megabyte, not one a file.
 
+Every load has somebody who is at it: a task of `fetching`, or the thread that asked first. `fail_abandoned`, called now and
+then, ends loads whose thread has gone, so that an error nobody thought of costs a request and not the mount.
+
 Not here: what is needed (the engine says), verification (`PackReader`), eviction (the engine's cache).
 """
 
@@ -25,11 +28,12 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import InvalidStateError as CompletedError
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import log
-from cowfs.errors import CorruptError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.packs import ChunkRequest, PackReader
 from cowfs.version.fetching import Fetchers
@@ -46,6 +50,7 @@ NEIGHBOURHOOD_BYTES = 1 << 20
 REPLAY_BATCH = 1000
 TRANSFER_TRIES = 3  # before commits wait for a load
 DIRECTORIES = 64  # pack directories kept in memory
+ABANDONED_LOOKS = 3
 
 T = TypeVar("T")
 
@@ -65,6 +70,8 @@ class Residency:
             threading.Lock()
         )  # held while rows go to the engine: the index they came from is the newest then
         self._loading: dict[Hashable, Future[None]] = {}
+        self._loaders: dict[Future[None], threading.Thread] = {}  # of what is loaded by the thread that asked
+        self._suspects: Counter[Future[None]] = Counter()  # how often nobody was found at it
         self._room = threading.Condition(self._lock)
         self._ahead_bytes = 0
         self._closed = False
@@ -92,11 +99,13 @@ class Residency:
             for future in self._fetch(missing.chunks, urgent=True):
                 future.result()
 
-    def load_chunks(self, missing: NotResident, done: Callable[[BaseException | None], None]) -> None:
+    def load_chunks(self, missing: NotResident, done: Callable[[BaseException | None], None]) -> Sequence[Future[None]]:
         """As `load`, for chunks, without waiting: `done` is called once, with the first error if there was any, by the
-        thread that fetched the last of them, or by this one. A slow store so holds no thread for each that waits."""
+        thread that fetched the last of them, or by this one. Waiting requests hold no thread, so a slow store does not
+        exhaust the pool. Returns what is waited for."""
         futures = self._fetch(missing.chunks, urgent=True)
         _when_all_are_done(futures, done)
+        return futures
 
     def load_for_replay(
         self, recovery: Recovery, progress: Callable[[int, int], None] = lambda done, total: None
@@ -137,6 +146,21 @@ class Residency:
         for ino in self._engine.nameless_without_content():
             with contextlib.suppress(CorruptError):
                 self._once(("content", ino), partial(self._load_content, ino))
+
+    def fail_abandoned(self) -> int:
+        """Ends loads that nobody has been at for ABANDONED_LOOKS calls, with UnavailableError; returns how many."""
+        with self._lock:
+            idle = [future for future in set(self._loading.values()) if not self._is_attended(future)]
+            self._suspects = Counter({future: self._suspects[future] + 1 for future in idle})
+            abandoned = [future for future, looks in self._suspects.items() if looks >= ABANDONED_LOOKS]
+        error = UnavailableError("a load was given up: the thread that made it is gone", hint="Read again.")
+        for future in abandoned:
+            self._end(future, error)
+        return len(abandoned)
+
+    def _is_attended(self, future: Future[None]) -> bool:
+        loader = self._loaders.get(future)
+        return loader.is_alive() if loader is not None else self._fetchers.has(future)
 
     def rebase(self, index: Index, pack_ids: Mapping[int, PackId]) -> None:
         """Reads from `index` from now on; the caller may close the one used so far. pack_ids: at least those of both."""
@@ -229,7 +253,9 @@ class Residency:
             future = self._loading.get(key)
             mine = future is None
             if future is None:
-                future = self._loading[key] = Future()
+                future = Future()
+                self._loaders[future] = threading.current_thread()
+                self._loading[key] = future
         if mine:
             self._finish([key], future, load)
         future.result()
@@ -238,16 +264,23 @@ class Residency:
         try:
             load()
         except BaseException as error:  # noqa: BLE001 — it goes to whoever waits, all of them
-            self._forget(keys)
-            future.set_exception(error)
+            self._end(future, error, keys)
         else:
-            self._forget(keys)
-            future.set_result(None)
+            self._end(future, None, keys)
 
-    def _forget(self, keys: Iterable[Hashable]) -> None:
+    def _end(self, future: Future[None], error: BaseException | None, keys: Iterable[Hashable] | None = None) -> None:
+        """Completes a load; keys: what it claimed, looked for if not said."""
         with self._lock:
+            if future.done():
+                return
+            if keys is None:
+                keys = [key for key, claim in self._loading.items() if claim is future]
             for key in keys:
                 self._loading.pop(key, None)
+            self._loaders.pop(future, None)
+            self._suspects.pop(future, None)
+        with contextlib.suppress(CompletedError):
+            future.set_exception(error) if error is not None else future.set_result(None)
 
     # -- chunks
 
@@ -270,8 +303,11 @@ class Residency:
                 self._loading.update((chunk.hash, future) for chunk in run)
                 futures.append(future)
         for run, future in runs:
-            if not self._fetchers.submit(future, partial(self._fetch_run, run, future), urgent=urgent):
-                raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
+            try:
+                if not self._fetchers.submit(future, partial(self._fetch_run, run, future), urgent=urgent):
+                    raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
+            except BaseException as error:  # noqa: BLE001 — others may wait for it already; they and the caller get it
+                self._end(future, error, [chunk.hash for chunk in run])
         return futures
 
     def _fetch_run(self, run: list[ChunkRef], future: Future[None]) -> None:
@@ -316,8 +352,8 @@ class Residency:
             first = bisect_right(directory, chunk.offset, key=lambda entry: entry.offset)
             last = bisect_right(directory, chunk.offset + NEIGHBOURHOOD_BYTES, key=lambda entry: entry.offset)
             entries = [entry for entry in directory[first:last] if entry.hash not in self._loading]
-            self._loading.update((entry.hash, future) for entry in entries)
             claimed.extend(entry.hash for entry in entries)
+            self._loading.update((entry.hash, future) for entry in entries)
         return [
             ChunkRequest(entry.offset, entry.stored_length, entry.raw_length, entry.codec, entry.hash)
             for entry in entries
@@ -325,18 +361,27 @@ class Residency:
 
     def _read_ahead(self) -> None:
         """Fetches what sequential readers will want, until the engine is closed."""
-        while (chunks := self._engine.next_ahead()) is not None:
-            size = sum(chunk.raw_length for chunk in chunks)
-            with self._room:
-                self._room.wait_for(lambda: self._closed or self._ahead_bytes < AHEAD_BYTES)
-                if self._closed:
-                    return
-                self._ahead_bytes += size
+        while not self._closed:
             try:
-                futures = self._fetch(chunks, urgent=False)
-            except CowfsError:
-                return  # closed in between
-            _when_all_are_done(futures, partial(self._fetched_ahead, size))
+                if (chunks := self._engine.next_ahead()) is None:
+                    return
+                self._fetch_ahead(chunks)
+            except BaseException as error:  # noqa: BLE001 — nobody waits; the next reader is followed again
+                _log.warning("read-ahead failed: %r", error)
+
+    def _fetch_ahead(self, chunks: list[ChunkRef]) -> None:
+        size = sum(chunk.raw_length for chunk in chunks)
+        with self._room:
+            self._room.wait_for(lambda: self._closed or self._ahead_bytes < AHEAD_BYTES)
+            if self._closed:
+                return
+            self._ahead_bytes += size
+        try:
+            futures = self._fetch(chunks, urgent=False)
+        except BaseException as error:
+            self._fetched_ahead(size, error)
+            raise
+        _when_all_are_done(futures, partial(self._fetched_ahead, size))
 
     def _fetched_ahead(self, size: int, error: BaseException | None) -> None:
         if error is not None:

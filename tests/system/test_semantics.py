@@ -13,7 +13,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.system.machine import ROOT, Machine, as_nobody
 mount = pytest.mark.mount
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD, NOREPLACE, EXCHANGE, WHITEOUT = -100, 1, 2, 4
-PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+KEEP_SIZE, PUNCH_HOLE_KEEP_SIZE, ZERO_RANGE = 0x01, 0x02 | 0x01, 0x10
 HAS_FAST_LANE = os.environ.get("COWFS_FAST_LANE") != "0"
 
 
@@ -270,6 +271,97 @@ def test_writing_clears_setuid_and_setgid(place: Path) -> None:
 
 
 @mount
+@pytest.mark.parametrize("mode", [0o6777, 0o6666, 0o2666, 0o2767])
+def test_a_change_by_others_clears_set_id_bits_whatever_it_is(place: Path, mode: int) -> None:
+    """As on ext4: a set-group-id bit without execution too, for those who are not in the group."""
+    place.chmod(0o777)
+    file = place / "file"
+
+    def change(how: Callable[[int], object]) -> Callable[[], None]:
+        def act() -> None:
+            fd = os.open(file, os.O_RDWR)
+            how(fd)
+            os.close(fd)
+
+        return act
+
+    ways: list[Callable[[int], object]] = [lambda fd: os.write(fd, b"x"), lambda fd: os.ftruncate(fd, 100)]
+    if HAS_FAST_LANE:  # without it a write does as pyfuse3 and the kernel have it, and there is no fallocate
+        ways += [partial(fallocate, mode=how) for how in (0, KEEP_SIZE, PUNCH_HOLE_KEEP_SIZE, ZERO_RANGE)]
+    elif not mode & stat.S_ISUID:
+        pytest.skip("pyfuse3's kernel side looks at set-group-id only beside set-user-id")
+    for way in ways:
+        file.write_bytes(b"data" * 3000)
+        file.chmod(mode)
+        assert as_nobody(change(way)) == 0
+        assert stat.S_IMODE(file.stat().st_mode) == mode & 0o777
+
+
+def fallocate(fd: int, mode: int) -> None:
+    if LIBC.fallocate(fd, mode, ctypes.c_long(0), ctypes.c_long(8192)) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+class DirectWrites:
+    """Asynchronous O_DIRECT writes (io_submit), one after the other."""
+
+    class Block(ctypes.Structure):
+        _fields_ = (
+            ("data", ctypes.c_uint64),
+            ("key_and_flags", ctypes.c_uint64),
+            ("opcode", ctypes.c_uint16),
+            ("priority", ctypes.c_int16),
+            ("fd", ctypes.c_uint32),
+            ("buffer", ctypes.c_uint64),
+            ("bytes", ctypes.c_uint64),
+            ("offset", ctypes.c_int64),
+            ("more", ctypes.c_uint64 * 2),
+        )
+
+    SETUP, SUBMIT, GETEVENTS, PWRITE = 206, 209, 208, 1
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+        self._context = ctypes.c_ulong(0)
+        assert LIBC.syscall(self.SETUP, 8, ctypes.byref(self._context)) == 0
+
+    def write(self, data: mmap.mmap) -> None:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        block = self.Block(opcode=self.PWRITE, fd=self._fd, buffer=address, bytes=len(data))
+        blocks = (ctypes.c_void_p * 1)(ctypes.addressof(block))
+        assert LIBC.syscall(self.SUBMIT, self._context, 1, blocks) == 1
+        event = (ctypes.c_int64 * 4)()
+        assert LIBC.syscall(self.GETEVENTS, self._context, 1, 1, event, None) == 1
+        assert event[2] == len(data)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@mount
+def test_readers_see_what_an_asynchronous_direct_write_has_stored(place: Path) -> None:
+    size = 64 << 10
+    file = place / "file"
+    file.write_bytes(bytes(size))
+    script = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\nwhile True: os.pread(fd, 65536, 0)"
+    readers = [subprocess.Popen([sys.executable, "-S", "-c", script, file]) for _ in range(2)]
+    writes = DirectWrites(file)
+    reading = os.open(file, os.O_RDONLY)
+    data = mmap.mmap(-1, size)
+    try:
+        for number in range(1000):
+            data[:] = bytes([number % 255 + 1]) * size
+            writes.write(data)
+            assert os.pread(reading, size, 0) == data[:], f"write {number} is not seen"
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+        os.close(reading)
+        writes.close()
+
+
+@mount
 def test_special_files(place: Path) -> None:
     os.mkfifo(place / "fifo", 0o640)
     os.mknod(place / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
@@ -285,6 +377,23 @@ def test_special_files(place: Path) -> None:
         assert stat.S_ISSOCK((place / "socket").stat().st_mode)
     assert (place / "null").stat().st_rdev == os.makedev(1, 3)
     assert (place / "block").stat().st_rdev == os.makedev(7, 200)
+
+
+@mount
+@pytest.mark.parametrize("count", [3, 2000])
+def test_a_directory_read_while_its_entries_are_renamed_ends(place: Path, count: int) -> None:
+    for number in range(count):
+        (place / str(number)).touch()
+    renamed = 0
+    for entry in os.scandir(place):
+        os.rename(entry.path, f"{entry.path}_")
+        (place / f"new-{renamed}").touch()
+        renamed += 1
+        assert renamed <= count
+    assert renamed == count
+    assert {f"{number}_" for number in range(count)} <= set(os.listdir(place))
+    again = os.listdir(place)
+    assert len(again) == 2 * count, "what was made meanwhile comes when the directory is read again"
 
 
 @mount

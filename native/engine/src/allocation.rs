@@ -2,7 +2,7 @@
 
 use cowfs_base::{Errno, Ino, now_ns};
 
-use crate::attributes::without_privileges;
+use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -22,7 +22,7 @@ impl Engine {
         offset: u64,
         length: u64,
         mode: i32,
-        clears_privileges: bool,
+        clears: impl Into<Clears>,
     ) -> Result<()> {
         let empties = match mode & !KEEP_SIZE {
             0 => false,
@@ -50,10 +50,7 @@ impl Engine {
         if !inode.is_file() {
             return Err(Errno::ENODEV.into());
         }
-        let mut row = inode.row();
-        if clears_privileges {
-            row = without_privileges(row);
-        }
+        let mut row = clears.into().apply(inode.row());
         row.ctime_ns = now_ns();
         if mode & KEEP_SIZE == 0 {
             row.size = row.size.max(end);
@@ -69,7 +66,11 @@ impl Engine {
             row.mtime_ns = row.ctime_ns;
         }
         effects.push(Effect::PutInode(row));
-        Engine::record(&mut state, &effects)
+        Engine::record(&mut state, &effects)?;
+        if empties {
+            state.refused.store_again(ino, offset, end);
+        }
+        Ok(())
     }
 
     /// ENOSPC if the holes of the range are more than staging can take.

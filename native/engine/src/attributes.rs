@@ -42,7 +42,7 @@ impl Engine {
     pub fn setattr(&self, ino: Ino, caller: &Caller, change: &AttrChange) -> Result<Attr> {
         let mut state = self.change()?;
         let inode = state.inode(ino)?;
-        let mut effects = Vec::with_capacity(2);
+        let (mut effects, mut cut_at) = (Vec::with_capacity(2), None);
         let now_ns = now_ns();
         let mut row = with_owner_and_mode(inode, caller, change);
         if let Some(size) = change.size {
@@ -56,11 +56,12 @@ impl Engine {
                     from: size,
                     to: u64::MAX,
                 });
+                cut_at = Some(size);
             }
             row.size = size;
             row.mtime_ns = now_ns;
             if caller.uid != 0 && change.mode.is_none() {
-                row = without_privileges(row);
+                row = Clears::by(caller, row.gid).apply(row);
             }
         }
         row.atime_ns = change.atime_ns.unwrap_or(row.atime_ns);
@@ -68,6 +69,9 @@ impl Engine {
         row.ctime_ns = change.ctime_ns.unwrap_or(now_ns);
         effects.push(Effect::PutInode(row));
         Engine::record(&mut state, &effects)?;
+        if let Some(size) = cut_at {
+            state.refused.store_again(ino, size, u64::MAX);
+        }
         Ok(state.inode(ino)?.attr())
     }
 }
@@ -88,7 +92,7 @@ fn check_size(inode: &Inode, size: u64) -> Result<()> {
 fn with_owner_and_mode(inode: &Inode, caller: &Caller, change: &AttrChange) -> InodeRow {
     let mut row = inode.row();
     if change.is_chown() && change.mode.is_none() && !inode.is_directory() {
-        row = without_privileges(row);
+        row = Clears::by(caller, row.gid).apply(row);
     }
     row.uid = change.uid.unwrap_or(row.uid);
     row.gid = change.gid.unwrap_or(row.gid);
@@ -101,11 +105,47 @@ fn with_owner_and_mode(inode: &Inode, caller: &Caller, change: &AttrChange) -> I
     row
 }
 
-/// The row without set-user-id and, where the group may execute, set-group-id: what a write or a new owner clears.
-pub(crate) fn without_privileges(mut row: InodeRow) -> InodeRow {
-    row.mode &= !S_ISUID;
-    if row.mode & S_IXGRP != 0 {
-        row.mode &= !S_ISGID;
+/// Which set-id bits a change of a file's bytes clears: for root none; for others set-user-id, and set-group-id where the
+/// group may execute or where they do not belong to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "said above")]
+pub enum Clears {
+    Nothing,
+    ForMember,
+    ForOutsider,
+}
+
+impl From<bool> for Clears {
+    /// Whether anything is cleared, where groups are not known.
+    fn from(clears: bool) -> Clears {
+        match clears {
+            true => Clears::ForMember,
+            false => Clears::Nothing,
+        }
     }
-    row
+}
+
+impl Clears {
+    pub(crate) fn apply(self, mut row: InodeRow) -> InodeRow {
+        if self != Clears::Nothing {
+            row.mode &= !S_ISUID;
+            if row.mode & S_IXGRP != 0 || self == Clears::ForOutsider {
+                row.mode &= !S_ISGID;
+            }
+        }
+        row
+    }
+
+    /// As for this caller, if it is not root.
+    fn by(caller: &Caller, gid: u32) -> Clears {
+        match caller.is_outside_group(gid) {
+            true => Clears::ForOutsider,
+            false => Clears::ForMember,
+        }
+    }
+}
+
+/// Whether it depends on the caller's groups which bits a write clears.
+pub fn depends_on_groups(mode: u32) -> bool {
+    mode & (S_ISGID | S_IXGRP) == S_ISGID
 }

@@ -7,6 +7,7 @@
 //! Locks, in this order: `Relief::running` → `Reclaim::running` → `Disk::appends` → state → handles → journal (its own). None is held across I/O but the journal's
 //! append, which goes to the page cache.
 
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -115,14 +116,9 @@ impl Engine {
     /// Makes everything durable, releases what is committed and lets go of the files. Further calls give EBADF.
     pub fn close(&self) -> Result<()> {
         self.ahead.close();
-        self.sync_unchecked()?;
-        if let Some(disk) = &self.disk
-            && self.read()?.journal.is_some()
-        {
-            self.trim(disk, Amount::EverythingCommitted)?;
-            if !self.is_dirty()? {
-                disk.ballast.remove();
-            }
+        if !self.is_broken() {
+            self.sync_unchecked()?;
+            self.release_committed()?;
         }
         let mut state = self.state.write();
         state.is_closed = true;
@@ -130,6 +126,19 @@ impl Engine {
         drop(state);
         if let Some(disk) = &self.disk {
             disk.reclaim.wake();
+        }
+        Ok(())
+    }
+
+    /// On the way out: nobody needs the cache of what was written last, and nobody the ballast unless work stays here.
+    fn release_committed(&self) -> Result<()> {
+        if let Some(disk) = &self.disk
+            && self.read()?.journal.is_some()
+        {
+            self.trim(disk, Amount::EverythingCommitted)?;
+            if !self.is_dirty()? {
+                disk.ballast.remove();
+            }
         }
         Ok(())
     }
@@ -154,25 +163,25 @@ impl Engine {
     /// The state, to look at.
     pub(crate) fn read(&self) -> Result<RwLockReadGuard<'_, State>> {
         let state = self.state.read();
-        if state.is_closed {
-            Err(Errno::EBADF.into())
-        } else {
-            Ok(state)
-        }
+        state.check_usable()?;
+        Ok(state)
     }
 
     /// The state, to bring something in from the base version.
-    pub(crate) fn fill(&self) -> Result<RwLockWriteGuard<'_, State>> {
+    pub(crate) fn fill(&self) -> Result<Changing<'_>> {
         let state = self.state.write();
-        if state.is_closed {
-            Err(Errno::EBADF.into())
-        } else {
-            Ok(state)
-        }
+        state.check_usable()?;
+        Ok(Changing(state))
+    }
+
+    /// Whether a change was given up halfway, by a panic or because an effect could not be applied: every call gives EIO
+    /// from then on. The journal has all that was acknowledged; whoever replays it goes on with the whole.
+    pub fn is_broken(&self) -> bool {
+        self.state.read().is_broken
     }
 
     /// The state, to change it: EROFS on a read-only mount, EINVAL before `replay`.
-    pub(crate) fn change(&self) -> Result<RwLockWriteGuard<'_, State>> {
+    pub(crate) fn change(&self) -> Result<Changing<'_>> {
         self.disk()?;
         let state = self.fill()?;
         if state.journal.is_none() {
@@ -203,7 +212,11 @@ impl Engine {
         };
         Engine::journal(state, effects.iter().filter(is_kept))?;
         for effect in effects {
-            state.apply(effect).map_err(|_| Errno::EIO)?;
+            if let Err(reason) = state.apply(effect) {
+                eprintln!("cowfs: a change that was journaled cannot be made: {reason}");
+                state.is_broken = true;
+                return Err(Errno::EIO.into());
+            }
         }
         Ok(())
     }
@@ -237,6 +250,31 @@ fn append(state: &State, record: &[u8]) -> Result<()> {
         match journal.append(record) {
             Err(error) if is_full(&error) && state.gives_up_ballast() => {}
             outcome => return Ok(outcome.map(|_| ())?),
+        }
+    }
+}
+
+/// The state while it is changed. A panic leaves it broken: what it had changed by then nobody knows.
+pub(crate) struct Changing<'a>(RwLockWriteGuard<'a, State>);
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.0
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.is_broken = true;
         }
     }
 }
@@ -326,4 +364,66 @@ impl Disk {
 pub(crate) fn touched(mut row: InodeRow) -> InodeRow {
     row.ctime_ns = now_ns();
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use cowfs_base::ROOT_INO;
+
+    use super::*;
+    use crate::error::Error;
+    use crate::row::{Caller, S_IFDIR};
+
+    fn open(dir: &Path) -> Engine {
+        let root = InodeRow {
+            ino: ROOT_INO,
+            mode: S_IFDIR | 0o755,
+            nlink: 2,
+            ..InodeRow::default()
+        };
+        let options = Options {
+            root,
+            next_ino: 2,
+            cache_dir: dir.join("cache"),
+            memory_cache_bytes: 0,
+            staging_dir: Some(dir.into()),
+            staging_limit_bytes: 0,
+            segment_bytes: 1 << 20,
+            after_layer: 0,
+            boot_id: "this one".into(),
+            failures_file: None,
+        };
+        let engine = Engine::open(options).unwrap();
+        engine.recover().unwrap();
+        engine.load_directory(ROOT_INO, &[]).unwrap();
+        engine.replay().unwrap();
+        engine
+    }
+
+    #[test]
+    fn a_change_given_up_halfway_ends_all_calls_and_is_whole_after_a_replay() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(dir.path());
+        let caller = Caller::default();
+        engine.mkdir(ROOT_INO, b"before", 0o755, &caller).unwrap();
+        let panicking = std::panic::AssertUnwindSafe(|| {
+            let mut state = engine.change().unwrap();
+            state.inodes.remove(ROOT_INO);
+            panic!("in the middle of a change");
+        });
+        assert!(std::panic::catch_unwind(panicking).is_err());
+        assert!(engine.is_broken());
+        let refused = engine.mkdir(ROOT_INO, b"after", 0o755, &caller);
+        assert!(matches!(refused, Err(Error::Os(Errno::EIO))));
+        assert!(matches!(
+            engine.getattr(ROOT_INO),
+            Err(Error::Os(Errno::EIO))
+        ));
+        engine.close().unwrap();
+        drop(engine);
+        let again = open(dir.path());
+        assert!(!again.is_broken());
+        assert!(again.lookup(ROOT_INO, b"before").is_ok());
+        assert!(again.lookup(ROOT_INO, b"after").is_err());
+    }
 }

@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
 use crate::ahead::Stream;
+use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -84,7 +85,7 @@ impl Engine {
         if inode.has_xattrs() {
             state.content(ino)?;
         }
-        let mut row = crate::attributes::without_privileges(inode.row());
+        let mut row = Clears::ForMember.apply(inode.row());
         row.size = 0;
         row.ctime_ns = cowfs_base::now_ns();
         row.mtime_ns = row.ctime_ns;
@@ -98,7 +99,9 @@ impl Engine {
                 },
                 Effect::PutInode(row),
             ],
-        )
+        )?;
+        state.refused.store_again(ino, 0, u64::MAX);
+        Ok(())
     }
 
     /// Opens a directory for reading its entries.

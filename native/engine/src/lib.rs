@@ -12,6 +12,7 @@
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
 //! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
 //! entry_set   which entries that are                        evict, away     what can be loaded again leaves
+//! refused     mapped stores that could not be staged
 //! inode, directory, extents, content                        the tables
 //! interlude   a place for tests between the halves of an operation
 //! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
@@ -42,6 +43,7 @@ mod namespace;
 mod read;
 mod reclaim;
 mod recovery;
+mod refused;
 mod relief;
 mod rename;
 mod residency;
@@ -52,7 +54,7 @@ mod state;
 mod write;
 mod xattr;
 
-pub use attributes::AttrChange;
+pub use attributes::{AttrChange, Clears, depends_on_groups};
 pub use backing::LocalFile;
 pub use content::XattrPair;
 pub use cowfs_staging::SEGMENT_BYTES;
@@ -62,6 +64,7 @@ pub use layers::CommittedContent;
 pub use listing::DirectoryEntry;
 pub use lost::NamedInode;
 pub use recovery::Recovery;
+pub use refused::RefusedStore;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE};
 pub use row::{
     Attr, CODEC_RAW, CODEC_ZSTD, Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow,

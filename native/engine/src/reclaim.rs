@@ -13,7 +13,7 @@
 //!   journal, are on stable storage. One that nobody ever asked to be durable goes at once, never written to the disk at all.
 //!
 //! A pass is due after as many bytes were staged as were found in use, at least `PACE_SEGMENTS`. Whoever calls `reclaim_when_due`
-//! makes it; a writer that is twice as far makes it itself. So staging holds at most four times what is in use plus a gigabyte,
+//! makes it; writers that are twice as far wait for it (`is_reclaim_overdue`, `reclaim_overdue`). So staging holds at most four times what is in use plus a gigabyte,
 //! whatever is overwritten how often. The journal is not compacted: it grows by about 150 bytes a write until a commit.
 //!
 //! Cost: the state is locked while the extents of changed files are counted.
@@ -148,13 +148,24 @@ impl Engine {
     }
 
     /// Called by writers, without any lock.
-    pub(crate) fn keep_staging_bounded(&self, disk: &Disk) {
-        match disk.reclaim.overdue_bytes(disk) {
-            None => {}
-            Some(bytes) if bytes < disk.reclaim.pace_bytes => disk.reclaim.wake(),
-            // A pass that fails leaves things as they are, and the write says itself what is the matter.
-            Some(_) => drop(self.reclaim_if_due(disk, disk.reclaim.pace_bytes)),
+    pub(crate) fn wake_reclaim_when_due(&self, disk: &Disk) {
+        if disk.reclaim.overdue_bytes(disk).is_some() {
+            disk.reclaim.wake();
         }
+    }
+
+    /// Whether so much was staged since a pass was due that no more is to be accepted before `reclaim_overdue`. Never waits.
+    pub fn is_reclaim_overdue(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| {
+            let overdue_bytes = disk.reclaim.overdue_bytes(disk);
+            overdue_bytes.is_some_and(|bytes| bytes >= disk.reclaim.pace_bytes)
+        })
+    }
+
+    /// Makes a pass if one is overdue still, or waits for the one that is being made; returns the bytes freed. May sync.
+    pub fn reclaim_overdue(&self) -> Result<u64> {
+        let disk = self.disk()?;
+        self.reclaim_if_due(disk, disk.reclaim.pace_bytes)
     }
 
     fn reclaim_if_due(&self, disk: &Disk, overdue_bytes: u64) -> Result<u64> {

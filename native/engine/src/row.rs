@@ -159,7 +159,7 @@ pub struct Caller {
 
 impl Caller {
     /// Whether the caller is known not to belong to the group and not to be root.
-    pub(crate) fn is_outside_group(&self, gid: u32) -> bool {
+    pub fn is_outside_group(&self, gid: u32) -> bool {
         let Some(groups) = &self.groups else {
             return false;
         };

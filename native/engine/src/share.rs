@@ -7,7 +7,7 @@
 
 use cowfs_base::{Errno, Ino, now_ns};
 
-use crate::attributes::without_privileges;
+use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
 use crate::error::Result;
@@ -67,8 +67,9 @@ impl Engine {
         source: (u64, u64),
         target: (u64, u64),
         length: u64,
-        clears_privileges: bool,
+        clears: impl Into<Clears>,
     ) -> Result<u64> {
+        let clears = clears.into();
         let (from, to) = (self.handles.get(source.0)?, self.handles.get(target.0)?);
         if !to.is_writable() || from.flags & libc::O_ACCMODE == libc::O_WRONLY {
             return Err(Errno::EBADF.into());
@@ -92,10 +93,7 @@ impl Engine {
             // An error while the source changed is no more than that: what was overwritten may be gone.
             let maps = maps?;
             let end = target.1 + snapshot.length;
-            let mut row = state.inode(to.ino)?.row();
-            if clears_privileges {
-                row = without_privileges(row);
-            }
+            let mut row = clears.apply(state.inode(to.ino)?.row());
             row.size = row.size.max(end);
             row.mtime_ns = now_ns();
             row.ctime_ns = row.mtime_ns;
@@ -109,6 +107,7 @@ impl Engine {
             effects.extend(maps);
             effects.push(Effect::PutInode(row));
             Engine::record(&mut state, &effects)?;
+            state.refused.store_again(to.ino, target.1, end);
             return Ok(snapshot.length);
         }
         Err(Errno::EOPNOTSUPP.into())

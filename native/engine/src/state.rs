@@ -21,6 +21,7 @@ use crate::effect::Effect;
 use crate::error::{Error, Missing, Result};
 use crate::extents::{Extent, Staged};
 use crate::inode::{Inode, InodeTable};
+use crate::refused::Refused;
 use crate::row::InodeRow;
 
 /// The in-memory file system.
@@ -51,6 +52,10 @@ pub(crate) struct State {
     /// Files of which something was lost; perhaps it was overwritten since.
     pub lost: HashSet<Ino>,
     pub is_closed: bool,
+    /// A change was given up halfway: nothing here can be believed any more.
+    pub is_broken: bool,
+    /// What was stored through mappings and could not be staged.
+    pub refused: Refused,
     data_version: u64,
 }
 
@@ -73,6 +78,15 @@ impl State {
             .expect("the root is a directory")
             .parent = ROOT_INO;
         Ok(state)
+    }
+
+    /// EBADF once closed, EIO once broken.
+    pub fn check_usable(&self) -> std::result::Result<(), Errno> {
+        match (self.is_closed, self.is_broken) {
+            (true, _) => Err(Errno::EBADF),
+            (_, true) => Err(Errno::EIO),
+            _ => Ok(()),
+        }
     }
 
     // -- looking things up
@@ -350,6 +364,7 @@ impl State {
         self.save_row(ino);
         self.save_extents(ino);
         self.save_xattrs(ino);
+        self.refused.forget(ino);
         if let Some(inode) = self.inodes.remove(ino)
             && inode.is_file()
         {

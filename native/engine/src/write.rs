@@ -2,22 +2,39 @@
 
 use cowfs_base::{Errno, now_ns};
 
-use crate::attributes::without_privileges;
+use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::row::SIZE_MAX_BYTES;
 
 impl Engine {
-    /// Stores `data` at `offset`; it survives the daemon when this returns. O_APPEND changes nothing here: the kernel gives
-    /// appends their offset, and a mapped store may arrive through a handle that appends.
-    /// `clears_privileges`: whether set-id bits go, as they do for anybody but root.
+    /// `write_at_once` for callers that may wait for a reclaim pass that is overdue.
     pub fn write(
         &self,
         fh: u64,
         offset: u64,
         data: &[u8],
-        clears_privileges: bool,
+        clears: impl Into<Clears>,
+    ) -> Result<usize> {
+        if self.is_reclaim_overdue() {
+            // A pass that fails leaves things as they are, and the write says itself what is the matter.
+            let _ = self.reclaim_overdue();
+        }
+        self.write_at_once(fh, offset, data, clears)
+    }
+
+    /// Stores `data` at `offset`; it survives the daemon when this returns. O_APPEND changes nothing here: the kernel gives
+    /// appends their offset, and a mapped store may arrive through a handle that appends.
+    ///
+    /// Waits for no sync, no reclaim pass and no freeing of space: ENOSPC on a full disk, and whoever calls asks
+    /// `is_reclaim_overdue` first, so that staging stays bounded.
+    pub fn write_at_once(
+        &self,
+        fh: u64,
+        offset: u64,
+        data: &[u8],
+        clears: impl Into<Clears>,
     ) -> Result<usize> {
         let handle = self.handles.get(fh)?;
         if !handle.is_writable() {
@@ -28,7 +45,7 @@ impl Engine {
         }
         let length = data.len() as u64;
         let disk = self.disk()?;
-        self.keep_staging_bounded(disk);
+        self.wake_reclaim_when_due(disk);
         // Before the bytes go anywhere: what is not resident, and offsets that cannot be.
         {
             let state = self.read()?;
@@ -41,10 +58,7 @@ impl Engine {
         let mut state = self.change()?;
         let inode = state.inode(handle.ino)?;
         let end = check_end(offset, length)?;
-        let mut row = inode.row();
-        if clears_privileges {
-            row = without_privileges(row);
-        }
+        let mut row = clears.into().apply(inode.row());
         row.size = row.size.max(end);
         row.mtime_ns = now_ns();
         row.ctime_ns = row.mtime_ns;
@@ -57,6 +71,7 @@ impl Engine {
             crc: location.crc,
         };
         Engine::record(&mut state, &[map, Effect::PutInode(row)])?;
+        state.refused.store_again(handle.ino, offset, end);
         Ok(data.len())
     }
 }

@@ -48,8 +48,8 @@ pub use reply::{
     ReplyHeader, Statistics, invalidate_inode, listed_nodes, reply_file_handle, reply_node,
 };
 pub use request::{
-    CreateIn, Forgets, HEADER_BYTES, Header, IoIn, Operation, SetAttrIn, WRITE_KILL_SUIDGID,
-    encode_init, set_attr,
+    CreateIn, Forgets, HEADER_BYTES, Header, IoIn, Operation, SetAttrIn, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, encode_init, set_attr,
 };
 
 /// The protocol this crate speaks.

@@ -4,6 +4,8 @@ use crate::{MAJOR, opcode};
 
 /// Bytes in front of every request's body.
 pub const HEADER_BYTES: usize = 40;
+/// In the flags of a write: bytes from the page cache, stored through a mapping; nobody is told when it fails.
+pub const WRITE_CACHE: u32 = 1 << 0;
 /// In the flags of a write: set-id bits of the file are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
@@ -216,6 +218,7 @@ pub enum Operation<'a> {
     CopyFileRange {
         fh: u64,
         offset: u64,
+        nodeid_out: u64,
         fh_out: u64,
         offset_out: u64,
         length: u64,
@@ -356,10 +359,11 @@ impl<'a> Operation<'a> {
                 whence: input.u32()?,
             },
             opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
-                let (fh, offset, _nodeid_out) = (input.u64()?, input.u64()?, input.u64()?);
+                let (fh, offset, nodeid_out) = (input.u64()?, input.u64()?, input.u64()?);
                 Operation::CopyFileRange {
                     fh,
                     offset,
+                    nodeid_out,
                     fh_out: input.u64()?,
                     offset_out: input.u64()?,
                     length: input.u64()?,

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use cowfs_base::{Errno, now_ns};
-use cowfs_engine::{Attr, AttrChange, Engine, Error, Result};
+use cowfs_engine::{Attr, AttrChange, Engine, Error, Result, depends_on_groups};
 use cowfs_fuse_abi::{
     Attributes, CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Lifetimes,
     Listing, MINOR, Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
@@ -30,13 +30,13 @@ const ERRNOS: Range<i32> = 1..512;
 const FREE_INODES: u64 = 1 << 32;
 const NAME_MAX_BYTES: u32 = 255;
 /// What the lane can do; the kernel's writeback cache stays off, since a write would return before its bytes are staged, and
-/// so do remote locks: the kernel's own serve one machine.
+/// so do remote locks: the kernel's own serve one machine. ASYNC_DIO is for read-only mounts: before Linux 7.0 the kernel
+/// keeps pages that were read while an asynchronous direct write was under way (docs/decisions/0023-direct-writes.md).
 const FEATURES: u64 = flag::ASYNC_READ
     | flag::BIG_WRITES
     | flag::DONT_MASK
     | flag::DO_READDIRPLUS
     | flag::READDIRPLUS_AUTO
-    | flag::ASYNC_DIO
     | flag::PARALLEL_DIROPS
     | flag::MAX_PAGES
     | flag::CACHE_SYMLINKS
@@ -106,7 +106,11 @@ impl Shared {
                 ..
             } => {
                 let offered = self.passthrough.features() | self.rings.features();
-                let agreed = flags & (FEATURES | offered);
+                let for_readers = match engine.is_read_only() {
+                    true => flag::ASYNC_DIO,
+                    false => 0,
+                };
+                let agreed = flags & (FEATURES | offered | for_readers);
                 self.passthrough.agree(agreed);
                 Ok(init(unique, minor, max_readahead, agreed))
             }
@@ -219,7 +223,16 @@ impl Shared {
             mtime_ns: time(set_attr::MTIME, set_attr::MTIME_NOW, asked.mtime_ns),
             ctime_ns: given(set_attr::CTIME).then_some(asked.ctime_ns),
         };
-        let caller = caller(header, 0, change.mode.unwrap_or(0));
+        let mut mode = change.mode.unwrap_or(0);
+        if change.mode.is_none() && header.uid != 0 {
+            // A new size or owner clears set-id bits, which ones the groups decide.
+            let known = self.engine.getattr(header.nodeid).map(|attr| attr.mode);
+            mode = known
+                .ok()
+                .filter(|mode| depends_on_groups(*mode))
+                .unwrap_or(0);
+        }
+        let caller = caller(header, 0, mode);
         let attr = self.engine.setattr(header.nodeid, &caller, &change)?;
         Ok(self.attributes(header.unique, &attr))
     }

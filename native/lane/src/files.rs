@@ -1,8 +1,8 @@
 //! Answers about the bytes of files.
 
 use cowfs_base::Errno;
-use cowfs_engine::Result;
-use cowfs_fuse_abi::{Header, Operation, Reply, WRITE_KILL_SUIDGID, opcode};
+use cowfs_engine::{Clears, Error, Result, depends_on_groups};
+use cowfs_fuse_abi::{Header, IoIn, Operation, Reply, WRITE_CACHE, WRITE_KILL_SUIDGID, opcode};
 
 use crate::answer::{Answer, unknown};
 use crate::buffer::ReadBuffer;
@@ -36,9 +36,15 @@ impl Shared {
                 })
             }
             Operation::Write(io, data) => {
-                let clears = io.flags & WRITE_KILL_SUIDGID != 0;
-                let written = engine.write(io.fh, io.offset, data, clears)?;
-                Ok(Answer::plain(Reply::new(unique).size(written as u32)))
+                let clears = self.clears(header, io.flags & WRITE_KILL_SUIDGID != 0);
+                let outcome = engine.write_at_once(io.fh, io.offset, data, clears);
+                if io.flags & WRITE_CACHE != 0
+                    && let Err(error) = &outcome
+                {
+                    // Should it be tried again and succeed, it is forgotten again.
+                    self.note_refused_store(header.nodeid, &io, error);
+                }
+                Ok(Answer::plain(Reply::new(unique).size(outcome? as u32)))
             }
             Operation::Flush { fh } => {
                 engine.flush(fh)?;
@@ -54,7 +60,8 @@ impl Shared {
                 length,
                 mode,
             } => {
-                engine.allocate(fh, offset, length, mode as i32, header.uid != 0)?;
+                let clears = self.clears(header, header.uid != 0);
+                engine.allocate(fh, offset, length, mode as i32, clears)?;
                 Ok(Answer::plain(Reply::new(unique)))
             }
             Operation::Seek { fh, offset, whence } => {
@@ -64,6 +71,7 @@ impl Shared {
             Operation::CopyFileRange {
                 fh,
                 offset,
+                nodeid_out,
                 fh_out,
                 offset_out,
                 length,
@@ -74,11 +82,15 @@ impl Shared {
                 }
                 // The older form can only tell 32 bits.
                 let length = length.min(COPY_MAX_BYTES);
+                let target = Header {
+                    nodeid: nodeid_out,
+                    ..*header
+                };
                 let copied = engine.copy_range(
                     (fh, offset),
                     (fh_out, offset_out),
                     length,
-                    header.uid != 0,
+                    self.clears(&target, header.uid != 0),
                 )?;
                 let reply = Reply::new(unique);
                 Ok(Answer::plain(match header.opcode {
@@ -98,5 +110,33 @@ impl Shared {
             }
             _ => Err(unknown(header.opcode).into()),
         }
+    }
+
+    /// What a change of the file's bytes clears of its mode. Groups are looked up only where they matter.
+    fn clears(&self, header: &Header, is_unprivileged: bool) -> Clears {
+        if !is_unprivileged {
+            return Clears::Nothing;
+        }
+        let Ok(attr) = self.engine.getattr(header.nodeid) else {
+            return Clears::ForMember;
+        };
+        match depends_on_groups(attr.mode)
+            && caller(header, 0, attr.mode).is_outside_group(attr.gid)
+        {
+            true => Clears::ForOutsider,
+            false => Clears::ForMember,
+        }
+    }
+
+    fn note_refused_store(&self, node: u64, io: &IoIn, error: &Error) {
+        let errno = match error {
+            Error::Os(errno) => *errno,
+            _ => Errno::EIO,
+        };
+        let length = u64::from(io.size);
+        // It fails on an engine that is closed or broken, of which nothing is committed any more.
+        let _ = self
+            .engine
+            .note_refused_store(node, io.offset, length, errno);
     }
 }

@@ -21,7 +21,7 @@ use crate::answer::{Answer, Lifetime};
 use crate::caller::{is_dying, is_signalled};
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::nearby::Nearby;
-use crate::park::{Need, Park, Parked, Tries, Wanted};
+use crate::park::{Need, Park, Parked, Tries, Waiting, Wanted};
 use crate::passthrough::Passthrough;
 use crate::relay::{Event, REPLY_BYTES, Relay};
 use crate::ring::Ring;
@@ -141,6 +141,7 @@ impl Lane {
     /// Starts answering; the kernel's handshake is the first request. Fails when rings are demanded and cannot be had.
     pub fn start(&self) -> io::Result<()> {
         ignore_wake_signal()?;
+        self.shared.syncing.start()?;
         if self.transport != Transport::Device {
             let prepared = self.start_rings();
             if self.transport == Transport::Uring {
@@ -239,15 +240,19 @@ impl Lane {
         self.shared.park.next()
     }
 
-    /// Makes a parked request's call again.
+    /// Everything that is parked: for somebody who sees to it that nothing waits for nobody.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.shared.park.waiting()
+    }
+
+    /// Makes a parked request's call again. Should it be parked again, an interrupt that came before still counts.
     pub fn resume(&self, unique: u64) {
-        if let Some(parked) = self.shared.park.take(unique) {
-            self.shared.relay.unwatch(unique);
-            if let Outcome::Answered(answer) =
+        if let Some(parked) = self.shared.park.take(unique)
+            && let Outcome::Answered(answer) =
                 self.shared.handle(&parked.message, parked.tries, None)
-            {
-                self.shared.deliver(unique, answer);
-            }
+        {
+            self.shared.relay.unwatch(unique);
+            self.shared.deliver(unique, answer);
         }
     }
 
@@ -391,6 +396,14 @@ impl Shared {
                 self.sync(unique, move |engine| engine.fsync(fh, datasync));
                 return Outcome::Later;
             }
+            Operation::Write(..) if !tries.asked_for_room && self.engine.is_reclaim_overdue() => {
+                let tries = Tries {
+                    asked_for_room: true,
+                    ..tries
+                };
+                self.park(header, message, tries, place, Need::Room, Errno::EIO);
+                return Outcome::Later;
+            }
             Operation::FsyncDir | Operation::SyncFs => {
                 self.rings.hold(unique, place);
                 self.sync(unique, Engine::sync);
@@ -428,6 +441,20 @@ impl Shared {
             Error::Os(errno) => return refused(errno),
             _ => return refused(Errno::EIO),
         };
+        self.park(header, message, tries, place, need, errno);
+        Outcome::Later
+    }
+
+    /// Parks a request; `errno` is its answer when nothing is parked any more.
+    fn park(
+        &self,
+        header: &Header,
+        message: &[u8],
+        tries: Tries,
+        place: Option<Place>,
+        need: Need,
+        errno: Errno,
+    ) {
         let parked = Parked {
             message: message.to_vec(),
             tries,
@@ -437,7 +464,6 @@ impl Shared {
             true => self.watch_interrupted(header, place),
             false => self.refuse(header.unique, errno),
         }
-        Outcome::Later
     }
 
     /// The kernel tells nobody of a request that was interrupted before it was put into a ring (fs/fuse/dev_uring.c does not
@@ -506,11 +532,16 @@ impl Shared {
     fn relay_replies(&self) {
         let mut buffer = vec![0; REPLY_BYTES];
         loop {
-            match self.relay.next(&mut buffer) {
-                Event::Reply(length) => self.relay_reply(&buffer[..length]),
-                Event::Look => self.look_after_callers(),
-                Event::Closed => break,
+            let event = self.relay.next(&mut buffer);
+            if matches!(event, Event::Closed) {
+                break;
             }
+            let way = AssertUnwindSafe(|| match event {
+                Event::Reply(length) => self.relay_reply(&buffer[..length]),
+                _ => self.look_after_callers(),
+            });
+            // One that panics costs one reply; the hook has reported it, and the others need this thread.
+            let _ = catch_unwind(way);
         }
         self.relay
             .close()

@@ -1,8 +1,9 @@
-//! The fast lane: answers the kernel's FUSE requests from the engine, on threads that never wait for a network or for Python.
+//! The fast lane: answers the kernel's FUSE requests from the engine, on threads that never wait for a network, for Python, for
+//! a disk's sync or for a reclaim pass.
 //!
 //! ```text
 //! kernel ── /dev/fuse ── device threads ── answer ── engine        or over io_uring: rings of entries, a thread each (rings, ring)
-//!                          │         │        └─ not resident, or no space: parked until `resume` or `fail` (park)
+//!                          │         │        └─ not resident, or no room: parked until `resume` or `fail` (park)
 //!                          │         └─ fsync: threads that may wait for the disk (syncing)
 //!                          └─ operations to forward: byte for byte over a socket pair to another FUSE server (relay)
 //! ```
@@ -36,4 +37,4 @@ mod signal;
 mod syncing;
 
 pub use lane::{Lane, Options, Transport};
-pub use park::{Need, Wanted};
+pub use park::{Need, Waiting, Wanted};

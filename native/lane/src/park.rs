@@ -3,7 +3,8 @@
 //! A request is parked before what it needs is queued. `take` gives it back to whoever has loaded what was missing, or to
 //! the one who lets its caller go: only one of them gets it, so only one reply is written.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use cowfs_engine::Missing;
 use cowfs_fuse_abi::Header;
@@ -16,6 +17,36 @@ pub enum Need {
     Resident(Missing),
     /// Local disk space.
     Space,
+    /// A reclaim pass (`Engine::reclaim_overdue`): more was overwritten than staging is to hold.
+    Room,
+}
+
+impl Need {
+    /// In a word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Need::Resident(Missing::Inode(_)) => "inode",
+            Need::Resident(Missing::Directory(_)) => "directory",
+            Need::Resident(Missing::Content(_)) => "content",
+            Need::Resident(Missing::File(_)) => "file",
+            Need::Resident(Missing::Chunks { .. }) => "chunks",
+            Need::Space => "space",
+            Need::Room => "room",
+        }
+    }
+}
+
+/// A request that is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// The request's number.
+    pub unique: u64,
+    /// What it needs (`Need::name`).
+    pub need: &'static str,
+    /// For how long.
+    pub age: Duration,
+    /// Nobody has taken it from the queue yet.
+    pub is_queued: bool,
 }
 
 /// One entry of the queue: `unique` names the parked request to `Lane::resume` and `Lane::fail`.
@@ -34,11 +65,18 @@ pub(crate) struct Parked {
     pub tries: Tries,
 }
 
+struct Place {
+    parked: Parked,
+    need: &'static str,
+    since: Instant,
+}
+
 /// What has been done for a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tries {
     pub loads: u32,
     pub asked_for_space: bool,
+    pub asked_for_room: bool,
 }
 
 #[derive(Default)]
@@ -49,7 +87,7 @@ pub(crate) struct Park {
 
 #[derive(Default)]
 struct State {
-    parked: HashMap<u64, Parked>,
+    parked: HashMap<u64, Place>,
     wanted: VecDeque<Wanted>,
     is_closed: bool,
 }
@@ -61,7 +99,12 @@ impl Park {
         if state.is_closed {
             return false;
         }
-        state.parked.insert(unique, parked);
+        let place = Place {
+            parked,
+            need: need.name(),
+            since: Instant::now(),
+        };
+        state.parked.insert(unique, place);
         state.wanted.push_back(Wanted { unique, need });
         drop(state);
         self.changed.notify_one();
@@ -82,13 +125,29 @@ impl Park {
 
     /// The request, which is not parked any more; None: somebody else has it.
     pub fn take(&self, unique: u64) -> Option<Parked> {
-        self.state.lock().parked.remove(&unique)
+        let place = self.state.lock().parked.remove(&unique)?;
+        Some(place.parked)
     }
 
     /// Who waits for a parked request.
     pub fn caller(&self, unique: u64) -> Option<u32> {
         let state = self.state.lock();
-        Header::parse(&state.parked.get(&unique)?.message).map(|(header, _)| header.pid)
+        Header::parse(&state.parked.get(&unique)?.parked.message).map(|(header, _)| header.pid)
+    }
+
+    /// Everything that is parked.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let state = self.state.lock();
+        let queued: HashSet<u64> = state.wanted.iter().map(|wanted| wanted.unique).collect();
+        let places = state.parked.iter();
+        places
+            .map(|(unique, place)| Waiting {
+                unique: *unique,
+                need: place.need,
+                age: place.since.elapsed(),
+                is_queued: queued.contains(unique),
+            })
+            .collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -100,7 +159,10 @@ impl Park {
         let mut state = self.state.lock();
         state.is_closed = true;
         state.wanted.clear();
-        let parked = state.parked.drain().collect();
+        let places = state.parked.drain();
+        let parked = places
+            .map(|(unique, place)| (unique, place.parked))
+            .collect();
         drop(state);
         self.changed.notify_all();
         parked

@@ -1,6 +1,10 @@
 //! Threads for calls that wait for the disk: as many as have something to wait for, so that fsyncs share a group commit.
+//!
+//! The first is there from `start` on, so that no task depends on a thread that cannot be had later.
 
 use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
@@ -28,28 +32,29 @@ struct Shared {
 pub(crate) struct Syncing(Arc<Shared>);
 
 impl Syncing {
+    /// Starts the first thread. Before `run`.
+    pub fn start(&self) -> io::Result<()> {
+        self.add_thread(&mut self.0.state.lock())
+    }
+
     pub fn run(&self, task: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         state.tasks.push_back(Box::new(task));
         if state.idle < state.tasks.len() && state.threads < THREADS_MAX {
-            state.threads += 1;
-            let shared = self.0.clone();
-            let started = std::thread::Builder::new()
-                .name("lane-sync".into())
-                .spawn(move || work(&shared));
-            if started.is_err() {
-                state.threads -= 1;
-                if state.threads == 0 {
-                    // No thread to be had: whoever asks waits instead.
-                    let tasks = std::mem::take(&mut state.tasks);
-                    drop(state);
-                    tasks.into_iter().for_each(|task| task());
-                    return;
-                }
-            }
+            // Without one more, those that are there take longer.
+            let _ = self.add_thread(&mut state);
         }
         drop(state);
         self.0.changed.notify_one();
+    }
+
+    fn add_thread(&self, state: &mut State) -> io::Result<()> {
+        let shared = self.0.clone();
+        std::thread::Builder::new()
+            .name("lane-sync".into())
+            .spawn(move || work(&shared))?;
+        state.threads += 1;
+        Ok(())
     }
 }
 
@@ -65,7 +70,8 @@ fn work(shared: &Shared) {
     loop {
         if let Some(task) = state.tasks.pop_front() {
             drop(state);
-            task();
+            // A panic ends one task, not the thread.
+            let _ = catch_unwind(AssertUnwindSafe(task));
             state = shared.state.lock();
         } else if state.is_closed {
             return;

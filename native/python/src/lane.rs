@@ -9,6 +9,7 @@ use cowfs_fuse_abi::opcode;
 use cowfs_lane::{Lane, Need, Options, Transport};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::engine::PyEngine;
 use crate::errors::{not_resident, to_python};
@@ -87,15 +88,23 @@ impl PyLane {
         py.detach(|| self.0.stop(Duration::from_millis(grace_ms)));
     }
 
-    fn next_wanted(&self, py: Python<'_>) -> PyResult<Option<(u64, Option<Py<PyAny>>)>> {
+    fn next_wanted(&self, py: Python<'_>) -> PyResult<Option<(u64, Py<PyAny>)>> {
         let Some(wanted) = py.detach(|| self.0.next_wanted()) else {
             return Ok(None);
         };
-        let missing = match wanted.need {
-            Need::Resident(missing) => Some(not_resident(py, missing)?.into_value(py).into_any()),
-            Need::Space => None,
+        let name = wanted.need.name();
+        let need = match wanted.need {
+            Need::Resident(missing) => not_resident(py, missing)?.into_value(py).into_any(),
+            Need::Space | Need::Room => PyString::new(py, name).into_any().unbind(),
         };
-        Ok(Some((wanted.unique, missing)))
+        Ok(Some((wanted.unique, need)))
+    }
+
+    fn waiting(&self) -> Vec<(u64, &'static str, f64, bool)> {
+        let waiting = self.0.waiting().into_iter();
+        waiting
+            .map(|it| (it.unique, it.need, it.age.as_secs_f64(), it.is_queued))
+            .collect()
     }
 
     fn resume(&self, py: Python<'_>, unique: u64) {

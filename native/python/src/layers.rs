@@ -9,6 +9,9 @@ use crate::convert::{ExtentTuple, InodeOut, XattrsOut, extent_rows, inode_out, x
 use crate::engine::PyEngine;
 use crate::values::PyLayerExtent;
 
+/// Inode, bytes, errno.
+type RefusedStore = (u64, u64, i32);
+
 #[pymethods]
 impl PyEngine {
     fn writable_handles(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
@@ -147,6 +150,24 @@ impl PyEngine {
     fn reclaim_when_due(&self, py: Python<'_>, timeout_s: f64) -> PyResult<u64> {
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
         self.call(py, |engine| engine.reclaim_when_due(timeout))
+    }
+
+    fn is_reclaim_overdue(&self) -> bool {
+        self.shared().is_reclaim_overdue()
+    }
+
+    fn reclaim_overdue(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| engine.reclaim_overdue())
+    }
+
+    fn is_broken(&self, py: Python<'_>) -> PyResult<bool> {
+        self.call(py, |engine| Ok(engine.is_broken()))
+    }
+
+    fn refused_stores(&self, py: Python<'_>) -> PyResult<Vec<RefusedStore>> {
+        let refused = self.call(py, |engine| engine.refused_stores())?;
+        let refused = refused.into_iter();
+        Ok(refused.map(|it| (it.ino, it.bytes, it.errno.0)).collect())
     }
 
     fn quiet_files(&self, py: Python<'_>, idle_s: f64, limit: usize) -> PyResult<Vec<(u64, u64)>> {

@@ -1,5 +1,6 @@
 //! File system operations, in the order of the FUSE protocol.
 
+use cowfs_base::Errno;
 use cowfs_engine::AttrChange;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -162,7 +163,20 @@ impl PyEngine {
     }
 
     fn write(&self, py: Python<'_>, fh: u64, offset: u64, data: &[u8]) -> PyResult<usize> {
-        self.call(py, |engine| engine.write(fh, offset, data, true))
+        self.call(py, |engine| engine.write_at_once(fh, offset, data, true))
+    }
+
+    fn note_failed_write(
+        &self,
+        py: Python<'_>,
+        fh: u64,
+        offset: u64,
+        length: u64,
+        errno: i32,
+    ) -> PyResult<()> {
+        self.call(py, |engine| {
+            engine.note_failed_write(fh, offset, length, Errno(errno))
+        })
     }
 
     fn flush(&self, py: Python<'_>, fh: u64) -> PyResult<()> {

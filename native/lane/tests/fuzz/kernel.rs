@@ -17,6 +17,7 @@ use cowfs_lane::{Lane, Need, Options};
 use crate::other;
 use crate::random::Random;
 use crate::requests::{self, Known, Request};
+use crate::stores::{Store, Stores};
 use crate::tree::{difference, inodes, tree};
 use crate::world::Base;
 
@@ -36,6 +37,7 @@ struct Outstanding {
     node_is_held: bool,
     node: u64,
     closes: Option<u64>,
+    store: Store,
 }
 
 struct Kernel {
@@ -44,6 +46,9 @@ struct Kernel {
     known: Known,
     counts: HashMap<u64, u64>,
     outstanding: HashMap<u64, Outstanding>,
+    stores: Stores,
+    /// Error and body of the last reply.
+    last: (i32, Vec<u8>),
     buffer: Vec<u8>,
     replies: u64,
     successes: u64,
@@ -87,6 +92,9 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
         kernel.step(window, &engine);
     }
     kernel.receive_all();
+    if window == 1 {
+        kernel.stores.check(&engine);
+    }
     if seed & 8 == 0 {
         kernel.let_go_of_everything(&engine, &base);
     }
@@ -151,6 +159,11 @@ fn start_loader(
                 }
                 Need::Space if wanted.unique % 4 == 0 => lane.fail(wanted.unique, Errno::ENOSPC),
                 Need::Space => lane.resume(wanted.unique),
+                Need::Room => {
+                    // A pass that fails keeps nobody from writing.
+                    let _ = engine.reclaim_overdue();
+                    lane.resume(wanted.unique);
+                }
             }
         }
     })
@@ -169,6 +182,8 @@ impl Kernel {
             known,
             counts: HashMap::new(),
             outstanding: HashMap::new(),
+            stores: Stores::default(),
+            last: (0, Vec::new()),
             buffer: vec![0; 1 << 20],
             replies: 0,
             successes: 0,
@@ -181,6 +196,7 @@ impl Kernel {
             0 => drop(engine.freeze()),
             1 => (1..100).for_each(|layer| drop(engine.layer_failed(layer))),
             2 => self.sync(),
+            3 if window == 1 => self.list_while_it_changes(),
             n if n < 100 => self.forget_some(),
             _ => self.send_one(window),
         }
@@ -196,7 +212,8 @@ impl Kernel {
 
     fn send_one(&mut self, window: usize) {
         let unique = self.unique();
-        let request = requests::request(&mut self.random, &self.known, unique);
+        let mut request = requests::request(&mut self.random, &self.known, unique);
+        self.stores.aim(&mut request.message);
         if requests::is_fit(&request.message) {
             self.send(&request, window);
         }
@@ -227,6 +244,7 @@ impl Kernel {
                     node_is_held,
                     node: header.nodeid,
                     closes,
+                    store: self.stores.sent(&request.message),
                 };
                 self.outstanding.insert(request.unique, outstanding);
             }
@@ -241,6 +259,83 @@ impl Kernel {
             self.known.handles.retain(|known| *known != fh);
         }
         write(&self.device, &request.message);
+    }
+
+    /// Sends one request and waits for its reply: the body, unless it is an error.
+    fn ask(&mut self, number: u32, node: u64, body: &[u8]) -> Option<Vec<u8>> {
+        let unique = self.unique();
+        let message = requests::message(&mut self.random, number, unique, node, body);
+        self.send(&Request { message, unique }, 1);
+        self.receive_all();
+        let (error, body) = std::mem::take(&mut self.last);
+        (error == 0).then_some(body)
+    }
+
+    /// Renames each entry of a directory as it is listed, and makes new ones: the listing ends, and no inode with one name
+    /// comes twice.
+    fn list_while_it_changes(&mut self) {
+        let node = self.random.pick(&self.known.nodes);
+        let Some(fh) = self.ask(opcode::OPENDIR, node, &[0; 8]) else {
+            return;
+        };
+        let fh = fh[..8].to_vec();
+        let (mut cookie, mut seen) = (0_u64, HashMap::new());
+        loop {
+            let io = [
+                &fh,
+                &cookie.to_le_bytes()[..],
+                &300_u32.to_le_bytes(),
+                &[0; 20],
+            ]
+            .concat();
+            let Some(entries) = self.ask(opcode::READDIR, node, &io) else {
+                return; // now and then a load fails, or another handle was the oldest
+            };
+            let entries = dirents(&entries);
+            let Some((.., last)) = entries.last() else {
+                break;
+            };
+            cookie = *last;
+            for (name, ino, _) in entries {
+                if name != b"." && name != b".." {
+                    *seen.entry(ino).or_insert(0) += 1;
+                    self.change_entry(node, &name);
+                }
+            }
+        }
+        for (ino, times) in seen {
+            let links = self.ask(opcode::GETATTR, ino, &[0; 16]);
+            let links = links.map_or(0, |body| {
+                u32::from_le_bytes([body[80], body[81], body[82], body[83]])
+            });
+            assert!(
+                times == 1 || links != 1,
+                "inode {ino} was listed {times} times"
+            );
+        }
+    }
+
+    fn change_entry(&mut self, parent: u64, name: &[u8]) {
+        let renamed = match name.split_last() {
+            Some((b'~', front)) => front.to_vec(),
+            _ => [name, b"~"].concat(),
+        };
+        let body = [
+            &parent.to_le_bytes()[..],
+            &[0; 8],
+            name,
+            b"\0",
+            &renamed,
+            b"\0",
+        ]
+        .concat();
+        self.ask(opcode::RENAME2, parent, &body);
+        if self.random.once_in(4) {
+            let new = format!("new {}~", self.random.below(1000));
+            let mode = (libc::S_IFREG | 0o644).to_le_bytes();
+            let body = [&mode[..], &[0; 12], new.as_bytes(), b"\0"].concat();
+            self.ask(opcode::MKNOD, parent, &body);
+        }
     }
 
     /// Lets go of references the kernel holds: some of one node, or all of a few in one message.
@@ -347,6 +442,13 @@ impl Kernel {
         self.successes += u64::from(header.error == 0);
         let request = self.outstanding.remove(&header.unique);
         let request = request.unwrap_or_else(|| panic!("nobody asked {}", header.unique));
+        let made = (
+            reply_node(request.number, body),
+            reply_file_handle(request.number, body),
+        );
+        self.stores
+            .answered(request.number, &request.store, header.error, made);
+        self.last = (header.error, body.to_vec());
         if header.error != 0 {
             assert!(
                 !(request.number == opcode::GETATTR
@@ -359,11 +461,11 @@ impl Kernel {
         if let Some(fh) = request.closes {
             self.known.handles.retain(|known| *known != fh);
         }
-        if let Some(fh) = reply_file_handle(request.number, body) {
+        if let Some(fh) = made.1 {
             self.known.handles.push(fh);
             self.close_oldest();
         }
-        if let Some(node) = reply_node(request.number, body) {
+        if let Some(node) = made.0 {
             self.hold(node);
         }
         if request.number == opcode::READDIRPLUS {
@@ -423,6 +525,22 @@ impl Kernel {
             thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Name, inode and cookie of each entry of a READDIR reply.
+fn dirents(mut body: &[u8]) -> Vec<(Vec<u8>, u64, u64)> {
+    let number = |at: &[u8]| u64::from_le_bytes(at[..8].try_into().expect("eight bytes"));
+    let mut found = Vec::new();
+    while body.len() >= 24 {
+        let length = number(&body[16..]) as u32 as usize;
+        found.push((
+            body[24..24 + length].to_vec(),
+            number(body),
+            number(&body[8..]),
+        ));
+        body = &body[24 + length.next_multiple_of(8)..];
+    }
+    found
 }
 
 fn pair() -> (OwnedFd, OwnedFd) {

@@ -9,7 +9,7 @@
 //! Each round is a world of its own, named by its seed. Even rounds send one request at a time, so that a seed repeats them
 //! exactly; odd ones keep a window of requests outstanding on both device threads. Checked throughout: no panic; one
 //! well-formed reply for each request that has one, and no other; an inode that the kernel holds never vanishes. At the end of a
-//! round: requests that are still parked are answered when the lane is stopped; when everything is forgotten and closed, the
+//! round: refused stores through mappings are remembered; listings that are renamed under their reader have ended; requests that are still parked are answered when the lane is stopped; when everything is forgotten and closed, the
 //! engine holds the inodes of its tree and no other; and a second engine recovers exactly that tree from the journal.
 //!
 //! `COWFS_FUZZ_REQUESTS` (200,000) says how many requests, `COWFS_FUZZ_SEED` where to begin; with a failure's seed and 1
@@ -24,6 +24,7 @@ mod kernel;
 mod other;
 mod random;
 mod requests;
+mod stores;
 mod tree;
 mod world;
 

@@ -293,7 +293,7 @@ fn fill(body: &mut Body<'_>, number: u32) {
             } else {
                 offset
             };
-            let flags = body.random.pick(&[0, 0, 4]);
+            let flags = body.random.pick(&[0, 0, 4, 1]);
             body.u64(fh)
                 .u64(offset)
                 .u32(size)

@@ -1,0 +1,120 @@
+//! Stores through mappings, as the kernel writes them back: those that were refused, and not made good since, are remembered by
+//! the engine. Exact only where one request is sent at a time.
+
+use std::collections::{HashMap, HashSet};
+
+use cowfs_engine::Engine;
+use cowfs_fuse_abi::{Header, Operation, WRITE_CACHE, opcode};
+
+/// Where the node's number is in a request.
+const NODE_AT: usize = 16;
+/// Ranges that end beyond are not told apart.
+const OFFSET_MAX: u64 = 1 << 62;
+
+/// A request, as far as it matters here.
+pub struct Store {
+    is_cached: bool,
+    /// The inodes whose bytes it may change.
+    nodes: Vec<u64>,
+}
+
+#[derive(Default)]
+pub struct Stores {
+    /// The inode of each handle.
+    owners: HashMap<u64, u64>,
+    refused: HashSet<u64>,
+}
+
+impl Stores {
+    /// Makes a cached write name the inode of its handle, as the kernel does.
+    pub fn aim(&self, message: &mut [u8]) {
+        let Some((header, body)) = Header::parse(message) else {
+            return;
+        };
+        if let Some(Operation::Write(io, _)) = Operation::parse(header.opcode, body)
+            && io.flags & WRITE_CACHE != 0
+            && let Some(node) = self.owners.get(&io.fh)
+        {
+            message[NODE_AT..NODE_AT + 8].copy_from_slice(&node.to_le_bytes());
+        }
+    }
+
+    pub fn sent(&self, message: &[u8]) -> Store {
+        let mut store = Store {
+            is_cached: false,
+            nodes: Vec::new(),
+        };
+        let Some((header, body)) = Header::parse(message) else {
+            return store;
+        };
+        store.nodes.push(header.nodeid);
+        let mut add = |fh| store.nodes.extend(self.owners.get(&fh));
+        match Operation::parse(header.opcode, body) {
+            Some(Operation::Write(io, data)) => {
+                let is_cached = io.flags & WRITE_CACHE != 0;
+                add(io.fh);
+                store.is_cached = is_cached && !data.is_empty() && io.offset < OFFSET_MAX;
+            }
+            Some(Operation::Fallocate { fh, .. }) => add(fh),
+            Some(Operation::CopyFileRange { fh_out, .. }) => add(fh_out),
+            _ => {}
+        }
+        store
+    }
+
+    /// A reply has come; `made`: the inode and the handle it tells of.
+    pub fn answered(
+        &mut self,
+        number: u32,
+        store: &Store,
+        error: i32,
+        made: (Option<u64>, Option<u64>),
+    ) {
+        if error != 0 {
+            if store.is_cached {
+                self.refused.extend(store.nodes.first());
+            }
+            return;
+        }
+        let changes = matches!(
+            number,
+            opcode::WRITE
+                | opcode::SETATTR
+                | opcode::FALLOCATE
+                | opcode::COPY_FILE_RANGE
+                | opcode::COPY_FILE_RANGE_64
+                | opcode::CREATE
+        );
+        if changes {
+            let nodes = store.nodes.iter().copied().chain(made.0);
+            for node in nodes {
+                self.refused.remove(&node);
+            }
+        }
+        if let (node, Some(fh)) = made
+            && let Some(node) = node.or(store.nodes.first().copied())
+        {
+            self.owners.insert(fh, node);
+        }
+    }
+
+    /// What was refused the engine knows of; how much that was.
+    pub fn check(&self, engine: &Engine) -> usize {
+        let known = engine.refused_stores().expect("an open engine");
+        let known: HashSet<u64> = known.into_iter().map(|store| store.ino).collect();
+        let named = self.refused.iter().filter(|node| {
+            engine
+                .getattr(**node)
+                .is_ok_and(|attr| attr.nlink > 0 && attr.mode & libc::S_IFMT == libc::S_IFREG)
+        });
+        let mut count = 0;
+        for node in named {
+            assert!(
+                known.contains(node),
+                "a refused store to inode {node} is forgotten"
+            );
+            count += 1;
+        }
+        count
+    }
+}

@@ -1,0 +1,123 @@
+//! A caller that is killed while its request waits for one load after the other is released.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cowfs_base::ROOT_INO;
+use cowfs_engine::{Engine, InodeRow, Options};
+use cowfs_fuse_abi::{ReplyHeader, opcode};
+use cowfs_lane::Lane;
+
+const PATIENCE_MS: i32 = 60_000;
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel fills an array of two; each descriptor is owned by one value from then on.
+    unsafe {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        let made = libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr());
+        assert_eq!(made, 0);
+        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+    }
+}
+
+/// An engine whose root directory has to be loaded.
+fn engine(dir: &std::path::Path) -> Engine {
+    let root = InodeRow {
+        ino: ROOT_INO,
+        mode: libc::S_IFDIR | 0o755,
+        nlink: 2,
+        ..InodeRow::default()
+    };
+    let options = Options {
+        root,
+        next_ino: 2,
+        cache_dir: dir.join("cache"),
+        memory_cache_bytes: 0,
+        staging_dir: None,
+        staging_limit_bytes: 0,
+        segment_bytes: 1 << 20,
+        after_layer: 0,
+        boot_id: "this one".into(),
+        failures_file: None,
+    };
+    Engine::open(options).expect("opens")
+}
+
+fn send(device: &OwnedFd, number: u32, unique: u64, pid: u32, body: &[u8]) {
+    let mut message = ((40 + body.len()) as u32).to_le_bytes().to_vec();
+    message.extend(number.to_le_bytes());
+    message.extend(unique.to_le_bytes());
+    message.extend(ROOT_INO.to_le_bytes());
+    message.extend([0; 8]);
+    message.extend(pid.to_le_bytes());
+    message.extend([0; 4]);
+    message.extend(body);
+    // SAFETY: the message's own bytes are read.
+    let sent = unsafe {
+        libc::send(
+            device.as_raw_fd(),
+            message.as_ptr().cast(),
+            message.len(),
+            0,
+        )
+    };
+    assert_eq!(sent, message.len() as isize);
+}
+
+fn reply(device: &OwnedFd) -> ReplyHeader {
+    let mut polled = libc::pollfd {
+        fd: device.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut buffer = [0u8; 4096];
+    // SAFETY: one live pollfd structure; then at most the buffer's length is written into it.
+    let length = unsafe {
+        assert_eq!(libc::poll(&mut polled, 1, PATIENCE_MS), 1, "no reply");
+        libc::recv(
+            device.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            0,
+        )
+    };
+    let (header, _) = ReplyHeader::parse(&buffer[..length as usize]).expect("a reply");
+    header
+}
+
+#[test]
+fn an_interrupt_is_remembered_when_a_request_is_parked_again() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (kernel, device) = pair();
+    let (relay, _behind) = pair();
+    let lane = Lane::new(
+        Arc::new(engine(dir.path())),
+        device,
+        relay,
+        &Default::default(),
+    );
+    let lane = lane.expect("a lane");
+    lane.start().expect("starts");
+    let mut caller = Command::new("sleep")
+        .arg("1000")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("a process");
+    send(&kernel, opcode::LOOKUP, 2, caller.id(), b"name\0");
+    let wanted = lane.next_wanted().expect("parked");
+    // A signal that kills nobody: the kernel tells of it once, and never again.
+    send(&kernel, opcode::INTERRUPT, 3, 0, &2u64.to_le_bytes());
+    std::thread::sleep(Duration::from_millis(50));
+    // Nothing was loaded, as when one load only shows the next.
+    lane.resume(wanted.unique);
+    let again = lane.next_wanted().expect("parked again");
+    assert_eq!(again.unique, wanted.unique);
+    caller.kill().expect("killed");
+    caller.wait().expect("ended");
+    let reply = reply(&kernel);
+    assert_eq!((reply.unique, reply.error), (2, -libc::EINTR));
+    lane.stop(Duration::ZERO);
+}
