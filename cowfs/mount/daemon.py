@@ -37,7 +37,7 @@ from cowfs.errors import (
     from_local_disk,
     to_record,
 )
-from cowfs.mount import mount_point, mount_table, serving, transport
+from cowfs.mount import heap, mount_point, mount_table, serving, transport
 from cowfs.mount.calls import EngineCalls
 from cowfs.mount.keeper import Keeper
 from cowfs.mount.lane import FastLane
@@ -343,6 +343,7 @@ def main() -> NoReturn:
     answer_fd = os.dup(1)
     os.dup2(2, 1)  # nothing else may write into the answer
     os.chdir("/")  # the starter's directory may have to be unmounted, or lie below the mount point
+    heap.limit_arenas()
     faulthandler.enable()
     log.configure()
     _raise_descriptor_limit()

@@ -5,6 +5,7 @@
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     evict         both        every EVICT_PAUSE_S: keeps the namespace in memory within NAMESPACE_BYTES; not on a resident mount
+    heap          both        every HEAP_PAUSE_S: returns memory that malloc keeps and nobody uses (heap.py)
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
     watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
 
@@ -18,6 +19,7 @@ from collections.abc import Callable
 
 from cowfs import clock, log
 from cowfs.errors import CowfsError, LeaseLostError
+from cowfs.mount.heap import Heap
 from cowfs.mount.session import Session, Writer
 from cowfs.store.leases import HEARTBEAT_S
 
@@ -29,6 +31,7 @@ LONGEST_PAUSE_S = 60.0
 WATCH_PAUSE_S = 2.0
 JOIN_S = 5.0
 EVICT_PAUSE_S = 1.0
+HEAP_PAUSE_S = 5.0
 NAMESPACE_BYTES = 192 << 20  # some 1.4 million clean files: a mount stays below 512 MB then, whatever is walked
 RECLAIM_WAIT_S = 1.0  # how long the end of a mount may wait for the thread that waits for the engine
 
@@ -43,6 +46,7 @@ class Keeper:
         self._session = session
         self._look_after = look_after
         self._stop = threading.Event()
+        self._heap = Heap()
         self._threads: list[threading.Thread] = []
         self.renewed_s: float = clock.monotonic_s()
         self.uploaded_bytes = 0
@@ -52,6 +56,7 @@ class Keeper:
     def start(self) -> None:
         self._run("watch", self._watch, WATCH_PAUSE_S)
         self._run("trim", self._trim, TRIM_PAUSE_S)
+        self._run("heap", self._release, HEAP_PAUSE_S)
         if not self._session.spec.resident:
             self._run("evict", self._evict, EVICT_PAUSE_S)
         if self._session.writer is not None:
@@ -124,6 +129,10 @@ class Keeper:
 
     def _trim(self) -> bool:
         self._session.room.trim()
+        return True
+
+    def _release(self) -> bool:
+        self._heap.release()
         return True
 
     def _evict(self) -> bool:

@@ -40,13 +40,15 @@ class PackNumbers:
     def __init__(self, known: Mapping[int, PackId]) -> None:
         self._ids = dict(known)
         self._numbers = {pack: number for number, pack in known.items()}
+        self._next = max(known, default=0) + 1
         self._lock = threading.Lock()
 
     def number(self, pack: PackId) -> int:
         with self._lock:
             number = self._numbers.get(pack)
             if number is None:
-                number = self._numbers[pack] = max(self._ids, default=0) + 1
+                number = self._numbers[pack] = self._next
+                self._next += 1
                 self._ids[number] = pack
             return number
 

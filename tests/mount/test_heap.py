@@ -1,0 +1,34 @@
+"""Memory that malloc keeps is returned: in a process of its own, since arenas are the whole process's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import threading
+from cowfs.mount import heap
+
+heap.limit_arenas()
+keeper = heap.Heap()
+keeper.release()
+before = heap._private_bytes()
+kept = []
+
+def work():
+    blocks = [bytearray(b"x" * 300_000) for _ in range(40)]
+    kept.append(blocks[-1])  # so that the arena's end stays in use
+
+bytearray(4_000_000)  # freed, it raises the size from which blocks are mapped
+threads = [threading.Thread(target=work) for _ in range(16)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(keeper.release(), keeper.release(), heap._private_bytes() - before)
+"""
+
+
+def test_free_memory_is_returned() -> None:
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    first, second, grown_bytes = run.stdout.split()
+    assert (first, second) == ("True", "False")
+    assert int(grown_bytes) < 40 << 20, "of 192 MB, 5 MB are in use"
