@@ -288,7 +288,7 @@ class Publisher:
                     try:
                         rows = self._rows(ino, extents)
                     except OSError as error:
-                        self._refuse_unreadable(ino, error)
+                        self._refuse_unreadable(layer, ino, error)
                     done_bytes += sum(extent.length for extent in extents)
                 contents.append((ino, version, rows))
                 if clock.monotonic_s() - told_s >= PROGRESS_S or len(contents) == len(files):
@@ -302,9 +302,10 @@ class Publisher:
         hit("commit-after-packs")
         return contents
 
-    def _refuse_unreadable(self, ino: int, error: OSError) -> NoReturn:
-        """Staged bytes cannot be read, or are not what was written: raises what says of which file, and what to do."""
-        self._lose_unreadable(ino, error)
+    def _refuse_unreadable(self, layer: int, ino: int, error: OSError) -> NoReturn:
+        """Staged bytes cannot be read, or are not what was written: raises what says of which files, and what to do."""
+        for other, _ in self._engine.layer_contents(layer):  # all of them now, not one with each commit
+            self._lose_unreadable(other, error)
         self.lost.refuse()
         raise UnavailableError(
             f"uncommitted bytes of inode {ino} could not be read from this machine's disk: {error}",

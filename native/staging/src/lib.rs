@@ -152,10 +152,12 @@ impl Staging {
             let file = self.file(&found).map_err(missing_is_eio)?;
             file.read_exact_at(buffer, offset)
                 .map_err(ends_early_is_eio)?;
-            if is_synced || !found.ask_for_losses(&file) {
+            if is_synced || !found.may_have_lost(&file) {
                 return Ok(());
             }
-            self.note_failure(&found);
+            if found.has_failed() {
+                self.note_failure(&found);
+            }
         }
         self.read_checked(segment, offset, buffer)
     }

@@ -177,15 +177,19 @@ impl Segment {
         self.is_doubted.store(true, Ordering::Release);
     }
 
-    /// Asks the kernel whether it has lost bytes; no I/O. Exact for what was read before the call.
-    pub fn ask_for_losses(&self, file: &File) -> bool {
+    /// Asks the kernel whether it may have lost bytes; no I/O. What was read before the call is whole when the answer is no.
+    pub fn may_have_lost(&self, file: &File) -> bool {
         // Under the lock: a sync that succeeds because the news were taken from it here must find them.
         let mut failed = self.lock_failed();
         if !*failed && write_back::has_failed(file) {
             *failed = true;
             self.is_doubted.store(true, Ordering::Release);
         }
-        *failed
+        let is_lost = *failed;
+        drop(failed);
+        // A sync may have taken the news, too, and not have told yet. Behind it, it has.
+        let is_syncing = self.syncing.try_lock().is_err();
+        is_lost || is_syncing || self.has_failed()
     }
 
     pub fn is_doubted(&self) -> bool {
