@@ -26,7 +26,7 @@ class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
     what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of that number),
-    "directory" (ino; `load_directory`), "content" (ino; `load_content`),
+    "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content" (ino; `load_content`),
     "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`, only asked for by the lane).
     """
 
@@ -128,6 +128,8 @@ class Engine:
 
     # -- residency
     def load_inode(self, row: InodeRow) -> None: ...
+    def load_parent(self, ino: int, parent: int) -> None:
+        """Which directory a directory is in; what is known wins."""
     def load_directory(self, ino: int, entries: Sequence[tuple[bytes, InodeRow]]) -> list[int]:
         """All entries of one directory of the base version. A name or inode already in memory wins over the row. Idempotent:
         if the entries are here already, only inodes that were evicted come back. Rows must be of the version that the engine

@@ -50,7 +50,7 @@ class CacheTimes:
 class MountOperations(pyfuse3.Operations):
     """`opened` is set when the kernel has finished its handshake (INIT)."""
 
-    supports_dot_lookup = False
+    supports_dot_lookup = True
     enable_writeback_cache = False  # a write() would return before we have seen its bytes
     enable_acl = False
 

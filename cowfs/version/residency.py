@@ -89,6 +89,8 @@ class Residency:
         """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
         if missing.what == "inode":
             self._once(("inode", missing.ino), partial(self._load_known_inode, missing.ino))
+        elif missing.what == "parent":
+            self._once(("parent", missing.ino), partial(self._load_parent, missing.ino))
         elif missing.what == "directory":
             self._once(("directory", missing.ino), lambda: self._load_directory(missing.ino))
         elif missing.what == "content":
@@ -199,6 +201,16 @@ class Residency:
             self._engine.load_inode(row)
 
         self._transfer(lambda index: index.inode(ino), take_in)
+
+    def _load_parent(self, ino: int) -> None:
+        """Looks through all names of the version, since the index is by directory: only file handles of directories need it."""
+
+        def take_in(names: dict[int, tuple[int, bytes]]) -> None:
+            if ino not in names:
+                raise OSError(errno.ESTALE, f"inode {ino} was removed")
+            self._engine.load_parent(ino, names[ino][0])
+
+        self._transfer(lambda index: index.names_of({ino}), take_in)
 
     def _load_directory_of(self, ino: int) -> None:
         """The directory, if the version has it."""

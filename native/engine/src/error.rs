@@ -14,6 +14,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Missing {
     /// An inode that was evicted, or that only a number names; there may be none of that number.
     Inode(Ino),
+    /// Which directory a directory is in.
+    Parent(Ino),
     /// The entries of a directory with their inodes.
     Directory(Ino),
     /// Extents and extended attributes of an inode.

@@ -8,7 +8,7 @@ use cowfs_base::{Errno, Ino, now_ns};
 use crate::attributes::{S_ISGID, S_ISVTX};
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
-use crate::error::Result;
+use crate::error::{Error, Missing, Result};
 use crate::inode::Inode;
 use crate::row::{
     Attr, Caller, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, TARGET_MAX_BYTES, check_name,
@@ -16,13 +16,13 @@ use crate::row::{
 use crate::state::State;
 
 impl Engine {
-    /// The inode an entry names; raises the kernel's count of references to it.
+    /// The inode an entry names; raises the kernel's count of references to it. "." is the inode itself, which need not be a
+    /// directory, and ".." what it is in: for whoever has a number from an earlier time (a file handle), ENOENT once removed.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_name(name)?;
         let state = self.read()?;
         let inode = match name {
-            b"." => state.inode(parent)?,
-            b".." => state.inode(state.directory(parent)?.parent_or_root())?,
+            b"." | b".." => by_number(&state, parent, name == b"..")?,
             _ => state.child(parent, name)?,
         };
         Ok(referenced(inode))
@@ -230,6 +230,21 @@ impl Engine {
         Engine::record(&mut state, &effects)?;
         state.destroy(ino);
         Ok(())
+    }
+}
+
+/// An inode with a name, or the directory that it is in.
+fn by_number(state: &State, ino: Ino, is_parent_meant: bool) -> Result<&Inode> {
+    let inode = state.inode(ino)?;
+    if inode.nlink == 0 {
+        return Err(Errno::ENOENT.into());
+    }
+    if !is_parent_meant {
+        return Ok(inode);
+    }
+    match inode.directory().ok_or(Errno::ENOTDIR)?.parent {
+        0 => Err(Error::NotResident(Missing::Parent(ino))),
+        parent => state.inode(parent),
     }
 }
 

@@ -28,6 +28,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes in which directory a directory is in; what memory knows wins.
+    pub fn load_parent(&self, ino: Ino, parent: Ino) -> Result<()> {
+        if parent == 0 || parent == ino {
+            return Err(Errno::EIO.into());
+        }
+        let mut state = self.fill()?;
+        if let Some(directory) = state.directory_of_mut(ino)
+            && directory.parent == 0
+        {
+            directory.parent = parent;
+        }
+        Ok(())
+    }
+
     /// Takes in all entries of a directory with their inodes; returns the directories among them whose own entries are not
     /// here. If the entries are here already, only inodes that were evicted come back.
     pub fn load_directory(&self, ino: Ino, entries: &[(Box<[u8]>, InodeRow)]) -> Result<Vec<Ino>> {

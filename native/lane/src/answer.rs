@@ -33,6 +33,7 @@ const NAME_MAX_BYTES: u32 = 255;
 /// so do remote locks: the kernel's own serve one machine. ASYNC_DIO is for read-only mounts: before Linux 7.0 the kernel
 /// keeps pages that were read while an asynchronous direct write was under way (docs/decisions/0023-direct-writes.md).
 const FEATURES: u64 = flag::ASYNC_READ
+    | flag::EXPORT_SUPPORT
     | flag::BIG_WRITES
     | flag::DONT_MASK
     | flag::DO_READDIRPLUS

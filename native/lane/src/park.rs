@@ -26,6 +26,7 @@ impl Need {
     pub fn name(&self) -> &'static str {
         match self {
             Need::Resident(Missing::Inode(_)) => "inode",
+            Need::Resident(Missing::Parent(_)) => "parent",
             Need::Resident(Missing::Directory(_)) => "directory",
             Need::Resident(Missing::Content(_)) => "content",
             Need::Resident(Missing::File(_)) => "file",

@@ -40,6 +40,7 @@ pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
 pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> {
     let (what, ino, chunks) = match missing {
         Missing::Inode(ino) => ("inode", ino, Vec::new()),
+        Missing::Parent(ino) => ("parent", ino, Vec::new()),
         Missing::Directory(ino) => ("directory", ino, Vec::new()),
         Missing::Content(ino) => ("content", ino, Vec::new()),
         Missing::File(ino) => ("file", ino, Vec::new()),

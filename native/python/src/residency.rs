@@ -16,6 +16,10 @@ impl PyEngine {
         self.call(py, |engine| engine.load_inode(&row.0))
     }
 
+    fn load_parent(&self, py: Python<'_>, ino: u64, parent: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.load_parent(ino, parent))
+    }
+
     fn load_directory(
         &self,
         py: Python<'_>,

@@ -493,6 +493,12 @@ fn load(engine: &Engine, base: &Base, missing: &Missing) {
     match missing {
         Missing::File(ino) => engine.assemble_file(*ino).expect("assembles"),
         Missing::Inode(ino) => engine.load_inode(&base.inodes[ino]).expect("loads"),
+        Missing::Parent(ino) => {
+            let mut entries = base.entries.iter();
+            let parent = entries.find(|(_, child)| *child == ino);
+            let ((parent, _), _) = parent.expect("it has a name");
+            engine.load_parent(*ino, *parent).expect("loads");
+        }
         Missing::Directory(ino) => drop(
             engine
                 .load_directory(*ino, &base.directory(*ino))

@@ -103,6 +103,7 @@ impl Base {
                 Some(row) => engine.load_inode(row),
                 None => Err(Errno::ENOENT.into()),
             },
+            Missing::Parent(ino) => engine.load_parent(*ino, ROOT_INO),
             Missing::Directory(ino) => {
                 let inside = |child: &Ino| match *ino {
                     ROOT_INO => *child == DIRECTORY,
