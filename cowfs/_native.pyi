@@ -269,6 +269,11 @@ class Engine:
     def reclaim_staging(self) -> int:
         """Drops segments of which every byte was overwritten or removed, committed or not, and moves what is left in mostly dead
         ones; returns bytes freed. May sync."""
+    def checkpoint_when_due(self) -> bool:
+        """Replaces the journal by a checkpoint of the state if it has become long or cannot be synced; whether it did. Syncs.
+        A commit that begins or ends meanwhile is waited for, or does not wait long."""
+    def checkpoint_before_close(self) -> bool:
+        """Likewise if there is a journal that is worth it, so that the next mount has little to replay."""
     def reclaim_when_due(self, timeout_s: float) -> int:
         """Waits up to timeout_s until so much was staged that `reclaim_staging` may pay, and does it; returns bytes freed."""
     def is_reclaim_overdue(self) -> bool:

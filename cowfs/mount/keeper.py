@@ -6,6 +6,7 @@
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     evict         both        every EVICT_PAUSE_S: keeps the namespace in memory within NAMESPACE_BYTES; not on a resident mount
     heap          both        every HEAP_PAUSE_S: returns memory that malloc keeps and nobody uses (heap.py)
+    checkpoint    writable    every CHECKPOINT_PAUSE_S: replaces a journal that has become long, or cannot be synced, by a checkpoint
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
     watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
 
@@ -26,6 +27,7 @@ from cowfs.store.leases import HEARTBEAT_S
 UPLOAD_PAUSE_S = 5.0
 IDLE_S = 5.0
 TRIM_PAUSE_S = 30.0
+CHECKPOINT_PAUSE_S = 1.0  # a look at two counters
 SHORTEST_PAUSE_S = 1.0  # after a failure
 LONGEST_PAUSE_S = 60.0
 WATCH_PAUSE_S = 2.0
@@ -63,6 +65,7 @@ class Keeper:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
             self._run("upload", self._upload, UPLOAD_PAUSE_S)
             self._run("reclaim", self._reclaim, 0.0)
+            self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S)
 
     def stop(self) -> None:
         """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is left behind."""
@@ -144,6 +147,15 @@ class Keeper:
             self.abandoned_loads += abandoned
             _logger.error("%d loads were given up: the threads that made them are gone", abandoned)
         self._look_after()
+        return True
+
+    def _checkpoint(self) -> bool:
+        try:
+            self._session.engine.checkpoint_when_due()
+        except OSError as error:
+            if not self._stop.is_set():
+                _logger.warning("the journal stays as long as it is: %s", error)
+            return False
         return True
 
     def _reclaim(self) -> bool:

@@ -349,7 +349,16 @@ def _open_engine(spec: MountSpec, stack: ExitStack, index: Index, working_copy: 
         assert working_copy is not None
         raise _corrupt_journal(working_copy, error) from error
     stack.callback(_close_engine, engine)
+    if working_copy is not None:
+        stack.callback(_shorten_journal, engine)
     return engine
+
+
+def _shorten_journal(engine: Engine) -> None:
+    try:
+        engine.checkpoint_before_close()
+    except OSError as error:
+        _logger.info("the journal stays as long as it is: %s", error)
 
 
 def _close_engine(engine: Engine) -> None:

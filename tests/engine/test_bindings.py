@@ -158,11 +158,11 @@ def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
 
 def test_recovery_tells_what_the_journal_held(tmp_path: Path) -> None:
     engine = fresh_engine(tmp_path)
-    ino = put(engine, b"f", b"kept")
+    put(engine, b"f", b"kept")
     del engine
     engine = open_engine(tmp_path)
     recovery = engine.recover()
-    assert (recovery.directories, recovery.inodes) == ([ROOT], [ROOT, ino])
+    assert (recovery.directories, recovery.inodes, recovery.contents) == ([ROOT], [ROOT], [])
     assert recovery.records > 0
     assert recovery.cut_bytes == 0
     assert not recovery.power_loss

@@ -1,9 +1,10 @@
-//! What every crate of the engine agrees on: identifiers, error numbers, time.
+//! What every crate of the engine agrees on: identifiers, error numbers, time, crash points for tests.
 //!
 //! Nothing here does I/O. Numbers named `_ns` are nanoseconds, lengths and offsets are bytes.
 
 mod clock;
 mod errno;
+pub mod failpoints;
 
 pub use clock::{monotonic_ns, now_ns};
 pub use errno::Errno;

@@ -197,17 +197,20 @@ pub(crate) struct Frozen {
     pub next_ino: Ino,
     /// Shared, so that a reader of the layer walks the keys without holding the state.
     pub changes: Arc<Changes>,
+    /// Bytes of journal that these changes alone have taken since the last checkpoint.
+    pub logged_bytes: u64,
     pub saved: HashMap<Ino, Saved>,
     /// Entries as they were at the freeze; 0: there was none.
     pub saved_entries: HashMap<EntryKey, Ino>,
 }
 
 impl Frozen {
-    pub fn new(layer: Layer, next_ino: Ino, changes: Changes) -> Frozen {
+    pub fn new(layer: Layer, next_ino: Ino, changes: Arc<Changes>) -> Frozen {
         Frozen {
             layer,
             next_ino,
-            changes: Arc::new(changes),
+            changes,
+            logged_bytes: 0,
             saved: HashMap::new(),
             saved_entries: HashMap::new(),
         }

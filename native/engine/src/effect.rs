@@ -5,7 +5,7 @@
 //!
 //! Record: version byte, then effects one after the other; numbers little-endian, fixed width. What follows from other effects
 //! (flags, mapped bytes) a record leaves out. A record with an effect that
-//! version 1 has not got says the version that has it (8: 2, 9: 3), any other version 1: what needs nothing new is readable by an
+//! version 1 has not got says the version that has it (8: 2, 9: 3, from 10 on: 4), any other version 1: what needs nothing new is readable by an
 //! older build.
 //!
 //! ```text
@@ -19,13 +19,21 @@
 //! 8 map chunk    ino u64, offset u64, length u64, chunk hash 32 bytes, pack u64, offset in it u64, stored length u32,
 //!                raw length u32, codec u32, skip u32
 //! 9 lose         ino u64, offset u64, length u64: mapped bytes that the local disk has not kept
+//!
+//! only in checkpoints, which say what many records come to:
+//! 10 remove inode   ino u64: it has no name any more
+//! 11 clear xattrs   ino u64
+//! 12 sums           segment u64, count u32, for each: offset u64, length u32, crc32c u32
+//! 13 map summed     as map, without a checksum: sums before it in the checkpoint cover the bytes
 //! ```
 //!
 //! Decoding treats its input as hostile: every length is checked, every unknown tag or version refused.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use cowfs_base::{ChunkHash, Ino, Segment};
+use cowfs_staging::Sum;
 
 use crate::extents::Staged;
 use crate::row::{ChunkRef, ExtentRow, InodeRow};
@@ -35,6 +43,8 @@ const VERSION: u8 = 1;
 const VERSION_CHUNKS: u8 = 2;
 /// For records with lost ranges.
 const VERSION_LOST: u8 = 3;
+/// For records of checkpoints.
+const VERSION_CHECKPOINT: u8 = 4;
 
 /// One change of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,18 +96,36 @@ pub(crate) enum Effect<'a> {
         offset: u64,
         length: u64,
     },
+    /// It has no name any more.
+    RemoveInode(Ino),
+    ClearXattrs(Ino),
+    /// What bytes of a segment must look like.
+    Sums {
+        segment: Segment,
+        sums: Cow<'a, [Sum]>,
+    },
+    MapSummed {
+        ino: Ino,
+        offset: u64,
+        length: u64,
+        segment: Segment,
+        segment_offset: u64,
+    },
 }
 
 impl Effect<'_> {
     /// The inode or directory it changes.
-    pub fn subject(&self) -> Ino {
-        match self {
+    pub fn subject(&self) -> Option<Ino> {
+        Some(match self {
+            Effect::Sums { .. } => return None,
+            Effect::RemoveInode(ino) | Effect::ClearXattrs(ino) => *ino,
+            Effect::MapSummed { ino, .. } => *ino,
             Effect::PutInode(row) => row.ino,
             Effect::PutEntry { parent, .. } | Effect::DropEntry { parent, .. } => *parent,
             Effect::Map { ino, .. } | Effect::MapChunk { ino, .. } => *ino,
             Effect::Unmap { ino, .. } | Effect::Lose { ino, .. } => *ino,
             Effect::PutXattr { ino, .. } | Effect::DropXattr { ino, .. } => *ino,
-        }
+        })
     }
 }
 
@@ -182,8 +210,34 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
             offset,
             length,
         } => {
-            out.0[0] = VERSION_LOST;
+            out.0[0] = VERSION_LOST.max(out.0[0]);
             out.u8(9).u64(*ino).u64(*offset).u64(*length);
+        }
+        Effect::RemoveInode(ino) => {
+            out.checkpoint(10).u64(*ino);
+        }
+        Effect::ClearXattrs(ino) => {
+            out.checkpoint(11).u64(*ino);
+        }
+        Effect::Sums { segment, sums } => {
+            out.checkpoint(12).u64(*segment).u32(sums.len() as u32);
+            for sum in sums.iter() {
+                out.u64(sum.offset).u32(sum.length).u32(sum.crc);
+            }
+        }
+        Effect::MapSummed {
+            ino,
+            offset,
+            length,
+            segment,
+            segment_offset,
+        } => {
+            out.checkpoint(13)
+                .u64(*ino)
+                .u64(*offset)
+                .u64(*length)
+                .u64(*segment)
+                .u64(*segment_offset);
         }
     }
 }
@@ -192,7 +246,7 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
 pub(crate) fn decode(record: &[u8]) -> Result<Effects<'_>, String> {
     let mut input = Reader(record);
     let version = input.u8()?;
-    if !(VERSION..=VERSION_LOST).contains(&version) {
+    if !(VERSION..=VERSION_CHECKPOINT).contains(&version) {
         return Err(format!("record version {version} is unknown"));
     }
     Ok(Effects { input, version })
@@ -265,7 +319,38 @@ fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, 
             offset: input.u64()?,
             length: input.u64()?,
         },
+        tag @ 10..=13 if version >= VERSION_CHECKPOINT => decode_of_checkpoint(input, tag)?,
         tag => return Err(format!("effect {tag} is unknown")),
+    })
+}
+
+fn decode_of_checkpoint<'a>(input: &mut Reader<'a>, tag: u8) -> Result<Effect<'a>, String> {
+    Ok(match tag {
+        10 => Effect::RemoveInode(input.u64()?),
+        11 => Effect::ClearXattrs(input.u64()?),
+        12 => {
+            let (segment, count) = (input.u64()?, input.u32()?);
+            // Not reserved: a damaged count may be anything.
+            let mut sums = Vec::new();
+            for _ in 0..count {
+                sums.push(Sum {
+                    offset: input.u64()?,
+                    length: input.u32()?,
+                    crc: input.u32()?,
+                });
+            }
+            Effect::Sums {
+                segment,
+                sums: sums.into(),
+            }
+        }
+        _ => Effect::MapSummed {
+            ino: input.u64()?,
+            offset: input.u64()?,
+            length: input.u64()?,
+            segment: input.u64()?,
+            segment_offset: input.u64()?,
+        },
     })
 }
 
@@ -330,6 +415,12 @@ impl Writer<'_> {
 
     fn u8(&mut self, value: u8) -> &mut Self {
         self.bytes(&[value])
+    }
+
+    /// The tag of an effect that only checkpoints have.
+    fn checkpoint(&mut self, tag: u8) -> &mut Self {
+        self.0[0] = VERSION_CHECKPOINT;
+        self.u8(tag)
     }
 
     fn u32(&mut self, value: u32) -> &mut Self {

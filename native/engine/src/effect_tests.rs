@@ -10,6 +10,9 @@ fn all(record: &[u8]) -> Result<Vec<Effect<'_>>, String> {
 
 #[derive(Debug, Clone)]
 enum Owned {
+    Number(u8, Ino),
+    Sums(Segment, Vec<Sum>),
+    MapSummed([u64; 5]),
     PutInode(InodeRow),
     PutEntry(Ino, Vec<u8>, Ino),
     DropEntry(Ino, Vec<u8>),
@@ -24,6 +27,19 @@ enum Owned {
 impl Owned {
     fn effect(&self) -> Effect<'_> {
         match self {
+            Owned::Number(0, ino) => Effect::RemoveInode(*ino),
+            Owned::Number(_, ino) => Effect::ClearXattrs(*ino),
+            Owned::Sums(segment, sums) => Effect::Sums {
+                segment: *segment,
+                sums: sums.into(),
+            },
+            Owned::MapSummed([ino, offset, length, segment, segment_offset]) => Effect::MapSummed {
+                ino: *ino,
+                offset: *offset,
+                length: *length,
+                segment: *segment,
+                segment_offset: *segment_offset,
+            },
             Owned::PutInode(row) => Effect::PutInode(row.clone()),
             Owned::PutEntry(parent, name, ino) => Effect::PutEntry {
                 parent: *parent,
@@ -115,9 +131,21 @@ fn effect() -> impl Strategy<Value = Owned> {
         )
             .prop_map(|(ino, name, value)| Owned::PutXattr(ino, name, value)),
         (any::<u64>(), name()).prop_map(|(ino, name)| Owned::DropXattr(ino, name)),
+        (0..2_u8, any::<u64>()).prop_map(|(which, ino)| Owned::Number(which, ino)),
+        (any::<u64>(), prop::collection::vec(sum(), 0..9))
+            .prop_map(|(segment, sums)| Owned::Sums(segment, sums)),
+        any::<[u64; 5]>().prop_map(Owned::MapSummed),
         any::<[u64; 3]>().prop_map(|n| Owned::Lose(n[0], n[1], n[2])),
         (any::<u64>(), chunk_row()).prop_map(|(ino, row)| Owned::MapChunk(ino, row)),
     ]
+}
+
+fn sum() -> impl Strategy<Value = Sum> {
+    any::<(u64, u32, u32)>().prop_map(|(offset, length, crc)| Sum {
+        offset,
+        length,
+        crc,
+    })
 }
 
 fn chunk_row() -> impl Strategy<Value = ExtentRow> {
@@ -166,7 +194,7 @@ proptest! {
     #[test]
     fn any_bytes_decode_or_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = all(&bytes);
-        for version in [VERSION, VERSION_CHUNKS] {
+        for version in [VERSION, VERSION_CHUNKS, VERSION_CHECKPOINT] {
             if let Some(first) = bytes.first_mut() {
                 *first = version;
             }
@@ -187,7 +215,8 @@ proptest! {
 
 #[test]
 fn an_unknown_version_or_effect_is_named() {
-    assert!(all(&[4]).unwrap_err().contains("version 4"));
+    assert!(all(&[5]).unwrap_err().contains("version 5"));
+    assert!(all(&[VERSION_LOST, 10]).unwrap_err().contains("effect 10"));
     assert!(all(&[VERSION_CHUNKS, 9]).unwrap_err().contains("effect 9"));
     assert!(all(&[VERSION, 8]).unwrap_err().contains("effect 8"));
     assert!(all(&[VERSION, 99]).unwrap_err().contains("effect 99"));

@@ -10,7 +10,7 @@
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cowfs_base::{Errno, Ino, Layer, Segment, now_ns};
 use cowfs_cache::ChunkCache;
@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ahead::Ahead;
 use crate::backing::Backing;
+use crate::checkpoint::Checkpointing;
 use crate::effect::{self, Effect};
 use crate::error::Result;
 use crate::evict::Eviction;
@@ -51,6 +52,8 @@ pub struct Options {
     pub staging_limit_bytes: u64,
     /// cowfs_staging::SEGMENT_BYTES but in tests.
     pub segment_bytes: u64,
+    /// cowfs_engine::CHECKPOINT_BYTES but in tests.
+    pub checkpoint_bytes: u64,
     /// The last committed layer.
     pub after_layer: Layer,
     /// Names this run of the machine; journals of another one have been through a power loss.
@@ -65,7 +68,8 @@ pub(crate) struct Disk {
     pub is_journal_lost: AtomicBool,
     pub journal_dir: PathBuf,
     pub boot_id: String,
-    pub after_layer: Layer,
+    /// The last committed layer.
+    pub committed: AtomicU64,
     /// What leaving a full disk needs.
     pub ballast: Arc<Ballast>,
     pub relief: Relief,
@@ -73,6 +77,8 @@ pub(crate) struct Disk {
     pub appends: RwLock<()>,
     /// One freeze, commit or join at a time.
     pub layers: Mutex<()>,
+    /// When the journal is replaced.
+    pub checkpointing: Checkpointing,
     /// When overwritten bytes are looked for.
     pub reclaim: Reclaim,
     /// What `open` found, until `replay` has applied it.
@@ -206,9 +212,9 @@ impl Engine {
             })
             .collect();
         let is_kept = |effect: &&Effect<'_>| {
-            let ino = effect.subject();
-            let has_name = state.inodes.get(ino).is_some_and(|inode| inode.nlink > 0);
-            has_name || named.contains(&ino)
+            effect.subject().is_some_and(|ino| {
+                named.contains(&ino) || state.inodes.get(ino).is_some_and(|inode| inode.nlink > 0)
+            })
         };
         Engine::journal(state, effects.iter().filter(is_kept))?;
         for effect in effects {
@@ -313,7 +319,8 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
         relief: Relief::default(),
         journal_dir,
         boot_id: options.boot_id.clone(),
-        after_layer: options.after_layer,
+        committed: options.after_layer.into(),
+        checkpointing: Checkpointing::new(options.checkpoint_bytes),
         appends: RwLock::new(()),
         layers: Mutex::new(()),
         reclaim: Reclaim::new(options.segment_bytes),
@@ -323,7 +330,7 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
     if scan.records() > 0 {
         *disk.unreplayed.lock() = Some(scan);
     } else {
-        disk.start_journal(state, scan.last_layer())?;
+        disk.start_journal(state, &scan)?;
         disk.remove_unneeded_segments(state)?;
     }
     Ok(disk)
@@ -331,8 +338,13 @@ fn open_disk(dir: &Path, options: &Options, state: &mut State) -> Result<Disk> {
 
 impl Disk {
     /// Starts the journal of the layer behind every other.
-    pub fn start_journal(&self, state: &mut State, last_layer: Option<Layer>) -> Result<()> {
-        let layer = last_layer.unwrap_or(0).max(self.after_layer) + 1;
+    pub fn start_journal(&self, state: &mut State, scan: &Scan) -> Result<()> {
+        let committed = self.committed.load(Ordering::Acquire);
+        let layer = scan.last_layer().unwrap_or(0).max(committed) + 1;
+        state.next_ino = state.next_ino.max(scan.next_ino());
+        let (logged_bytes, checkpoint_bytes) = scan.size_bytes();
+        state.older_bytes = logged_bytes;
+        self.checkpointing.made(checkpoint_bytes);
         let create = || Journal::create(&self.journal_dir, layer, &self.boot_id);
         state.journal = Some(self.with_room(create)?);
         state.layer = layer;
@@ -389,6 +401,7 @@ mod tests {
             staging_dir: Some(dir.into()),
             staging_limit_bytes: 0,
             segment_bytes: 1 << 20,
+            checkpoint_bytes: crate::CHECKPOINT_BYTES,
             after_layer: 0,
             boot_id: "this one".into(),
             failures_file: None,

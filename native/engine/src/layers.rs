@@ -12,7 +12,7 @@ use cowfs_base::{Errno, Ino, Layer};
 use cowfs_journal::Journal;
 use hashbrown::HashMap;
 
-use crate::changes::{Changes, EXTENTS, Frozen, ROW, XATTRS};
+use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, XATTRS};
 use crate::content::XattrPair;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -37,7 +37,7 @@ impl Engine {
     /// Closes the current layer under its number and starts the next. None: nothing has changed. EBUSY while one is frozen.
     pub fn freeze(&self) -> Result<Option<Layer>> {
         let disk = self.disk()?;
-        let _layers = disk.layers.lock();
+        let _layers = disk.lock_layers();
         let journal = {
             let state = self.read()?;
             if state.frozen.is_some() {
@@ -55,9 +55,9 @@ impl Engine {
         let successor = disk.with_room(|| journal.successor())?;
         let mut state = self.change()?;
         let layer = state.layer;
+        state.freeze_as(layer);
         state.layer = successor.layer();
         state.journal = Some(successor);
-        state.freeze_as(layer);
         Ok(Some(layer))
     }
 
@@ -108,14 +108,7 @@ impl Engine {
         let changes = self.layer_changes(layer)?;
         let keys = changes.entries.iter().map(|(at, _)| at);
         self.collect(layer, keys, |state, frozen, key| {
-            let ino = match frozen.saved_entries.get(&key) {
-                Some(ino) => *ino,
-                None => state
-                    .directory(key.parent)
-                    .ok()
-                    .and_then(|entries| entries.get(key.name))
-                    .unwrap_or(0),
-            };
+            let ino = state.frozen_entry(frozen, key);
             Some((key.parent, key.name.to_vec(), ino))
         })
     }
@@ -159,7 +152,7 @@ impl Engine {
     /// EINVAL, and nothing done, unless `contents` names every file of `layer_contents` with rows that can be held.
     pub fn layer_committed(&self, layer: Layer, contents: &[CommittedContent]) -> Result<()> {
         let disk = self.disk()?;
-        let _layers = disk.layers.lock();
+        let _layers = disk.lock_layers();
         self.check_contents(layer, contents)?;
         for some in contents.chunks(BATCH) {
             let mut state = self.fill()?;
@@ -182,6 +175,8 @@ impl Engine {
         drop(frozen);
         // What an earlier process could not make durable is in the store now.
         disk.is_journal_lost.store(false, Ordering::Release);
+        disk.committed.store(layer, Ordering::Release);
+        disk.checkpointing.made(0);
         // The commit holds whatever becomes of the files: the next open removes what stays.
         let _ = journal.map(|journal| journal.remove_through(layer));
         Ok(())
@@ -190,12 +185,13 @@ impl Engine {
     /// Joins the layer with the current one.
     pub fn layer_failed(&self, layer: Layer) -> Result<()> {
         let disk = self.disk()?;
-        let _layers = disk.layers.lock();
+        let _layers = disk.lock_layers();
         let mut state = self.fill()?;
         state.frozen(layer)?;
         let Some(frozen) = state.frozen.take() else {
             return Ok(());
         };
+        state.older_bytes += frozen.logged_bytes;
         let mut joined = Arc::unwrap_or_clone(frozen.changes);
         let later = std::mem::take(&mut state.changes);
         joined.join(later, |key| {
@@ -270,7 +266,12 @@ impl State {
     fn freeze_as(&mut self, layer: Layer) {
         let next = Changes::starting_at(self.next_ino);
         let changes = std::mem::replace(&mut self.changes, next);
-        self.frozen = Some(Frozen::new(layer, self.next_ino, changes));
+        let logged_bytes = self.logged_bytes();
+        self.older_bytes = 0;
+        self.frozen = Some(Frozen {
+            logged_bytes,
+            ..Frozen::new(layer, self.next_ino, Arc::new(changes))
+        });
     }
 
     /// The frozen layer of that number; EINVAL if there is none.
@@ -281,15 +282,31 @@ impl State {
             .ok_or(Errno::EINVAL.into())
     }
 
+    /// The inode of an entry at the freeze; 0: there was none.
+    pub fn frozen_entry(&self, frozen: &Frozen, at: EntryAt<'_>) -> Ino {
+        match frozen.saved_entries.get(&at) {
+            Some(ino) => *ino,
+            None => self
+                .directory(at.parent)
+                .ok()
+                .and_then(|entries| entries.get(at.name))
+                .unwrap_or(0),
+        }
+    }
+
     /// The row at the freeze of an inode that had a name then.
-    fn frozen_row(&self, frozen: &Frozen, ino: Ino) -> Option<InodeRow> {
+    pub fn frozen_row(&self, frozen: &Frozen, ino: Ino) -> Option<InodeRow> {
         let saved = frozen.saved.get(&ino).and_then(|saved| saved.row.clone());
         saved
             .or_else(|| self.inodes.get(ino).map(|inode| inode.row()))
             .filter(|row| row.nlink > 0)
     }
 
-    fn frozen_extents<'a>(&'a self, frozen: &'a Frozen, ino: Ino) -> Option<(u64, &'a ExtentMap)> {
+    pub fn frozen_extents<'a>(
+        &'a self,
+        frozen: &'a Frozen,
+        ino: Ino,
+    ) -> Option<(u64, &'a ExtentMap)> {
         if let Some((version, extents)) = frozen
             .saved
             .get(&ino)
@@ -301,7 +318,7 @@ impl State {
         Some((content.version, &content.extents))
     }
 
-    fn frozen_xattrs(&self, frozen: &Frozen, ino: Ino) -> Vec<XattrPair> {
+    pub fn frozen_xattrs(&self, frozen: &Frozen, ino: Ino) -> Vec<XattrPair> {
         if let Some(xattrs) = frozen
             .saved
             .get(&ino)

@@ -11,6 +11,7 @@
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
 //! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
+//! checkpoint  long journals, without a commit
 //! entry_set   which entries that are                        evict, away     what can be loaded again leaves
 //! refused     mapped stores that could not be staged
 //! inode, directory, extents, content                        the tables
@@ -24,6 +25,7 @@ mod attributes;
 mod away;
 mod backing;
 mod changes;
+mod checkpoint;
 mod content;
 mod directory;
 mod durable;
@@ -56,6 +58,7 @@ mod xattr;
 
 pub use attributes::{AttrChange, Clears, depends_on_groups};
 pub use backing::LocalFile;
+pub use checkpoint::CHECKPOINT_BYTES;
 pub use content::XattrPair;
 pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};

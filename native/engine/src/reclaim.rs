@@ -14,7 +14,7 @@
 //!
 //! A pass is due after as many bytes were staged as were found in use, at least `PACE_SEGMENTS`. Whoever calls `reclaim_when_due`
 //! makes it; writers that are twice as far wait for it (`is_reclaim_overdue`, `reclaim_overdue`). So staging holds at most four times what is in use plus a gigabyte,
-//! whatever is overwritten how often. The journal is not compacted: it grows by about 150 bytes a write until a commit.
+//! whatever is overwritten how often. The journal is kept short by checkpoints (`checkpoint`).
 //!
 //! Cost: the state is locked while the extents of changed files are counted.
 
@@ -425,9 +425,10 @@ fn live_extents(state: &State, segments: &BTreeSet<Segment>) -> Vec<(Ino, Extent
 
 impl State {
     fn is_frozen_with(&self, segment: Segment) -> bool {
-        self.frozen
-            .as_ref()
-            .is_some_and(|frozen| frozen.changes.segments.contains(&segment))
+        let frozen = self.frozen.iter().chain(&self.snapshot);
+        frozen
+            .into_iter()
+            .any(|frozen| frozen.changes.segments.contains(&segment))
     }
 
     /// No record that counts, and nothing that is mapped, refers to it.

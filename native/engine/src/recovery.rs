@@ -64,17 +64,16 @@ struct Touched {
 
 impl Touched {
     fn add(&mut self, effect: &Effect<'_>, next_ino: Ino) {
-        let subject = effect.subject();
         match effect {
             Effect::PutEntry { ino, .. } if *ino < next_ino => drop(self.inodes.insert(*ino)),
             _ => {}
         }
-        if subject >= next_ino {
+        let Some(subject) = effect.subject().filter(|ino| *ino < next_ino) else {
             return;
-        }
+        };
         self.inodes.insert(subject);
         match effect {
-            Effect::PutInode(_) => {}
+            Effect::PutInode(_) | Effect::RemoveInode(_) => {}
             Effect::PutEntry { .. } | Effect::DropEntry { .. } => {
                 self.directories.insert(subject);
             }
@@ -103,8 +102,8 @@ impl Engine {
         };
         disk.progress.start(scan.records());
         let mut touched = Touched::default();
-        for layer in &scan.layers {
-            let mut payloads = layer.payloads()?;
+        for part in &scan.parts {
+            let mut payloads = part.payloads()?;
             while let Some(payload) = payloads.read()? {
                 for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
                     touched.add(&effect.map_err(Error::JournalCorrupt)?, next_ino);
@@ -150,7 +149,7 @@ impl Engine {
             .retain(|segment| present.contains(segment));
         state.segments.retain(|segment| present.contains(segment));
         let dropped = lost.count(&state);
-        disk.start_journal(&mut state, scan.last_layer())?;
+        disk.start_journal(&mut state, scan)?;
         if lose_missing(&mut state, &present)?
             && let Some(journal) = &state.journal
         {
@@ -164,25 +163,84 @@ impl Engine {
 
 fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<Lost> {
     let mut lost = Lost::default();
-    for layer in &scan.layers {
-        let mut payloads = layer.payloads()?;
+    for part in &scan.parts {
+        let refused = |reason: &str, effect: &Effect<'_>| {
+            Error::JournalCorrupt(format!("layer {}: {reason}: {effect:?}", part.last_layer()))
+        };
+        let mut gone = Gone::default();
+        let mut payloads = part.payloads()?;
         while let Some(payload) = payloads.read()? {
             for effect in effect::decode(payload).map_err(Error::JournalCorrupt)? {
                 let effect = effect.map_err(Error::JournalCorrupt)?;
-                if layer.power_loss && !has_bytes(disk, &effect)? {
-                    lost.add(&effect);
-                    continue;
+                if part.power_loss() {
+                    gone.note(disk, &effect)?;
+                    if !has_bytes(disk, &effect)? {
+                        lost.add(&effect);
+                        continue;
+                    }
                 }
                 lost.cover(&effect);
-                note_sum(disk, &effect);
-                state.apply(&effect).map_err(|reason| {
-                    Error::JournalCorrupt(format!("layer {}: {reason}: {effect:?}", layer.layer))
-                })?;
+                note_sums(disk, &effect);
+                let outcome = state.apply(&effect);
+                outcome.map_err(|reason| refused(reason, &effect))?;
+                for effect in gone.within(&effect) {
+                    lost.add(&effect);
+                    let outcome = state.apply(&effect);
+                    outcome.map_err(|reason| refused(reason, &effect))?;
+                }
             }
             disk.progress.one();
         }
     }
     Ok(lost)
+}
+
+/// Ranges of segments that a checkpoint names and a power loss took, though they had been synced: the disk was not honest. No
+/// earlier record is left that could show again, so what is mapped there is lost, never a hole.
+#[derive(Default)]
+struct Gone(HashMap<Segment, Vec<(u64, u64)>>);
+
+impl Gone {
+    fn note(&mut self, disk: &Disk, effect: &Effect<'_>) -> Result<()> {
+        let Effect::Sums { segment, sums } = effect else {
+            return Ok(());
+        };
+        for sum in sums.iter() {
+            let length = u64::from(sum.length);
+            if !disk.staging.verify(*segment, sum.offset, length, sum.crc)? {
+                let ranges = self.0.entry(*segment).or_default();
+                ranges.push((sum.offset, sum.offset.saturating_add(length)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What to do about an extent that has just been mapped to such a range.
+    fn within(&self, effect: &Effect<'_>) -> Vec<Effect<'static>> {
+        let Effect::MapSummed {
+            ino,
+            offset,
+            length,
+            segment,
+            segment_offset,
+        } = *effect
+        else {
+            return Vec::new();
+        };
+        let end = segment_offset + length;
+        let ranges = self.0.get(&segment).into_iter().flatten();
+        ranges
+            .filter(|(from, to)| *from < end && segment_offset < *to)
+            .map(|(from, to)| {
+                let (from, to) = ((*from).max(segment_offset), (*to).min(end));
+                Effect::Lose {
+                    ino,
+                    offset: offset + (from - segment_offset),
+                    length: to - from,
+                }
+            })
+            .collect()
+    }
 }
 
 /// Extents without their bytes that no later record covers.
@@ -200,6 +258,11 @@ impl Lost {
             offset,
             length,
             ..
+        }
+        | Effect::Lose {
+            ino,
+            offset,
+            length,
         } = *effect
             && length > 0
             && offset.checked_add(length).is_some()
@@ -218,6 +281,12 @@ impl Lost {
     fn cover(&mut self, effect: &Effect<'_>) {
         let (ino, from, to) = match *effect {
             Effect::Map {
+                ino,
+                offset,
+                length,
+                ..
+            }
+            | Effect::MapSummed {
                 ino,
                 offset,
                 length,
@@ -254,17 +323,23 @@ impl Lost {
     }
 }
 
-/// From here on the bytes are checked against what the record says of them.
-fn note_sum(disk: &Disk, effect: &Effect<'_>) {
-    if let Effect::Map {
-        length,
-        segment,
-        segment_offset,
-        crc,
-        ..
-    } = *effect
-    {
-        disk.staging.note(segment, segment_offset, length, crc);
+/// From here on the bytes are checked against what the journal says of them.
+fn note_sums(disk: &Disk, effect: &Effect<'_>) {
+    match effect {
+        Effect::Map {
+            length,
+            segment,
+            segment_offset,
+            crc,
+            ..
+        } => disk.staging.note(*segment, *segment_offset, *length, *crc),
+        Effect::Sums { segment, sums } => {
+            for sum in sums.iter() {
+                let length = u64::from(sum.length);
+                disk.staging.note(*segment, sum.offset, length, sum.crc);
+            }
+        }
+        _ => {}
     }
 }
 

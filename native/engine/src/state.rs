@@ -14,8 +14,8 @@ use cowfs_journal::Journal;
 use cowfs_staging::Ballast;
 
 use crate::away::Away;
-use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, XATTRS};
-use crate::content::Content;
+use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, Saved, XATTRS};
+use crate::content::{Content, Xattrs};
 use crate::directory::Directory;
 use crate::effect::Effect;
 use crate::error::{Error, Missing, Result};
@@ -35,6 +35,10 @@ pub(crate) struct State {
     pub layer: Layer,
     pub changes: Changes,
     pub frozen: Option<Frozen>,
+    /// What a checkpoint is being made of: `changes` as they were, copied. They stay there as well.
+    pub snapshot: Option<Frozen>,
+    /// Bytes of older journals that a checkpoint made now would replace, besides those of `journal`.
+    pub older_bytes: u64,
     /// None: read-only, or not replayed yet.
     pub journal: Option<Journal>,
     /// What its records may take of a full disk.
@@ -87,6 +91,11 @@ impl State {
             (_, true) => Err(Errno::EIO),
             _ => Ok(()),
         }
+    }
+
+    /// Bytes of journal that a checkpoint made now would replace.
+    pub fn logged_bytes(&self) -> u64 {
+        self.older_bytes + self.journal.as_ref().map_or(0, Journal::logged_bytes)
     }
 
     // -- looking things up
@@ -174,6 +183,13 @@ impl State {
                 segment,
                 segment_offset,
                 ..
+            }
+            | Effect::MapSummed {
+                ino,
+                offset,
+                length,
+                segment,
+                segment_offset,
             } => {
                 let staged =
                     Some(Staged::new(segment, segment_offset).ok_or("segment 0 does not exist")?);
@@ -237,8 +253,22 @@ impl State {
                 self.change_xattrs(ino)?.xattrs.put(name, value)
             }
             Effect::DropXattr { ino, name } => self.change_xattrs(ino)?.xattrs.drop(name),
+            Effect::ClearXattrs(ino) => self.change_xattrs(ino)?.xattrs = Xattrs::default(),
+            Effect::RemoveInode(ino) => self.remove_inode(ino),
+            // For staging; nothing here is changed by it.
+            Effect::Sums { .. } => {}
         }
         Ok(())
+    }
+
+    /// The inode has lost its last name. One that neither the base version nor an earlier record has got is not missed.
+    fn remove_inode(&mut self, ino: Ino) {
+        self.save_row(ino);
+        if let Some(inode) = self.inodes.get_mut(ino) {
+            inode.nlink = 0;
+            self.orphans.insert(ino);
+            self.changes.mark(ino, ROW);
+        }
     }
 
     fn put_inode(&mut self, row: &InodeRow) {
@@ -378,55 +408,42 @@ impl State {
         }
     }
 
-    // -- saving old values for the frozen layer, at the first change after the freeze
+    // -- saving old values for the frozen layer and the snapshot, at the first change after they were taken
 
     fn save_row(&mut self, ino: Ino) {
-        let Some(frozen) = self
-            .frozen
-            .as_mut()
-            .filter(|frozen| frozen.changes.has(ino, ROW | EXTENTS | XATTRS))
-        else {
-            return;
-        };
-        let saved = frozen.saved.entry(ino).or_default();
-        if saved.row.is_none() {
-            saved.row = self.inodes.get(ino).map(Inode::row);
+        let inode = self.inodes.get(ino);
+        for saved in saved_in(
+            [&mut self.frozen, &mut self.snapshot],
+            ino,
+            ROW | EXTENTS | XATTRS,
+        ) {
+            if saved.row.is_none() {
+                saved.row = inode.map(Inode::row);
+            }
         }
     }
 
     fn save_extents(&mut self, ino: Ino) {
-        let Some(frozen) = self
-            .frozen
-            .as_mut()
-            .filter(|frozen| frozen.changes.has(ino, EXTENTS))
-        else {
-            return;
-        };
-        let saved = frozen.saved.entry(ino).or_default();
-        if saved.extents.is_none() {
-            let content = self
-                .inodes
-                .get(ino)
-                .and_then(|inode| inode.content.as_deref());
-            saved.extents = content.map(|content| (content.version, content.extents.clone()));
+        let content = self
+            .inodes
+            .get(ino)
+            .and_then(|inode| inode.content.as_deref());
+        for saved in saved_in([&mut self.frozen, &mut self.snapshot], ino, EXTENTS) {
+            if saved.extents.is_none() {
+                saved.extents = content.map(|content| (content.version, content.extents.clone()));
+            }
         }
     }
 
     fn save_xattrs(&mut self, ino: Ino) {
-        let Some(frozen) = self
-            .frozen
-            .as_mut()
-            .filter(|frozen| frozen.changes.has(ino, XATTRS))
-        else {
-            return;
-        };
-        let saved = frozen.saved.entry(ino).or_default();
-        if saved.xattrs.is_none() {
-            let content = self
-                .inodes
-                .get(ino)
-                .and_then(|inode| inode.content.as_deref());
-            saved.xattrs = content.map(|content| content.xattrs.clone());
+        let content = self
+            .inodes
+            .get(ino)
+            .and_then(|inode| inode.content.as_deref());
+        for saved in saved_in([&mut self.frozen, &mut self.snapshot], ino, XATTRS) {
+            if saved.xattrs.is_none() {
+                saved.xattrs = content.map(|content| content.xattrs.clone());
+            }
         }
     }
 
@@ -442,12 +459,24 @@ impl State {
         }
         let ino = directory.get(name);
         let at = EntryAt { parent, name };
-        if let Some(frozen) = self.frozen.as_mut()
-            && frozen.changes.entries.contains(at)
-            && !frozen.saved_entries.contains_key(&at)
-        {
-            frozen.saved_entries.insert(at.into(), ino.unwrap_or(0));
+        for frozen in self.frozen.iter_mut().chain(&mut self.snapshot) {
+            if frozen.changes.entries.contains(at) && !frozen.saved_entries.contains_key(&at) {
+                frozen.saved_entries.insert(at.into(), ino.unwrap_or(0));
+            }
         }
         Ok(ino.is_some())
     }
+}
+
+/// Where those that have `what` of the inode among their changes keep its old values.
+fn saved_in(
+    frozen: [&mut Option<Frozen>; 2],
+    ino: Ino,
+    what: u8,
+) -> impl Iterator<Item = &mut Saved> {
+    frozen
+        .into_iter()
+        .flatten()
+        .filter(move |frozen| frozen.changes.has(ino, what))
+        .map(move |frozen| frozen.saved.entry(ino).or_default())
 }

@@ -34,6 +34,7 @@ fn open(is_writable: bool) -> Place {
         failures_file: None,
         staging_limit_bytes: 0,
         segment_bytes: cowfs_staging::SEGMENT_BYTES,
+        checkpoint_bytes: cowfs_engine::CHECKPOINT_BYTES,
         after_layer: 0,
         boot_id: "boot-1".into(),
     };

@@ -40,6 +40,7 @@ enum Op {
     Reclaim,
     /// What can be loaded again leaves memory.
     Evict,
+    Checkpoint,
     /// What comes next goes to another segment, so that trimming may take this one.
     NextSegment,
 }
@@ -93,6 +94,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::Trim),
         2 => Just(Op::Reclaim),
         4 => Just(Op::Evict),
+        2 => Just(Op::Checkpoint),
         2 => Just(Op::NextSegment),
     ]
 }
@@ -432,6 +434,7 @@ fn run_layer_op(world: &mut World, local: &Local, frozen: &mut Frozen, op: &Op) 
         Op::Trim => drop(world.engine().trim_staging(0).expect("trims")),
         Op::Reclaim => drop(world.engine().reclaim_staging().expect("reclaims")),
         Op::Evict => drop(world.engine().evict(0).expect("evicts")),
+        Op::Checkpoint => drop(world.engine().checkpoint().expect("checkpoints")),
         Op::NextSegment => {
             let engine = world.engine();
             let (attr, fh) = world

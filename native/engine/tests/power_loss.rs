@@ -38,6 +38,7 @@ enum Op {
     Fail,
     Trim,
     Reclaim,
+    Checkpoint,
     Kill,
     PowerLoss(u64),
     PowerLossBehindHead(u64),
@@ -61,6 +62,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Fail),
         1 => Just(Op::Trim),
         3 => Just(Op::Reclaim),
+        3 => Just(Op::Checkpoint),
         1 => Just(Op::Kill),
         3 => any::<u64>().prop_map(Op::PowerLoss),
         1 => any::<u64>().prop_map(Op::PowerLossBehindHead),
@@ -186,6 +188,7 @@ impl Disk {
         self.removed.clear();
         self.synced.clear();
         self.sync_files("journal", "log");
+        self.sync_files("journal", "ckpt");
         self.sync_files("staging", "seg");
         self.note_inherited();
     }
@@ -205,6 +208,7 @@ impl Disk {
     fn journal_synced(&mut self) {
         self.floor = self.now();
         self.sync_files("journal", "log");
+        self.sync_files("journal", "ckpt");
     }
 
     fn remember_removed(&mut self, before: Vec<(PathBuf, Vec<u8>)>) {
@@ -217,6 +221,7 @@ impl Disk {
 
     fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut paths = self.files("journal", "log");
+        paths.extend(self.files("journal", "ckpt"));
         paths.extend(self.files("staging", "seg"));
         paths
             .into_iter()
@@ -247,6 +252,7 @@ impl Disk {
     /// counts as well: which bytes are its own cannot be seen from here.
     fn all_synced(&mut self, then: usize) {
         self.sync_files("journal", "log");
+        self.sync_files("journal", "ckpt");
         self.sync_files("staging", "seg");
         self.floor = self.floor.max(then);
         let inodes = self.history[then].inodes.values();
@@ -384,6 +390,13 @@ impl Disk {
             Op::Trim => {
                 let before = self.contents();
                 self.world.engine().trim_staging(0).expect("trims");
+                self.remember_removed(before);
+            }
+            Op::Checkpoint => {
+                let before = self.contents();
+                if self.world.engine().checkpoint().expect("checkpoints") {
+                    self.all_synced(self.now());
+                }
                 self.remember_removed(before);
             }
             Op::Kill => {

@@ -11,8 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cowfs_base::failpoints::hit;
+
+use crate::checkpoint::{self, Checkpoint};
 use crate::format::{self, HEADER_BYTES, Header, MAX_BOOT_ID_BYTES, MAX_PAYLOAD_BYTES, Record};
-use crate::layer_files;
+use crate::{JournalFiles, remove_if_there};
 
 /// The journal of one layer, open for appending. Cheap to clone (a handle); every method may be called from any thread.
 #[derive(Clone)]
@@ -57,7 +60,7 @@ impl Journal {
     /// Creates `dir` if need be; the file and its name are durable on return (some fsyncs). AlreadyExists if the layer has one.
     pub fn create(dir: &Path, layer: u64, boot_id: &str) -> io::Result<Journal> {
         std::fs::create_dir_all(dir)?;
-        for older in layer_files(dir)? {
+        for older in JournalFiles::list(dir)?.logs {
             File::open(&older.path)?.sync_all()?;
         }
         let mut chain = [0; 16];
@@ -139,13 +142,7 @@ impl Journal {
                 "the record is too long",
             ));
         }
-        if let Some(predecessor) = tail.continues.take() {
-            (tail.last_sequence, tail.before) = predecessor.seal();
-            self.inner.synced.fetch_max(
-                predecessor.inner.synced.load(Ordering::Acquire),
-                Ordering::AcqRel,
-            );
-        }
+        self.take_over(tail);
         let record = Record {
             length: payload.len(),
             sequence: tail.last_sequence + 1,
@@ -205,6 +202,26 @@ impl Journal {
         Ok(())
     }
 
+    /// Returns when every record of layers up to `layer`, at most this journal's, survives a power loss.
+    pub fn sync_through(&self, layer: u64) -> io::Result<()> {
+        if self.layer() <= layer {
+            return self.sync(self.last_seq());
+        }
+        let predecessor = self.inner.lock_syncing().predecessor.clone();
+        // One that is forgotten is durable.
+        predecessor.map_or(Ok(()), |predecessor| predecessor.sync_through(layer))
+    }
+
+    /// Whether a sync of this journal, or of one before it, has failed: syncs fail until a checkpoint or a commit takes its place.
+    pub fn has_failed(&self) -> bool {
+        let syncing = self.inner.lock_syncing();
+        syncing.failed
+            || syncing
+                .predecessor
+                .as_ref()
+                .is_some_and(Journal::has_failed)
+    }
+
     /// Sequence number of the newest record, a predecessor's if there is none here yet; 0 before the first.
     pub fn last_seq(&self) -> u64 {
         let tail = self.inner.lock_tail();
@@ -244,6 +261,11 @@ impl Journal {
         self.inner.lock_tail().end
     }
 
+    /// Bytes of its records.
+    pub fn logged_bytes(&self) -> u64 {
+        self.size_bytes() - HEADER_BYTES as u64
+    }
+
     /// Deletes the journals of layers up to and including `layer`, which the store holds now; nothing here waits for them any
     /// more, and a failed sync of one of them is forgotten. Not this journal's own layer: that goes on in its successor first.
     pub fn remove_through(&self, layer: u64) -> io::Result<()> {
@@ -263,6 +285,56 @@ impl Journal {
         }
         drop(syncing);
         crate::remove_through(&self.inner.dir, layer)
+    }
+
+    /// Starts a checkpoint of the layers from `first` to this journal's. Nobody appends here any more: a successor takes the
+    /// records. The caller appends to it what all these layers come to, and calls `finish`. next_ino: see `Scan`.
+    pub fn checkpoint(&self, first: u64, next_ino: u64) -> io::Result<Checkpoint> {
+        let (sequence, records) = self.seal();
+        let header = checkpoint::Header {
+            first,
+            last: self.layer(),
+            chain: self.inner.header.chain,
+            sequence,
+            next_ino,
+            records,
+            boot_id: self.inner.header.boot_id.clone(),
+        };
+        Checkpoint::create(&self.inner.dir, &header)
+    }
+
+    /// A finished checkpoint stands for the layers from `first` to the one before this journal's: their logs, and older
+    /// checkpoints of them, are deleted. Nothing here waits for those logs any more, and a failed sync of one is forgotten.
+    pub fn replace_from(&self, first: u64) -> io::Result<()> {
+        let mut tail = self.inner.lock_tail();
+        self.take_over(&mut tail);
+        let base = tail.last_sequence - u64::from(tail.ordinal);
+        self.inner.synced.fetch_max(base, Ordering::AcqRel);
+        drop(tail);
+        self.inner.lock_syncing().predecessor = None;
+        let (found, layer) = (JournalFiles::list(&self.inner.dir)?, self.layer());
+        let logs = found.logs.iter().filter(|file| file.layer < layer);
+        let checkpoints = found
+            .checkpoints
+            .iter()
+            .filter(|file| file.layer + 1 < layer);
+        logs.chain(checkpoints)
+            .filter(|file| file.layer >= first)
+            .try_for_each(|file| {
+                hit("checkpoint-replacing");
+                remove_if_there(&file.path)
+            })
+    }
+
+    /// Goes on with the predecessor's numbers, and seals it.
+    fn take_over(&self, tail: &mut Tail) {
+        if let Some(predecessor) = tail.continues.take() {
+            (tail.last_sequence, tail.before) = predecessor.seal();
+            self.inner.synced.fetch_max(
+                predecessor.inner.synced.load(Ordering::Acquire),
+                Ordering::AcqRel,
+            );
+        }
     }
 
     /// Syncs the predecessor and lets go of it if that succeeds, so that freezes without any sync don't pile up open files.

@@ -165,10 +165,10 @@ pub fn path_of(dir: &Path, layer: u64) -> PathBuf {
     dir.join(format!("{layer:016x}.log"))
 }
 
-/// The layer whose journal has this name; None for any other name.
-pub fn layer_of(path: &Path) -> Option<u64> {
+/// The number in `<16 hex><end>`; None for any other name.
+pub fn number_in(path: &Path, end: &str) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
-    let digits = name.strip_suffix(".log")?;
+    let digits = name.strip_suffix(end)?;
     let strict = digits.len() == 16
         && digits
             .bytes()
@@ -176,11 +176,11 @@ pub fn layer_of(path: &Path) -> Option<u64> {
     strict.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
@@ -309,7 +309,10 @@ mod tests {
 
     #[test]
     fn names_are_strict() {
-        assert_eq!(layer_of(&path_of(Path::new("/x"), 0xab)), Some(0xab));
+        assert_eq!(
+            number_in(&path_of(Path::new("/x"), 0xab), ".log"),
+            Some(0xab)
+        );
         for name in [
             "1.log",
             "00000000000000AB.log",
@@ -317,7 +320,7 @@ mod tests {
             "+0000000000000ab.log",
             ".log",
         ] {
-            assert_eq!(layer_of(Path::new(name)), None, "{name}");
+            assert_eq!(number_in(Path::new(name), ".log"), None, "{name}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! The local log that rebuilds engine and staging after a crash: one file per layer, `<layer, 16 hex>.log`.
 //!
-//! `Journal` appends and syncs, `scan` reads back what a crash left, `remove_through` lets go of what a commit has published.
-//! Payloads are opaque here; the engine knows what they mean. Bytes and recovery rules: `format.rs`, `scan.rs` and
-//! `docs/format/journal.md`.
+//! `Journal` appends and syncs, `scan` reads back what a crash left, `remove_through` deletes what a commit has published.
+//! A `Checkpoint`, `<last layer, 16 hex>.ckpt`, takes the place of the logs of some layers, so that a journal does not grow with the
+//! number of changes. Payloads are opaque here; the engine knows what they mean. Bytes and recovery rules: `format.rs`,
+//! `checkpoint.rs`, `scan.rs` and `docs/format/journal.md`.
 //!
 //! Guarantees
 //! - Records are whole, checksummed and in order: one short lock covers numbering and writing, so there is never a hole
@@ -20,6 +21,7 @@
 //! on fallocate, and a file whose length says where the log ends.
 
 mod append;
+mod checkpoint;
 mod format;
 mod records;
 mod scan;
@@ -31,8 +33,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use append::Journal;
+pub use checkpoint::{Checkpoint, CheckpointScan};
 pub use format::MAX_PAYLOAD_BYTES;
-pub use scan::{LayerScan, Payloads, Scan, scan};
+pub use scan::{LayerScan, Part, Payloads, Scan, scan};
 
 /// Why a journal cannot be used.
 #[derive(Debug)]
@@ -90,22 +93,24 @@ impl From<io::Error> for JournalError {
     }
 }
 
-/// Deletes the journals of layers up to and including `layer`, and what an interrupted create left.
+/// Deletes logs and checkpoints of layers up to and including `layer`.
 ///
 /// Not synced: a file that comes back after a power loss is of a layer that `scan` is told to skip.
 pub fn remove_through(dir: &Path, layer: u64) -> io::Result<()> {
-    for found in layer_files(dir)? {
-        if found.layer <= layer {
-            remove_if_there(&found.path)?;
+    let found = JournalFiles::list(dir)?;
+    for file in found.logs.iter().chain(&found.checkpoints) {
+        if file.layer <= layer {
+            remove_if_there(&file.path)?;
         }
     }
     Ok(())
 }
 
-/// Writes every journal file anew and syncs it, after an earlier process could not: the kernel reports lost pages once, and a
-/// later sync of the same file succeeds without them. The file as it can be read is what `scan` judges.
+/// Writes every log anew and syncs it, after an earlier process could not: the kernel reports lost pages once, and a
+/// later sync of the same file succeeds without them. The file as it can be read is what `scan` judges. A checkpoint was
+/// synced before it got its name.
 pub fn rewrite(dir: &Path) -> io::Result<()> {
-    for found in layer_files(dir)? {
+    for found in JournalFiles::list(dir)?.logs {
         let fresh = found.path.with_extension("new");
         let mut old = File::open(&found.path)?;
         let mut new = File::options();
@@ -125,32 +130,75 @@ pub fn rewrite(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// A log, or a checkpoint: then the last layer of it.
 struct LayerFile {
     layer: u64,
     path: PathBuf,
 }
 
-/// The journal files of `dir`, ascending; a directory that does not exist has none. Other names are ignored.
-fn layer_files(dir: &Path) -> io::Result<Vec<LayerFile>> {
-    let mut files = Vec::new();
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let path = entry?.path();
-        if let Some(layer) = format::layer_of(&path) {
-            files.push(LayerFile { layer, path });
+/// The files of a journal's directory, each kind ascending.
+#[derive(Default)]
+struct JournalFiles {
+    logs: Vec<LayerFile>,
+    checkpoints: Vec<LayerFile>,
+    /// What interrupted writers left.
+    unfinished: Vec<PathBuf>,
+}
+
+impl JournalFiles {
+    /// A directory that does not exist has none. Other names are ignored.
+    fn list(dir: &Path) -> io::Result<JournalFiles> {
+        let mut files = JournalFiles::default();
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if let Some(layer) = format::number_in(&path, ".log") {
+                files.logs.push(LayerFile { layer, path });
+            } else if let Some(layer) = format::number_in(&path, ".ckpt") {
+                files.checkpoints.push(LayerFile { layer, path });
+            } else if path.extension().is_some_and(|end| end == "new") {
+                files.unfinished.push(path);
+            }
         }
+        files.logs.sort_by_key(|file| file.layer);
+        files.checkpoints.sort_by_key(|file| file.layer);
+        Ok(files)
     }
-    files.sort_by_key(|file| file.layer);
-    Ok(files)
+
+    fn last_layer(&self) -> Option<u64> {
+        let all = self.logs.iter().chain(&self.checkpoints);
+        all.map(|file| file.layer).max()
+    }
+
+    /// Deletes what a scan found to be replaced: everything behind `after_layer` that is not one of the parts.
+    fn remove_replaced(&self, after_layer: u64, parts: &[Part]) -> io::Result<()> {
+        let is_part = |path: &Path| parts.iter().any(|part| part.path() == path);
+        for file in self.logs.iter().chain(&self.checkpoints) {
+            if file.layer > after_layer && !is_part(&file.path) {
+                remove_if_there(&file.path)?;
+            }
+        }
+        self.unfinished
+            .iter()
+            .try_for_each(|path| remove_if_there(path))
+    }
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+fn corrupt(path: &Path, offset: u64, reason: String) -> JournalError {
+    JournalError::Corrupt {
+        path: path.to_path_buf(),
+        offset,
+        reason,
     }
 }

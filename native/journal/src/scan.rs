@@ -12,43 +12,143 @@
 //! any               a later chain                           Corrupt: a chain starts only when those before it are durable
 //! ```
 //!
-//! A missing layer or an unreadable header is Corrupt always: a file gets its name when its header is durable.
+//! A missing layer or an unreadable header is Corrupt always: a file gets its name when its header is durable. So is any damage in
+//! a checkpoint, and a log before one fails as one before a later chain does. A log of the checkpoint's chain that follows
+//! must go on where it says; logs and checkpoints that it covers are what its writer had no time to delete.
 //! Files are changed (cut, last one first, then fsynced) only after all of them have passed; scanning again finds the same.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::format::{self, BadHeader, HEADER_BYTES, Header, RECORD_BYTES, Record};
+use crate::checkpoint::{CheckpointRecords, CheckpointScan};
+use crate::format::{self, BadHeader, ChainId, HEADER_BYTES, Header, RECORD_BYTES, Record};
 use crate::records::{Records, Search};
-use crate::{JournalError, layer_files};
+use crate::{JournalError, JournalFiles, corrupt};
 
-/// What `scan` found: layers in order.
+/// What `scan` found: logs and checkpoints in order.
 #[derive(Debug)]
 pub struct Scan {
     /// Ascending, without gaps, starting at `after_layer` + 1.
-    pub layers: Vec<LayerScan>,
+    pub parts: Vec<Part>,
     /// Bytes of torn tails that were cut from the files.
     pub cut_bytes: u64,
-    /// At least one layer was written before the machine last started.
+    /// At least one part was written before the machine last started.
     pub power_loss: bool,
 }
 
 impl Scan {
-    /// Number of valid records in all layers.
+    /// Number of valid records in all parts.
     pub fn records(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.records).sum()
+        self.parts.iter().map(Part::records).sum()
     }
 
-    /// Bytes of all valid records.
-    pub fn size_bytes(&self) -> u64 {
-        let sizes = self.layers.iter().map(LayerScan::size_bytes);
-        sizes.sum()
+    /// Every lower inode number may have been used, as the last checkpoint has it; 0 without one.
+    pub fn next_ino(&self) -> u64 {
+        let of = |part: &Part| match part {
+            Part::Log(_) => 0,
+            Part::Checkpoint(checkpoint) => checkpoint.header.next_ino,
+        };
+        self.parts.iter().map(of).max().unwrap_or(0)
+    }
+
+    /// Bytes of the logs' records, and of checkpoints.
+    pub fn size_bytes(&self) -> (u64, u64) {
+        let (mut logs, mut checkpoints) = (0, 0);
+        for part in &self.parts {
+            match part {
+                Part::Log(layer) => logs += layer.valid_bytes - HEADER_BYTES as u64,
+                Part::Checkpoint(checkpoint) => checkpoints += checkpoint.file_bytes,
+            }
+        }
+        (logs, checkpoints)
     }
 
     /// The newest layer that has a file; the next journal must be of a greater one.
     pub fn last_layer(&self) -> Option<u64> {
-        self.layers.last().map(|layer| layer.layer)
+        self.parts.last().map(Part::last_layer)
+    }
+}
+
+/// One file of the journal.
+#[derive(Debug)]
+pub enum Part {
+    /// The log of one layer.
+    Log(LayerScan),
+    /// What takes the place of some layers' logs.
+    Checkpoint(CheckpointScan),
+}
+
+impl Part {
+    /// How many records it holds.
+    pub fn records(&self) -> u64 {
+        match self {
+            Part::Log(layer) => layer.records,
+            Part::Checkpoint(checkpoint) => checkpoint.records,
+        }
+    }
+
+    /// The layer, or the last of those it stands for.
+    pub fn last_layer(&self) -> u64 {
+        match self {
+            Part::Log(layer) => layer.layer,
+            Part::Checkpoint(checkpoint) => checkpoint.header.last,
+        }
+    }
+
+    /// Another boot wrote it: bytes in staging that were never synced may be missing.
+    pub fn power_loss(&self) -> bool {
+        match self {
+            Part::Log(layer) => layer.power_loss,
+            Part::Checkpoint(checkpoint) => checkpoint.power_loss,
+        }
+    }
+
+    /// The payloads in the order they were appended; may be read as often as you like.
+    pub fn payloads(&self) -> Result<Payloads<'_>, JournalError> {
+        Ok(match self {
+            Part::Log(layer) => Payloads::Log(layer.payloads()?),
+            Part::Checkpoint(checkpoint) => Payloads::Checkpoint(checkpoint.read()?),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Part::Log(layer) => &layer.path,
+            Part::Checkpoint(checkpoint) => &checkpoint.path,
+        }
+    }
+
+    fn chain(&self) -> ChainId {
+        match self {
+            Part::Log(layer) => layer.header.chain,
+            Part::Checkpoint(checkpoint) => checkpoint.header.chain,
+        }
+    }
+
+    fn boot_id(&self) -> &[u8] {
+        match self {
+            Part::Log(layer) => &layer.header.boot_id,
+            Part::Checkpoint(checkpoint) => &checkpoint.header.boot_id,
+        }
+    }
+}
+
+/// The payloads of one part. Not an iterator: all of them pass through one buffer.
+pub enum Payloads<'a> {
+    #[doc(hidden)]
+    Log(LogPayloads<'a>),
+    #[doc(hidden)]
+    Checkpoint(CheckpointRecords<'a>),
+}
+
+impl Payloads<'_> {
+    /// The next payload; None behind the last. Corrupt: it is not what `scan` saw any more.
+    pub fn read(&mut self) -> Result<Option<&[u8]>, JournalError> {
+        match self {
+            Payloads::Log(log) => log.read(),
+            Payloads::Checkpoint(checkpoint) => checkpoint.read(),
+        }
     }
 }
 
@@ -68,17 +168,11 @@ pub struct LayerScan {
 }
 
 impl LayerScan {
-    /// The payloads in the order they were appended; may be read as often as you like.
-    pub fn payloads(&self) -> Result<Payloads<'_>, JournalError> {
-        Ok(Payloads {
+    fn payloads(&self) -> io::Result<LogPayloads<'_>> {
+        Ok(LogPayloads {
             layer: self,
             records: self.read_from_start(self.valid_bytes)?,
         })
-    }
-
-    /// Bytes of the valid records.
-    pub fn size_bytes(&self) -> u64 {
-        self.valid_bytes - HEADER_BYTES as u64
     }
 
     fn load(path: PathBuf, layer: u64, boot_id: &str) -> Result<LayerScan, JournalError> {
@@ -155,15 +249,14 @@ impl LayerScan {
     }
 }
 
-/// The payloads of one layer. Not an iterator: all of them pass through one buffer.
-pub struct Payloads<'a> {
+/// The payloads of one log.
+pub struct LogPayloads<'a> {
     layer: &'a LayerScan,
     records: Records,
 }
 
-impl Payloads<'_> {
-    /// The next payload; None behind the last. Corrupt: it is not what `scan` saw any more.
-    pub fn read(&mut self) -> Result<Option<&[u8]>, JournalError> {
+impl LogPayloads<'_> {
+    fn read(&mut self) -> Result<Option<&[u8]>, JournalError> {
         if self.records.at() == self.layer.valid_bytes {
             return Ok(None);
         }
@@ -178,72 +271,99 @@ impl Payloads<'_> {
     }
 }
 
-/// Reads the journals of all layers greater than `after_layer` and cuts torn tails.
+/// Reads checkpoints and journals of all layers greater than `after_layer`, cuts torn tails, and deletes what a checkpoint
+/// has replaced and what interrupted writers left.
 ///
 /// The caller holds the working copy's lock. An error leaves every file as it was.
 pub fn scan(dir: &Path, after_layer: u64, boot_id: &str) -> Result<Scan, JournalError> {
-    let mut layers = load_layers(dir, after_layer, boot_id)?;
+    let found = JournalFiles::list(dir)?;
+    let mut parts = load_parts(dir, &found, after_layer, boot_id)?;
     let mut start = 0;
-    while start < layers.len() {
-        let chain = layers[start].header.chain;
-        let end = start
-            + layers[start..]
-                .iter()
-                .take_while(|layer| layer.header.chain == chain)
-                .count();
-        let is_last_chain = end == layers.len();
-        accept_chain(&mut layers[start..end], is_last_chain)?;
+    while start < parts.len() {
+        let end = start + run_length(&parts[start..]);
+        let place = Place::behind(start.checked_sub(1).map(|at| &parts[at]), &parts[start]);
+        let is_last = end == parts.len();
+        accept_run(&mut parts[start..end], place, is_last)?;
         start = end;
     }
     let mut cut_bytes = 0;
-    for layer in layers.iter_mut().rev() {
-        cut_bytes += cut(layer)?;
+    for part in parts.iter_mut().rev() {
+        if let Part::Log(layer) = part {
+            cut_bytes += cut(layer)?;
+        }
     }
-    let power_loss = layers.iter().any(|layer| layer.power_loss);
+    let power_loss = parts.iter().any(Part::power_loss);
+    found.remove_replaced(after_layer, &parts)?;
     Ok(Scan {
-        layers,
+        parts,
         cut_bytes,
         power_loss,
     })
 }
 
-fn load_layers(
+/// A checkpoint alone, or the logs of one chain that follow each other.
+fn run_length(parts: &[Part]) -> usize {
+    let is_same = |part: &&Part| matches!(part, Part::Log(_)) && part.chain() == parts[0].chain();
+    match parts[0] {
+        Part::Checkpoint(_) => 1,
+        Part::Log(_) => parts.iter().take_while(is_same).count(),
+    }
+}
+
+/// For each layer the checkpoint that reaches furthest, or its log.
+fn load_parts(
     dir: &Path,
+    found: &JournalFiles,
     after_layer: u64,
     boot_id: &str,
-) -> Result<Vec<LayerScan>, JournalError> {
-    let mut layers: Vec<LayerScan> = Vec::new();
-    let mut expected = after_layer.saturating_add(1);
-    for found in layer_files(dir)?
-        .into_iter()
-        .filter(|found| found.layer > after_layer)
-    {
-        if found.layer != expected {
-            let missing = format::path_of(dir, expected);
-            return Err(corrupt(
-                &missing,
-                0,
-                format!(
-                    "layer {expected} is missing, layer {} is there",
-                    found.layer
-                ),
-            ));
+) -> Result<Vec<Part>, JournalError> {
+    let mut checkpoints = Vec::new();
+    for file in found.checkpoints.iter().rev() {
+        if file.layer > after_layer {
+            checkpoints.push(CheckpointScan::load(
+                file.path.clone(),
+                file.layer,
+                boot_id,
+            )?);
         }
-        let layer = LayerScan::load(found.path, found.layer, boot_id)?;
-        if let Some(before) = layers.last()
-            && before.header.chain == layer.header.chain
-            && before.header.boot_id != layer.header.boot_id
-        {
-            return Err(corrupt(
-                &layer.path,
-                42,
-                "one process wrote it under two boots".into(),
-            ));
-        }
-        layers.push(layer);
-        expected = expected.saturating_add(1);
     }
-    Ok(layers)
+    let mut parts: Vec<Part> = Vec::new();
+    let mut expected = after_layer.saturating_add(1);
+    loop {
+        let covers =
+            |scan: &CheckpointScan| (scan.header.first..=scan.header.last).contains(&expected);
+        let log = found.logs.iter().find(|file| file.layer == expected);
+        let part = match (checkpoints.iter().position(covers), log) {
+            (Some(at), _) => Part::Checkpoint(checkpoints.swap_remove(at)),
+            (None, Some(file)) => Part::Log(LayerScan::load(file.path.clone(), expected, boot_id)?),
+            (None, None) => break,
+        };
+        check_boot(parts.last(), &part)?;
+        expected = part.last_layer().saturating_add(1);
+        parts.push(part);
+    }
+    let behind = found.last_layer().filter(|last| *last >= expected);
+    // The log of the next layer is there before a checkpoint is.
+    let is_due = matches!(parts.last(), Some(Part::Checkpoint(_)));
+    if behind.is_some() || is_due {
+        let there = behind.map_or(String::new(), |last| format!(", layer {last} is there"));
+        return Err(corrupt(
+            &format::path_of(dir, expected),
+            0,
+            format!("layer {expected} is missing{there}"),
+        ));
+    }
+    Ok(parts)
+}
+
+fn check_boot(before: Option<&Part>, part: &Part) -> Result<(), JournalError> {
+    match before {
+        Some(before) if before.chain() == part.chain() && before.boot_id() != part.boot_id() => {
+            let reason = "one process wrote it under two boots";
+            Err(corrupt(part.path(), 42, reason.into()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Where in a chain the next record stands. None: not known, for a commit may have removed the chain's first files.
@@ -255,6 +375,28 @@ struct Place {
 }
 
 impl Place {
+    /// Where the first record of the run that starts with `part` stands.
+    fn behind(before: Option<&Part>, part: &Part) -> Place {
+        match (before, part) {
+            (Some(Part::Checkpoint(checkpoint)), part)
+                if checkpoint.header.chain == part.chain() =>
+            {
+                Place {
+                    next_sequence: checkpoint.header.sequence.checked_add(1),
+                    before: Some(checkpoint.header.records),
+                }
+            }
+            (_, Part::Log(layer)) if layer.header.is_first => Place {
+                next_sequence: Some(1),
+                before: Some(0),
+            },
+            _ => Place {
+                next_sequence: None,
+                before: None,
+            },
+        }
+    }
+
     fn fits(&self, record: &Record) -> bool {
         self.next_sequence
             .is_none_or(|next| next == record.sequence)
@@ -262,24 +404,22 @@ impl Place {
     }
 }
 
-/// Marks in each file of one chain how far it is valid.
-fn accept_chain(chain: &mut [LayerScan], is_last_chain: bool) -> Result<(), JournalError> {
-    let mut place = Place {
-        next_sequence: None,
-        before: None,
-    };
-    if chain.first().is_some_and(|layer| layer.header.is_first) {
-        place = Place {
-            next_sequence: Some(1),
-            before: Some(0),
-        };
+/// Marks in each log of a run how far it is valid, or checks its one checkpoint. is_last: nothing follows that was begun
+/// only when this was durable.
+fn accept_run(run: &mut [Part], mut place: Place, is_last: bool) -> Result<(), JournalError> {
+    let mut chain: Vec<&mut LayerScan> = Vec::new();
+    for part in run {
+        match part {
+            Part::Log(layer) => chain.push(layer),
+            Part::Checkpoint(checkpoint) => checkpoint.check()?,
+        }
     }
-    let Some(failed) = first_failing(chain, &mut place)? else {
+    let Some(failed) = first_failing(&mut chain, &mut place)? else {
         return Ok(());
     };
     let at = &chain[failed];
     let refuse = |reason: &str| Err(corrupt(&at.path, at.valid_bytes, reason.into()));
-    if !is_last_chain {
+    if !is_last {
         return refuse(
             "an invalid record in a layer that was durable before a later one was begun",
         );
@@ -299,7 +439,7 @@ fn accept_chain(chain: &mut [LayerScan], is_last_chain: bool) -> Result<(), Jour
 }
 
 /// The index of the first file that is not valid to its end.
-fn first_failing(chain: &mut [LayerScan], place: &mut Place) -> io::Result<Option<usize>> {
+fn first_failing(chain: &mut [&mut LayerScan], place: &mut Place) -> io::Result<Option<usize>> {
     for (index, layer) in chain.iter_mut().enumerate() {
         if !layer.accept(place)? {
             return Ok(Some(index));
@@ -310,10 +450,10 @@ fn first_failing(chain: &mut [LayerScan], place: &mut Place) -> io::Result<Optio
 }
 
 /// Valid records behind the failure in the first of these files, each with the index of its file.
-fn behind(
-    failed: &[LayerScan],
+fn behind<'a>(
+    failed: &'a [&mut LayerScan],
     place: Place,
-) -> impl Iterator<Item = io::Result<(usize, Record)>> + '_ {
+) -> impl Iterator<Item = io::Result<(usize, Record)>> + 'a {
     failed.iter().enumerate().flat_map(move |(index, layer)| {
         // Only within a file does the room for lost records bound how many there were: one before it may have lost any number.
         let next_sequence = place
@@ -331,7 +471,7 @@ fn behind(
 }
 
 /// Whether a valid record behind the failure says that a lost one had been synced.
-fn proves_loss(failed: &[LayerScan], place: Place) -> io::Result<bool> {
+fn proves_loss(failed: &[&mut LayerScan], place: Place) -> io::Result<bool> {
     let mut first_lost = place.next_sequence;
     for found in behind(failed, place) {
         let (index, record) = found?;
@@ -369,12 +509,4 @@ fn cut(layer: &mut LayerScan) -> Result<u64, JournalError> {
         layer.file_bytes = layer.valid_bytes;
     }
     Ok(torn)
-}
-
-fn corrupt(path: &Path, offset: u64, reason: String) -> JournalError {
-    JournalError::Corrupt {
-        path: path.to_path_buf(),
-        offset,
-        reason,
-    }
 }

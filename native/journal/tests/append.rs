@@ -10,8 +10,8 @@ const BOOT: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
 fn payloads(found: &Scan) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    for layer in &found.layers {
-        let mut payloads = layer.payloads().unwrap();
+    for part in &found.parts {
+        let mut payloads = part.payloads().unwrap();
         while let Some(payload) = payloads.read().unwrap() {
             all.push(payload.to_vec());
         }
@@ -55,7 +55,7 @@ fn records_come_back_in_order_with_their_layers() {
             vec![7; 100_000]
         ]
     );
-    assert_eq!(found.layers[1].records, 1);
+    assert_eq!(found.parts[1].records(), 1);
     assert_eq!(scan(dir.path(), 4, BOOT).unwrap().records(), 1);
     assert!(scan(dir.path(), 3, "another boot").unwrap().power_loss);
 }

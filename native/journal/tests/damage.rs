@@ -142,8 +142,8 @@ fn apply(files: &[PathBuf], damage: &Damage) {
 
 fn payloads(found: &Scan) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    for layer in &found.layers {
-        let mut payloads = layer.payloads().unwrap();
+    for part in &found.parts {
+        let mut payloads = part.payloads().unwrap();
         while let Some(payload) = payloads.read().unwrap() {
             all.push(payload.to_vec());
         }

@@ -39,6 +39,7 @@ fn engine(dir: &std::path::Path) -> Engine {
         staging_dir: None,
         staging_limit_bytes: 0,
         segment_bytes: 1 << 20,
+        checkpoint_bytes: cowfs_engine::CHECKPOINT_BYTES,
         after_layer: 0,
         boot_id: "this one".into(),
         failures_file: None,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cowfs_engine::{Engine, Options, Result, SEGMENT_BYTES};
+use cowfs_engine::{CHECKPOINT_BYTES, Engine, Options, Result, SEGMENT_BYTES};
 use pyo3::prelude::*;
 
 use crate::convert::InodeIn;
@@ -57,6 +57,7 @@ impl PyEngine {
             failures_file,
             staging_limit_bytes,
             segment_bytes: SEGMENT_BYTES,
+            checkpoint_bytes: CHECKPOINT_BYTES,
             after_layer,
             boot_id,
         };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cowfs_engine::Engine;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -145,6 +146,14 @@ impl PyEngine {
 
     fn reclaim_staging(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, |engine| engine.reclaim_staging())
+    }
+
+    fn checkpoint_when_due(&self, py: Python<'_>) -> PyResult<bool> {
+        self.call(py, Engine::checkpoint_when_due)
+    }
+
+    fn checkpoint_before_close(&self, py: Python<'_>) -> PyResult<bool> {
+        self.call(py, Engine::checkpoint_before_close)
     }
 
     fn reclaim_when_due(&self, py: Python<'_>, timeout_s: f64) -> PyResult<u64> {

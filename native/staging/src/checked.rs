@@ -27,6 +27,11 @@ impl Staging {
         }
     }
 
+    /// What the appended bytes of a segment must look like. A sync that begins now covers all of them. None: unknown segment.
+    pub fn sums(&self, segment: u64) -> Option<Vec<Sum>> {
+        Some(self.find(segment)?.sums().all())
+    }
+
     /// As `read_at`, and the bytes are what was appended; EIO when they are not, or were never appended.
     pub fn read_checked(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;

@@ -48,7 +48,7 @@ use reserve::Reserving;
 use segment::Segment;
 
 pub use failures::Failures;
-pub use sums::combine;
+pub use sums::{Sum, combine};
 
 /// Size of a segment in earnest; a longer write gets one of its own.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -130,8 +130,9 @@ impl Staging {
         let reserved = self.reserve(data.len() as u64)?;
         let (sums, crc) = sums::sums_of(reserved.offset, data);
         reserved.file.write_all_at(data, reserved.offset)?;
-        reserved.segment.note_sums(&sums);
+        // In this order: a sync that begins when a sum is known covers its bytes.
         reserved.segment.note_write();
+        reserved.segment.note_sums(&sums);
         self.appended_bytes
             .fetch_add(data.len() as u64, Ordering::Relaxed);
         Ok(Location {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use cowfs_base::{ChunkHash, Errno, Ino, Layer};
 use cowfs_engine::{
-    Attr, Caller, ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow, Missing, Options,
-    Recovery, Result, SEGMENT_BYTES, XattrPair,
+    Attr, CHECKPOINT_BYTES, Caller, ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow,
+    Missing, Options, Recovery, Result, SEGMENT_BYTES, XattrPair,
 };
 use tempfile::TempDir;
 
@@ -150,6 +150,7 @@ pub struct World {
     interlude: Arc<Mutex<Option<Interlude>>>,
     pub staging_limit_bytes: u64,
     pub segment_bytes: u64,
+    pub checkpoint_bytes: u64,
 }
 
 impl World {
@@ -167,6 +168,7 @@ impl World {
         let mut world = World {
             temp,
             base,
+            checkpoint_bytes: CHECKPOINT_BYTES,
             after_layer: 0,
             boot_id: "boot-1".into(),
             engine: None,
@@ -192,6 +194,7 @@ impl World {
             failures_file: Some(self.temp.path().join("failed-syncs")),
             staging_limit_bytes: self.staging_limit_bytes,
             segment_bytes: self.segment_bytes,
+            checkpoint_bytes: self.checkpoint_bytes,
             after_layer: self.after_layer,
             boot_id: self.boot_id.clone(),
         }
@@ -614,6 +617,7 @@ pub fn tree_of(base: &Base) -> Tree {
         failures_file: None,
         staging_limit_bytes: 0,
         segment_bytes: SEGMENT_BYTES,
+        checkpoint_bytes: CHECKPOINT_BYTES,
         after_layer: 0,
         boot_id: String::new(),
     };

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 use cowfs_engine::{
-    ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow, Missing, Options, Result,
-    SEGMENT_BYTES,
+    CHECKPOINT_BYTES, ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow, Missing,
+    Options, Result, SEGMENT_BYTES,
 };
 
 const CHUNK_BYTES: u32 = 50_000;
@@ -53,6 +53,7 @@ impl Base {
             failures_file: None,
             staging_limit_bytes,
             segment_bytes: SEGMENT_BYTES,
+            checkpoint_bytes: CHECKPOINT_BYTES,
             after_layer: 0,
             boot_id: "this one".into(),
         }
