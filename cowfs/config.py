@@ -72,6 +72,22 @@ def store_timeout_s() -> float:
     return seconds
 
 
+def trusted_endpoints() -> list[str]:
+    """Servers that may see credentials even if only a locator names them: of config.toml, and of the file beside it."""
+    found = _settings().get("trusted_endpoints", [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise InvalidInputError(f"trusted_endpoints in {config_file()} is not a list of texts")
+    try:
+        lines = trusted_endpoints_file().read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    return [*found, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
+
+
+def trusted_endpoints_file() -> Path:
+    return config_file().with_name("trusted_endpoints")
+
+
 def cache_dir() -> Path:
     base = os.environ.get("COWFS_CACHE_DIR")
     return Path(base).absolute() / "cache" if base else (_xdg("XDG_CACHE_HOME", ".cache") / "cowfs").absolute()

@@ -19,6 +19,7 @@ where the error can surface through a mount, an errno. A message says what happe
     no_space            13    ENOSPC   free space; nothing acknowledged is lost
     invalid_state       14    EINVAL   the object cannot do this any more
 
+No message holds a credential: whatever it was made from, it passes through `cowfs.redaction`.
 A library function raises; it never logs and goes on. `to_record` and `from_record` carry errors between processes.
 """
 
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 import errno as _errno
 from typing import Any, ClassVar
+
+from cowfs.redaction import described, redacted
 
 
 class CowfsError(Exception):
@@ -36,10 +39,12 @@ class CowfsError(Exception):
     errno: ClassVar[int] = _errno.EIO
 
     def __init__(self, message: str, *, hint: str = "", details: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.details = details or {}
+        self.message = redacted(message)
+        super().__init__(self.message)
+        self.hint = redacted(hint)
+        self.details: dict[str, Any] = {
+            name: redacted(value) if isinstance(value, str) else value for name, value in (details or {}).items()
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (from_record, (to_record(self),))
@@ -143,7 +148,7 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
         )
     if error.errno in (_errno.EMFILE, _errno.ENFILE):
         return UnavailableError(text, hint="Nothing is lost. Raise the limit of open files (ulimit -n) and try again.")
-    return CowfsError(f"{what}: {error!r}", hint="Please report this; daemon.log has the traceback.")
+    return unexpected(what, error, hint="Please report this; daemon.log has the traceback.")
 
 
 BY_KIND: dict[str, type[CowfsError]] = {
@@ -165,6 +170,11 @@ BY_KIND: dict[str, type[CowfsError]] = {
         InvalidStateError,
     )
 }
+
+
+def unexpected(what: str, error: BaseException, *, hint: str) -> CowfsError:
+    """An error that is none of ours, for people: its kind and what it says, never what else it carries."""
+    return CowfsError(f"{what}: {described(error)}", hint=hint)
 
 
 def to_record(error: CowfsError) -> dict[str, Any]:

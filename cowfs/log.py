@@ -10,6 +10,15 @@ import logging
 import os
 import sys
 
+from cowfs.redaction import redacted
+
+
+class _Redacting(logging.Formatter):
+    """Tracebacks hold messages of other libraries, with whatever those put into them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
 
 def get(name: str) -> logging.Logger:
     """The logger of one part, for example `log.get("store")`."""
@@ -20,7 +29,7 @@ def configure() -> None:
     """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning)."""
     level = getattr(logging, os.environ.get("COWFS_LOG", "warning").upper(), logging.WARNING)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("cowfs")
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -78,6 +78,8 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
         result = cowfs.main(arguments, prog_name="cowfs", standalone_mode=False)
         sys.stdout.flush()
     except CowfsError as error:
+        if not as_json and _is_trusted_now(error):
+            return _run(arguments, as_json=as_json)
         return _report(error, as_json=as_json)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -92,11 +94,23 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort of the process: reported, never swallowed
         log.get("cli").debug("unexpected failure", exc_info=True)
-        unexpected = CowfsError(
-            f"unexpected failure: {error!r}", hint="Please report this; COWFS_LOG=debug shows where it happened."
-        )
-        return _report(unexpected, as_json=as_json)
+        hint = "Please report this; COWFS_LOG=debug shows where it happened."
+        return _report(errors.unexpected("unexpected failure", error, hint=hint), as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _is_trusted_now(error: CowfsError) -> bool:
+    """Asks a person whether the server that only a locator names, and that refused strangers, may see credentials."""
+    server = error.details.get("untrusted_server")
+    if server is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    click.echo(f"cowfs: {error.message}", err=True)
+    if not click.confirm(f"Send your credentials to {server}, now and from now on?", default=False, err=True):
+        return False
+    from cowfs.store import trust
+
+    trust.remember(str(server))
+    return True
 
 
 def _usage(error: click.ClickException) -> CowfsError:

@@ -6,6 +6,7 @@ Also the options every command has, and how sizes, times and tables are shown to
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -13,15 +14,32 @@ from typing import Any, TypeVar
 
 import click
 
+from cowfs.errors import InvalidInputError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def common_options(function: F) -> F:
     """--store and --json."""
     function = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(function)
-    return click.option("--store", metavar="URL", help="The store; default: COWFS_STORE, or a directory of yours.")(
-        function
-    )
+    return click.option(
+        "--store", metavar="URL", callback=_named, help="The store; default: COWFS_STORE, or a directory of yours."
+    )(function)
+
+
+def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    """A store that the user names is the user's own (`store.trust`); one that ends with the command is of no use."""
+    chosen = url or os.environ.get("COWFS_STORE", "")
+    if chosen.lower().startswith("memory:"):
+        raise InvalidInputError(
+            f"{chosen} lives in one process: nothing would be left of it when this command ends",
+            hint="Use a directory (file:///…) or an object store.",
+        )
+    if url is not None:
+        from cowfs.volume import stores
+
+        stores.name(url)
+    return url
 
 
 def emit(as_json: bool, record: dict[str, Any], text: str) -> None:

@@ -20,7 +20,15 @@ from typing import Any
 
 from cowfs import clock, log
 from cowfs.control.protocol import LineSocket
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, UnavailableError, from_local_disk, to_record
+from cowfs.errors import (
+    AccessDeniedError,
+    CowfsError,
+    InvalidInputError,
+    UnavailableError,
+    from_local_disk,
+    to_record,
+    unexpected,
+)
 
 Progress = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Progress], Any]
@@ -155,11 +163,8 @@ class Server:
             return {"error": to_record(from_local_disk(error, f"{op} failed"))}
         except Exception as error:
             _logger.exception("control request %s failed", op)
-            return {
-                "error": to_record(
-                    CowfsError(f"{op} failed: {error!r}", hint="Please report this; daemon.log has the traceback.")
-                )
-            }
+            hint = "Please report this; daemon.log has the traceback."
+            return {"error": to_record(unexpected(f"{op} failed", error, hint=hint))}
 
 
 def _listen(path: Path) -> socket.socket:

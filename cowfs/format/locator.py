@@ -10,7 +10,8 @@
 No `? * [ ] #` stands in a locator: `LOCATOR/path` passes through fsspec and universal-pathlib whole.
 
 Guarantees: one locator has one text; `Locator.parse(str(x)) == x`. A locator is enough to read a version and to verify it; it
-protects nothing from pruning. Refuses credentials and every damaged part by name. The name is what the volume was called when the
+protects nothing from pruning. It opens the PROTOCOLS below and no other: opening one means importing and running whatever package
+serves it. Refuses credentials and every damaged part by name. The name is what the volume was called when the
 locator was made: it is for people and messages, the version id alone decides what is read.
 """
 
@@ -24,6 +25,7 @@ from cowfs.format import keys
 from cowfs.format.store_url import StoreUrl, decode_percent, encode_segment, shown
 from cowfs.ids import VersionId
 
+PROTOCOLS = frozenset({"abfs", "abfss", "az", "file", "gs", "http", "https", "memory", "s3"})
 _SCHEME = "cowfs+"
 _DIVIDER = "/-/"
 _HINT = "A locator reads cowfs+<store URL>/-/<name>@<64 hex digits>; copy it whole."
@@ -76,6 +78,11 @@ class Locator:
         segments = [decode_percent(segment, "path segment") for segment in path.split("/") if segment]
         _check_path(segments)
         store = StoreUrl.parse(url + "/" if url == "file://" else url)
+        if store.protocol not in PROTOCOLS:
+            raise InvalidInputError(
+                f"the locator's store has the protocol {store.protocol!r}, which locators do not open",
+                hint=f"A locator may come from anybody; it opens {', '.join(sorted(PROTOCOLS))}.",
+            )
         return Locator(store, _name(name), _version(hex_id)), b"/".join(segments)
 
 

@@ -1,7 +1,7 @@
 """Store URLs in their one canonical form: the same store is always the same string.
 
     s3://bucket;endpoint=http%3A%2F%2F127.0.0.1%3A8333;region=us-east-1/some/prefix
-    file:///srv/data        memory://name/prefix        gs://bucket/prefix        sftp://host:22/dir
+    file:///srv/data        memory://name/prefix        gs://bucket/prefix        https://host:8443/dir
 
     store URL   = protocol "://" authority *( ";" option ) *( "/" segment )
     protocol    = fsspec's name, lower case; local → file, s3a and s3n → s3, gcs → gs
@@ -12,6 +12,7 @@
 Percent-encoding is upper case and covers everything but A-Z a-z 0-9 . _ ~ - ! $ & ' ( ) + , : = @, so never `? * [ ] #`.
 Paths of file: are bytes (surrogateescape), others UTF-8.
 
+Refuses protocols whose files are not written whole or not at all (sftp, ftp, smb, webhdfs, github, archives and caches of fsspec).
 Refuses credentials in any place (user information, options): a URL is printed, logged and written into locators.
 Not here: what a protocol can do, whether its package is there (`store.open`).
 """
@@ -28,6 +29,38 @@ _PROTOCOL = re.compile(r"[a-z][a-z0-9.-]*")
 _AUTHORITY = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs"}
+_NO_STORES = frozenset(
+    [
+        "arrow_hdfs",
+        "blockcache",
+        "cached",
+        "dask",
+        "data",
+        "dir",
+        "dropbox",
+        "filecache",
+        "ftp",
+        "generic",
+        "git",
+        "github",
+        "gitlab",
+        "hdfs",
+        "jlab",
+        "jupyter",
+        "lakefs",
+        "libarchive",
+        "reference",
+        "root",
+        "sftp",
+        "simplecache",
+        "smb",
+        "ssh",
+        "tar",
+        "wandb",
+        "webhdfs",
+        "zip",
+    ]
+)
 _SEGMENT_SAFE = ".~!$&'()+,:=@"
 _PORTS = {"http": 80, "https": 443}
 _CREDENTIALS_HINT = (
@@ -65,6 +98,11 @@ class StoreUrl:
         protocol = _ALIASES.get(protocol.lower(), protocol.lower())
         if not separator or not _PROTOCOL.fullmatch(protocol):
             raise InvalidInputError(f"{shown(text)} is not a store URL", hint=_EXAMPLE_HINT)
+        if protocol in _NO_STORES:
+            raise InvalidInputError(
+                f"{protocol}: cannot hold a store: its files do not appear whole or not at all",
+                hint="Use an object store, or mount the server as a directory (sshfs, rclone, NFS) and use file:///DIRECTORY.",
+            )
         authority, _, path = rest.partition("/")
         authority, *options = authority.split(";")
         _check_authority(protocol, authority, text)

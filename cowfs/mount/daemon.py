@@ -36,6 +36,7 @@ from cowfs.errors import (
     MountFailedError,
     from_local_disk,
     to_record,
+    unexpected,
 )
 from cowfs.mount import heap, mount_point, mount_table, serving, transport
 from cowfs.mount.calls import EngineCalls
@@ -99,9 +100,7 @@ class Daemon:
             self._failure = from_local_disk(error, "the mount ended")
             raise self._failure from error
         except BaseException as error:
-            self._failure = CowfsError(
-                f"the mount ended with {error!r}", hint="Please report this; daemon.log has more."
-            )
+            self._failure = unexpected("the mount ended", error, hint="Please report this; daemon.log has more.")
             raise
         finally:
             self._ended.set()
@@ -403,7 +402,7 @@ def _run(answer_fd: int) -> int:
         failure = error
     except BaseException as error:  # a panic of the engine is no Exception; the starter must hear of it too
         _logger.exception("the mount daemon failed")
-        failure = CowfsError(f"the mount daemon failed: {error!r}", hint="Please report this with its log.")
+        failure = unexpected("the mount daemon failed", error, hint="Please report this with its log.")
     else:
         return 0
     if daemon is not None and daemon.is_ready:

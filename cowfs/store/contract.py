@@ -9,7 +9,8 @@ byte strings. Blocking; every method may be called from any number of threads.
     size            length in bytes, None when absent
     put             the object is durable and visible whole, or not at all
     put_if_absent   as put, and nothing was there before                      ConflictError: something is there
-    list            keys that start with `prefix`, after `start_after`, in byte order, at most `limit`
+    list            keys that start with `prefix`, after `start_after`,       InvalidInputError: it has no lists (http)
+                    in byte order, at most `limit`
     delete          none of the keys exists (absent ones are fine)
 
 Every call may also raise UnavailableError (the store does not answer, or the outcome is unknown), AccessDeniedError,

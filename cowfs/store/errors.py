@@ -1,24 +1,45 @@
-"""Operating system errors of any backend as errors of our tree. S3's own codes: `s3`.
+"""Errors of any backend as errors of our tree. S3's own codes: `s3_errors`.
 
     ENOENT, ENOTDIR, EISDIR   NotFoundError      EACCES, EPERM        AccessDeniedError    EROFS            ReadOnlyError
     ENOSPC, EDQUOT            NoSpaceError       ENAMETOOLONG, ELOOP  InvalidInputError    everything else  UnavailableError
 
 Everything else (EIO, ESTALE, timeouts) says nothing about the object: trying again is right, and loses nothing.
+
+Libraries that speak HTTP raise errors of their own, most of which are no OSErrors. They are recognised by what they have in common,
+since they are not installed everywhere: the HTTP status they carry, under whatever name,
+
+    401 403     AccessDeniedError      404 410   NotFoundError     405 501       ReadOnlyError    409 412     ConflictError
+    400 411 413 InvalidInputError      416       CorruptError      507           NoSpaceError     any other   UnavailableError
+
+or, without one, by the names of their classes: credentials that are missing or refused, connections that failed. Mistakes in a
+program (TypeError and the like) stay what they are.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from cowfs.errors import (
     AccessDeniedError,
+    ConflictError,
+    CorruptError,
     CowfsError,
     InvalidInputError,
     NoSpaceError,
     NotFoundError,
     ReadOnlyError,
     UnavailableError,
+)
+from cowfs.redaction import described
+from cowfs.store.patience import RETRY_AFTER
+from cowfs.store.retry_after import retry_after_s
+
+CREDENTIALS_HINT = (
+    "Check the credentials where the store's own tools look for them, for example AZURE_STORAGE_ACCOUNT_NAME and "
+    "AZURE_STORAGE_ACCOUNT_KEY for az:, GOOGLE_APPLICATION_CREDENTIALS for gs:."
 )
 
 _BY_ERRNO: dict[int, tuple[type[CowfsError], str]] = {
@@ -35,6 +56,38 @@ _BY_ERRNO: dict[int, tuple[type[CowfsError], str]] = {
 }
 
 
+_BY_STATUS: dict[int, tuple[type[CowfsError], str]] = {
+    **dict.fromkeys((401, 403), (AccessDeniedError, CREDENTIALS_HINT)),
+    **dict.fromkeys((404, 410), (NotFoundError, "")),
+    **dict.fromkeys(
+        (405, 501), (ReadOnlyError, "The server does not do this. It can be read; to write, use another store.")
+    ),
+    **dict.fromkeys((409, 412), (ConflictError, "")),
+    **dict.fromkeys((400, 411, 413), (InvalidInputError, "The server does not take this request; use another store.")),
+    416: (CorruptError, "The object is shorter than what names it says."),
+    507: (NoSpaceError, "Free space in the store; nothing acknowledged is lost."),
+}
+
+_NO_CREDENTIALS = {"ClientAuthenticationError", "GoogleAuthError", "CredentialUnavailableError", "AuthenticationError"}
+_NO_CONNECTION = {
+    "ClientConnectionError",
+    "ClientPayloadError",
+    "ServiceRequestError",
+    "ServiceResponseError",
+    "TransportError",
+}
+_MISTAKES = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    AssertionError,
+    ImportError,
+    RecursionError,
+    MemoryError,
+)
+
+
 def from_os_error(error: OSError, where: str) -> CowfsError:
     """The error of our tree for `error`; `where` names store and object."""
     number = error.errno or _errno_of(error)
@@ -43,6 +96,73 @@ def from_os_error(error: OSError, where: str) -> CowfsError:
         return NotFoundError(f"{where} does not exist")
     reason = os.strerror(error.errno) if error.errno else (str(error) or type(error).__name__)
     return cls(f"{where}: {reason}", hint=hint)
+
+
+def from_foreign_error(error: Exception, where: str) -> CowfsError | None:
+    """As from_os_error, for an error of any library; None when it is a mistake in a program. No text of a server is told unredacted."""
+    status = _status_of(error)
+    if status is not None:
+        return _from_status(status, error, where)
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & _NO_CREDENTIALS or (isinstance(error, ValueError) and "credential" in str(error).lower()):
+        return AccessDeniedError(f"{where}: {described(error)}", hint=CREDENTIALS_HINT)
+    if names & _NO_CONNECTION or isinstance(error, TimeoutError):
+        return UnavailableError(f"{where} does not answer: {described(error)}", hint="Try again; nothing is lost.")
+    if isinstance(error, OSError):
+        return from_os_error(error, where)
+    if isinstance(error, NotImplementedError):
+        return ReadOnlyError(
+            f"{where}: this kind of store cannot do that", hint="It can be read. To write, use another."
+        )
+    if isinstance(error, _MISTAKES):
+        return None
+    return UnavailableError(f"{where}: {described(error)}", hint="Try again; nothing is lost.")
+
+
+def refused_anonymously(error: CowfsError, untrusted_server: str | None, *, hint: str = "") -> AccessDeniedError:
+    """`error` of a request without credentials, with the reason why there were none."""
+    if untrusted_server is None:
+        return AccessDeniedError(
+            f"{error.message} (asked without credentials: none were found)",
+            hint=hint,
+            details=error.details,
+        )
+    return AccessDeniedError(
+        f"{error.message} (asked without credentials: {untrusted_server} is named by a locator alone)",
+        hint=f"If this server is yours, name it: COWFS_TRUSTED_ENDPOINTS={untrusted_server}, or in config.toml "
+        f'trusted_endpoints = ["{untrusted_server}"]. Your key id and session token are then sent to it.',
+        details={**error.details, "untrusted_server": untrusted_server},
+    )
+
+
+def _from_status(status: int, error: Exception, where: str) -> CowfsError:
+    cls, hint = _BY_STATUS.get(status, (UnavailableError, "Try again; nothing is lost."))
+    details: dict[str, Any] = {"status": status}
+    if (wait_s := retry_after_s(_headers_of(error))) > 0:
+        details[RETRY_AFTER] = wait_s
+    if cls is NotFoundError:
+        return NotFoundError(f"{where} does not exist", details=details)
+    return cls(f"{where}: HTTP status {status} ({described(error)})", hint=hint, details=details)
+
+
+def _status_of(error: BaseException) -> int | None:
+    """aiohttp: status; azure: status_code; gcsfs and google: code; requests: response.status_code."""
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status", "status_code", "code"):
+            value = getattr(holder, name, None)
+            if isinstance(value, str) and value.isdecimal():
+                value = int(value)
+            if isinstance(value, int) and 300 <= value <= 599:
+                return int(value)
+    return None
+
+
+def _headers_of(error: BaseException) -> dict[str, str]:
+    for holder in (error, getattr(error, "response", None)):
+        found = getattr(holder, "headers", None)
+        if isinstance(found, Mapping):
+            return {str(name).lower(): str(value) for name, value in found.items()}
+    return {}
 
 
 def _errno_of(error: OSError) -> int:

@@ -1,97 +1,114 @@
-"""Any other fsspec file system as an object store: memory://, and whatever else is installed (gs://, az://, sftp://, …).
+"""Any other fsspec file system as an object store: memory://, http(s):// to read, and whatever else is installed (gs://, az://, …).
 
-Only fsspec's own file calls are used, so this works everywhere and is fast nowhere: a list walks all files below the prefix's
-directory. What put_if_absent is worth depends on the file system (`pipe_file(mode="create")`); the probe finds out. memory:// is
-one store per process, and there a lock makes it exact.
+Only fsspec's own file calls are used. A list walks directories in the order of keys, and only those that can hold one: the first key
+of a volume costs a listing a level, however many objects there are. What put_if_absent is worth depends on the file system
+(`pipe_file(mode="create")`); the probe finds out. memory:// is one store per process, and there a lock makes it exact.
+http(s) has no lists worth the name: InvalidInputError; refs are then probed by number.
 
-Credentials come from wherever the file system's package looks for them by itself. Its listings cache is off.
+Credentials come from wherever the file system's package looks for them by itself. Its listings cache is off. An untrusted server
+(`trust`) gets nothing of fsspec's configuration, which may hold headers and passwords. Errors are mapped by `errors`, and not
+chained: what libraries raise may carry requests.
 """
 
 from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import fsspec
+import fsspec.config
 
-from cowfs.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
+from cowfs.errors import ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
-from cowfs.store.errors import from_os_error
+from cowfs.store.errors import from_foreign_error, refused_anonymously
 from cowfs.store.readonly import ReadOnlyStore
+
+T = TypeVar("T")
 
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _memory_lock = threading.RLock()
+_configuration_lock = threading.Lock()
 
 
 class FsspecStore:
     """The files below `root` (a path as the file system writes it, without '/' at its end)."""
 
-    def __init__(self, protocol: str, *, root: str, url: str) -> None:
-        self._file_system = fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True)
+    def __init__(
+        self,
+        protocol: str,
+        *,
+        root: str,
+        url: str,
+        options: dict[str, Any] | None = None,
+        untrusted_server: str | None = None,
+    ) -> None:
+        """options: what the file system takes from the URL. untrusted_server: the URL's server, when it may see no credentials."""
         self._root = root
         self._url = url
+        self._can_list = protocol not in ("http", "https")
+        self._untrusted_server = untrusted_server
         self._exclusive: AbstractContextManager[object] = _memory_lock if protocol == "memory" else nullcontext()
+        with _without_configuration() if untrusted_server else nullcontext():
+            self._file_system = self._call(
+                "",
+                lambda: fsspec.filesystem(
+                    protocol, use_listings_cache=False, skip_instance_cache=True, **(options or {})
+                ),
+            )
 
     @property
     def url(self) -> str:
         return self._url
 
     def get(self, key: str) -> bytes:
-        data: bytes = self._call(key, "cat_file", self._path(key))
+        path = self._path(key)
+        data: bytes = self._call(key, lambda: self._file_system.cat_file(path))
         return data
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         path = self._path(key)
-        data: bytes = self._call(key, "cat_file", path, start=offset, end=offset + length) if length else b""
+        data: bytes = b""
+        if length:
+            data = self._call(key, lambda: self._file_system.cat_file(path, start=offset, end=offset + length))
         if len(data) != length:
             raise CorruptError(f"{self._url}: {key} gave {len(data)} bytes at {offset}, {length} were expected")
         return data
 
     def size(self, key: str) -> int | None:
+        path = self._path(key)
         try:
-            with self._exclusive:
-                info = self._file_system.info(self._path(key))
-        except FileNotFoundError:
+            info = self._call(key, lambda: self._file_system.info(path))
+        except NotFoundError:
             return None
-        except OSError as error:
-            raise from_os_error(error, f"{self._url}: {key}") from error
-        return int(info["size"]) if info["type"] == "file" else None
+        return int(info["size"]) if info["type"] == "file" and info["size"] is not None else None
 
     def put(self, key: str, data: Data) -> None:
         self._write(key, data, "overwrite")
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        try:
-            self._write(key, data, "create")
-        except FileExistsError as error:
-            raise ConflictError(f"{self._url}: {key} exists already", details={"key": key}) from error
+        self._write(key, data, "create")
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        if not self._can_list:
+            raise InvalidInputError(
+                f"{self._url} cannot be listed",
+                hint="Over http, versions are read by their locators; nothing else works.",
+            )
         directory = prefix.rpartition("/")[0]
-        try:
-            files = self._call(prefix, "find", f"{self._root}/{directory}".rstrip("/"), detail=True)
-        except NotFoundError:
-            return []
-        found = []
-        for path, info in files.items():
-            key = path.removeprefix(self._root).lstrip("/")
-            if key.startswith(prefix) and key > start_after:
-                found.append(ObjectInfo(key, int(info["size"]), _modified_ns(info)))
-        return sorted(found, key=lambda info: info.key)[:limit]
+        return builtins.list(islice(self._walk(directory, prefix, start_after), limit))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
+            path = self._path(key)
             try:
-                with self._exclusive:
-                    self._file_system.rm_file(self._path(key))
-            except FileNotFoundError:
+                self._call(key, lambda path=path: self._file_system.rm_file(path))  # type: ignore[misc]
+            except NotFoundError:
                 continue
-            except OSError as error:
-                raise from_os_error(error, f"{self._url}: deleting {key}") from error
 
     def read_only(self) -> ObjectStore:
         return ReadOnlyStore(self)
@@ -103,26 +120,73 @@ class FsspecStore:
         check_key(key)
         return f"{self._root}/{key}"
 
-    def _call(self, key: str, method: str, *arguments: Any, **named: Any) -> Any:
+    def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Files below a directory in the order of their keys. What cannot hold a key in question is not listed."""
+        try:
+            entries = self._call(
+                directory, lambda: self._file_system.ls(f"{self._root}/{directory}".rstrip("/"), detail=True)
+            )
+        except NotFoundError:
+            return
+        found = []
+        for info in entries:
+            key = info["name"].rstrip("/").removeprefix(self._root).lstrip("/")
+            if key != directory:  # some list a directory, or its marker, in itself
+                found.append((key if info["type"] == "file" else f"{key}/", info))
+        for key, info in sorted(found, key=lambda entry: entry[0]):
+            if info["type"] == "file":
+                if key.startswith(prefix) and key > start_after:
+                    yield ObjectInfo(key, int(info["size"]), _modified_ns(info))
+            elif (key.startswith(prefix) or prefix.startswith(key)) and (
+                key > start_after or start_after.startswith(key)
+            ):
+                yield from self._walk(key[:-1], prefix, start_after)
+
+    def _call(self, key: str, call: Callable[[], T]) -> T:
+        where = f"{self._url}: {key}" if key else self._url
         try:
             with self._exclusive:
-                return getattr(self._file_system, method)(*arguments, **named)
-        except OSError as error:
-            raise from_os_error(error, f"{self._url}: {key}") from error
+                return call()
+        except CowfsError:
+            raise
+        except Exception as error:
+            if (found := from_foreign_error(error, where)) is None:
+                raise
+        if self._untrusted_server and found.kind == "access_denied":
+            found = refused_anonymously(found, self._untrusted_server)
+        raise found
 
     def _write(self, key: str, data: Data, mode: str) -> None:
         path = self._path(key)
-        try:
-            with self._exclusive:
-                if parent := path.rpartition("/")[0]:
-                    self._file_system.makedirs(parent, exist_ok=True)
+
+        def write() -> None:
+            if parent := path.rpartition("/")[0]:
+                self._file_system.makedirs(parent, exist_ok=True)
+            try:
                 self._file_system.pipe_file(path, bytes(data), mode=mode)
-        except FileExistsError:
-            if mode == "create":
-                raise
-            raise UnavailableError(f"{self._url}: {key} could not be replaced") from None
-        except OSError as error:
-            raise from_os_error(error, f"{self._url}: {key}") from error
+            except FileExistsError:
+                raise ConflictError(f"{self._url}: {key} exists already", details={"key": key}) from None
+
+        try:
+            self._call(key, write)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{self._url}: there is no such bucket or container",
+                hint="Create it first, or correct its name in the store's URL.",
+                details={**error.details, "code": "NoSuchBucket"},
+            ) from None
+
+
+@contextmanager
+def _without_configuration() -> Iterator[None]:
+    """fsspec's own configuration (files, FSSPEC_ variables) is not applied to file systems made inside."""
+    with _configuration_lock:
+        saved = dict(fsspec.config.conf)
+        fsspec.config.conf.clear()
+        try:
+            yield
+        finally:
+            fsspec.config.conf.update(saved)
 
 
 def _modified_ns(info: dict[str, Any]) -> int:

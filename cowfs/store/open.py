@@ -12,7 +12,9 @@ from pathlib import Path
 
 from cowfs.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
+from cowfs.store import trust
 from cowfs.store.contract import ObjectStore
+from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.retrying import RetryingStore
 
 
@@ -34,7 +36,14 @@ def _open_backend(place: StoreUrl, *, create: bool) -> ObjectStore:
         from cowfs.store.s3 import S3Store
 
         prefix = f"{place.path}/" if place.path else ""
-        return S3Store(bucket=place.authority, prefix=prefix, url=url, endpoint=place.endpoint, region=place.region)
+        return S3Store(
+            bucket=place.authority,
+            prefix=prefix,
+            url=url,
+            endpoint=place.endpoint,
+            region=place.region,
+            untrusted_server=None if trust.is_trusted(place) else trust.server_of(place),
+        )
     return _open_fsspec(place, url)
 
 
@@ -53,10 +62,9 @@ def _open_fsspec(place: StoreUrl, url: str) -> ObjectStore:
 
     from cowfs.store.fsspec_backend import FsspecStore
 
+    plain = f"{place.protocol}://{place.authority}/{place.path}".rstrip("/")
     try:
         cls = fsspec.get_filesystem_class(place.protocol)
-        root = cls._strip_protocol(f"{place.protocol}://{place.authority}/{place.path}".rstrip("/")).rstrip("/")
-        return FsspecStore(place.protocol, root=root, url=url)
     except ImportError as error:
         raise InvalidInputError(
             f"{url}: the package for {place.protocol}:// is not installed", hint=f"{error}."
@@ -66,3 +74,11 @@ def _open_fsspec(place: StoreUrl, url: str) -> ObjectStore:
             f"{url}: there is no store protocol {place.protocol!r}",
             hint="Use file:///DIRECTORY, s3://BUCKET/PREFIX, or another protocol that an fsspec package provides.",
         ) from error
+    store = FsspecStore(
+        place.protocol,
+        root=cls._strip_protocol(plain).rstrip("/"),
+        url=url,
+        options=cls._get_kwargs_from_urls(plain),
+        untrusted_server=None if trust.is_trusted(place) else trust.server_of(place),
+    )
+    return ReadOnlyStore(store) if place.protocol in ("http", "https") else store

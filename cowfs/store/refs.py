@@ -145,7 +145,10 @@ def history(store: ObjectStore, ref: Ref[R]) -> list[tuple[int, R]]:
 
 def _newest_listed(store: ObjectStore, ref: Ref[R]) -> int:
     """The highest number a list shows, 0 when there is none."""
-    first = store.list(ref.prefix, limit=1)
+    try:
+        first = store.list(ref.prefix, limit=1)
+    except InvalidInputError:  # it has no lists: numbers are probed from the first one on
+        return 0
     if not first:
         return 0
     number = keys.parse_number(first[0].key)

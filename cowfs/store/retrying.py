@@ -7,8 +7,8 @@ How long, and with what pauses: `patience`. The last error is raised when patien
 object cowfs replaces (heartbeats, pins) has one writer, and every other is immutable.
 
 Large objects (packs) take turns (`uploads`). Theirs is the patience of a long commit: it ends when no large object has arrived for
-that long, not when this one has not. Before a body is sent again the store is asked for the object's size: a server that is
-down or refuses everybody then costs a few bytes an attempt, not the whole body each time.
+that long, not when this one has not. After a failure the store is asked for an object's size before the next body is sent: a
+server that is down or refuses everybody then costs a few bytes an attempt, not a whole body each time.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RetryingStore:
         problem: UnavailableError | None = None
         while (turn := self._pace.begin(began_s)) is not None:
             try:
-                if problem is not None:
+                if self._pace.is_in_trouble:
                     self._store.size(key)
                 self._store.put(key, data)
             except UnavailableError as error:

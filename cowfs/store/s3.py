@@ -13,7 +13,8 @@ sent once; `retrying` repeats what may be repeated.
 Time: 5 s to connect, 60 s without progress in either direction; then UnavailableError. A body of any size may take as long as it
 moves: it is handed over in pieces, and the kernel is told to keep little of it that was not sent, so that a piece taken is a piece
 on its way. LONGEST_S bounds even a server that sends a byte a minute.
-Credentials: only where AWS tools look (environment, ~/.aws, instance role). Endpoint and region: the store's URL, else the same.
+Credentials: only where AWS tools look (environment, ~/.aws, instance role), and none for a server that `trust` does not know;
+where there are none, requests are not signed, as public buckets have it. Endpoint and region: the store's URL, else the same.
 Threads: requests run on fsspec's event loop thread; callers wait. After a fork the child connects anew.
 """
 
@@ -25,8 +26,10 @@ import io
 import os
 import socket
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -35,14 +38,15 @@ import s3fs
 from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 from aiobotocore.session import AioSession  # type: ignore[import-untyped]
 from aiohttp.abc import AbstractStreamWriter
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 
-from cowfs.errors import CorruptError, CowfsError, NotFoundError
+from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
+from cowfs.store.errors import refused_anonymously
 from cowfs.store.readonly import ReadOnlyStore
-from cowfs.store.s3_errors import from_s3_error
+from cowfs.store.s3_errors import NO_CREDENTIALS, from_s3_error
 
 T = TypeVar("T")
 
@@ -67,13 +71,25 @@ _REQUEST_ERRORS = (
 class S3Store:
     """The objects below `prefix` (empty, or ending in '/') of a bucket."""
 
-    def __init__(self, *, bucket: str, prefix: str, url: str, endpoint: str | None, region: str | None) -> None:
+    def __init__(
+        self,
+        *,
+        bucket: str,
+        prefix: str,
+        url: str,
+        endpoint: str | None,
+        region: str | None,
+        untrusted_server: str | None = None,
+    ) -> None:
+        """untrusted_server: the endpoint, when it may not see credentials."""
         self._bucket = bucket
         self._prefix = prefix
         self._url = url
         self._endpoint = endpoint
         self._region = region
-        self._lock = threading.Lock()  # guards the two below; never held during a request
+        self._untrusted_server = untrusted_server
+        self._lock = threading.Lock()  # guards those below; never held during a request
+        self._is_anonymous = untrusted_server is not None
         self._file_system: s3fs.S3FileSystem | None = None
         self._pid = 0
 
@@ -82,13 +98,13 @@ class S3Store:
         return self._url
 
     def get(self, key: str) -> bytes:
-        return self._run(self._get(key, {}), key)
+        return self._run(lambda: self._get(key, {}), key)
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         if length == 0:
             check_key(key)
             return b""
-        data = self._run(self._get(key, {"Range": f"bytes={offset}-{offset + length - 1}"}), key)
+        data = self._run(lambda: self._get(key, {"Range": f"bytes={offset}-{offset + length - 1}"}), key)
         if len(data) != length:
             raise CorruptError(
                 f"{self._url}: {key} gave {len(data)} bytes at {offset}, {length} were expected", details={"key": key}
@@ -97,16 +113,16 @@ class S3Store:
 
     def size(self, key: str) -> int | None:
         try:
-            answer = self._run(self._call("head_object", key=key), key)
+            answer = self._run(lambda: self._call("head_object", key=key), key)
         except NotFoundError:
             return None
         return int(answer["ContentLength"])
 
     def put(self, key: str, data: Data) -> None:
-        self._run(self._call("put_object", key=key, Body=bytes(data)), key)
+        self._run(lambda: self._call("put_object", key=key, Body=bytes(data)), key)
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        self._run(self._call("put_object", key=key, Body=bytes(data), IfNoneMatch="*"), key)
+        self._run(lambda: self._call("put_object", key=key, Body=bytes(data), IfNoneMatch="*"), key)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         if limit is not None:
@@ -119,12 +135,9 @@ class S3Store:
             check_key(key)
         for start in range(0, len(doomed), _DELETE_BATCH):
             some = doomed[start : start + _DELETE_BATCH]
-            objects = [{"Key": self._prefix + key} for key in some]
-            answer = self._run(self._call("delete_objects", Delete={"Objects": objects, "Quiet": True}), some[0])
-            for failed in answer.get("Errors", []):
-                if failed.get("Code") != "NoSuchKey":
-                    error = ClientError({"Error": failed}, "DeleteObjects")
-                    raise from_s3_error(error, url=self._url, key=failed.get("Key", ""))
+            if len(some) == 1 or not self._delete_batch(some):
+                for key in some:
+                    self._delete_one(key)
 
     def read_only(self) -> ObjectStore:
         return ReadOnlyStore(self)
@@ -140,26 +153,67 @@ class S3Store:
     def _connection(self) -> s3fs.S3FileSystem:
         with self._lock:
             if self._file_system is None or self._pid != os.getpid():
-                self._file_system = _connect(self._endpoint, self._region)
+                self._file_system = _connect(self._endpoint, self._region, anonymous=self._is_anonymous)
                 self._pid = os.getpid()
             return self._file_system
 
-    def _run(self, request: Coroutine[Any, Any, T], key: str) -> T:
+    def _run(self, request: Callable[[], Coroutine[Any, Any, T]], key: str) -> T:
         """Waits for a request that runs on the loop's thread; its error, if any, becomes one of ours."""
         try:
-            loop = self._connection().loop
-        except BaseException:
-            request.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request, _LONGEST_S), loop)
-        try:
-            return future.result()
+            return self._attempt(request)
         except CowfsError:  # a key that is none; it is a ValueError too
             raise
+        except NoCredentialsError:  # nothing was sent
+            self._give_no_name()
         except _REQUEST_ERRORS as error:
-            raise from_s3_error(error, url=self._url, key=key) from error
+            raise self._explained(error, key) from None  # what servers and libraries say may hold credentials
+        try:
+            return self._attempt(request)
+        except CowfsError:
+            raise
+        except _REQUEST_ERRORS as error:
+            raise self._explained(error, key) from None
+
+    def _attempt(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        loop = self._connection().loop
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request(), _LONGEST_S), loop)
+        try:
+            return future.result()
         finally:
             future.cancel()
+
+    def _give_no_name(self) -> None:
+        """There are no credentials: the bucket may be public."""
+        with self._lock:
+            if not self._is_anonymous:
+                self._is_anonymous, self._file_system = True, None
+
+    def _explained(self, error: BaseException, key: str) -> CowfsError:
+        found = from_s3_error(error, url=self._url, key=key)
+        if not isinstance(found, AccessDeniedError) or not self._is_anonymous:
+            return found
+        return refused_anonymously(found, self._untrusted_server, hint=NO_CREDENTIALS)
+
+    def _delete_batch(self, some: builtins.list[str]) -> bool:
+        """False when the server does not know this request."""
+        objects = [{"Key": self._prefix + key} for key in some]
+        try:
+            answer = self._run(
+                lambda: self._call("delete_objects", Delete={"Objects": objects, "Quiet": True}), some[0]
+            )
+        except InvalidInputError as error:
+            if error.details.get("status") in (400, 405, 501):
+                return False
+            raise
+        for failed in answer.get("Errors", []):
+            if failed.get("Code") != "NoSuchKey":
+                refused = ClientError({"Error": failed}, "DeleteObjects")
+                raise self._explained(refused, failed.get("Key", ""))
+        return True
+
+    def _delete_one(self, key: str) -> None:
+        with suppress(NotFoundError):
+            self._run(lambda: self._call("delete_object", key=key), key)
 
     async def _call(self, method: str, *, key: str | None = None, **arguments: Any) -> dict[str, Any]:
         if key is not None:
@@ -179,7 +233,7 @@ class S3Store:
         if start_after:
             arguments["StartAfter"] = self._prefix + start_after
         while True:
-            answer = self._run(self._call("list_objects_v2", **arguments), prefix)
+            answer = self._run(partial(self._call, "list_objects_v2", **arguments), prefix)
             for entry in answer.get("Contents", []):
                 yield ObjectInfo(
                     entry["Key"][len(self._prefix) :], int(entry["Size"]), _nanoseconds(entry["LastModified"])
@@ -231,11 +285,12 @@ class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
         return session
 
 
-def _connect(endpoint: str | None, region: str | None) -> s3fs.S3FileSystem:
+def _connect(endpoint: str | None, region: str | None, *, anonymous: bool) -> s3fs.S3FileSystem:
     session = AioSession()
     # Asking before each upload costs a round trip, and aiohttp waits for the answer without a time limit.
     session.unregister("before-call.s3", add_expect_header)
     file_system = s3fs.S3FileSystem(
+        anon=anonymous,
         session=session,
         endpoint_url=endpoint,
         client_kwargs={"region_name": region} if region else None,

@@ -30,7 +30,11 @@ from cowfs.store.patience import RETRY_AFTER
 from cowfs.store.retry_after import retry_after_s
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
-_NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+_EXPIRED = (
+    "The temporary credentials are no longer valid. Get new ones and run this again; a mount keeps those it was started with: "
+    "unmount (uncommitted work is kept) and mount again. Credentials that AWS_PROFILE names are renewed by themselves."
+)
 _REGION = "Put the right region or endpoint into the store's URL: s3://bucket;region=REGION;endpoint=URL/prefix."
 _LATER = "Check the endpoint and the network, then try again; nothing is lost."
 
@@ -40,7 +44,6 @@ _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
             "AccessDenied",
             "AccountProblem",
             "AllAccessDisabled",
-            "ExpiredToken",
             "Forbidden",
             "InvalidAccessKeyId",
             "InvalidSecurity",
@@ -48,9 +51,12 @@ _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
             "NotSignedUp",
             "RequestTimeTooSkewed",
             "SignatureDoesNotMatch",
-            "TokenRefreshRequired",
         ),
         (AccessDeniedError, _CREDENTIALS),
+    ),
+    **dict.fromkeys(
+        ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"),
+        (AccessDeniedError, _EXPIRED),
     ),
     **dict.fromkeys(
         ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "Redirect"),
@@ -65,12 +71,21 @@ _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
     "EntityTooLarge": (InvalidInputError, "The server does not take objects of this size."),
     "InvalidRange": (CorruptError, "The object is shorter than what names it says."),
     "PreconditionFailed": (ConflictError, ""),
+    **dict.fromkeys(
+        ("BadDigest", "IncompleteBody", "RequestTimeout"), (UnavailableError, _LATER)
+    ),  # sent with status 400
     # Another conditional request for this key is in flight: which one wins is not known yet.
     "ConditionalRequestConflict": (UnavailableError, "Try again; nothing is lost."),
     "NotImplemented": (InvalidInputError, "The server does not know this request; choose another store."),
 }
 
 _BY_STATUS: dict[int, tuple[type[CowfsError], str]] = {
+    400: (
+        InvalidInputError,
+        "The server refuses this request. Where no reason is given, the credentials may have expired.",
+    ),
+    405: _BY_CODE["NotImplemented"],
+    413: _BY_CODE["EntityTooLarge"],
     301: (InvalidInputError, _REGION),
     307: (UnavailableError, _LATER),
     401: (AccessDeniedError, _CREDENTIALS),
@@ -98,7 +113,7 @@ def from_s3_error(error: BaseException, *, url: str, key: str) -> CowfsError:
         return _from_answer(answer, url, key)
     reason = str(error) or type(error).__name__
     if isinstance(error, _NO_IDENTITY):
-        return AccessDeniedError(f"{url}: {reason}", hint=_NO_CREDENTIALS)
+        return AccessDeniedError(f"{url}: {reason}", hint=NO_CREDENTIALS)
     if isinstance(error, (ParamValidationError, ValueError)):
         return InvalidInputError(f"{url}: {reason}", hint="Correct the store's URL.")
     if isinstance(error, TimeoutError):
@@ -121,7 +136,7 @@ def _from_answer(answer: ClientError, url: str, key: str) -> CowfsError:
             hint="Create the bucket first, or correct its name or the endpoint in the store's URL.",
             details=details,
         )
-    if code == "NoSuchKey" or status == 404:
+    if code == "NoSuchKey" or status in (404, 410):
         return NotFoundError(f"{url}: {key} does not exist", details=details)
     cls, hint = _BY_CODE.get(code) or _BY_STATUS.get(status) or (UnavailableError, _LATER)
     if cls is ConflictError:

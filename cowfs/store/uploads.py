@@ -49,6 +49,11 @@ class UploadPace:
     def limit(self) -> int:
         return int(self._limit)
 
+    @property
+    def is_in_trouble(self) -> bool:
+        """Whether no upload has ended well since one failed."""
+        return self._failures > 0
+
     def begin(self, since_s: float) -> int | None:
         """Waits for a turn; None when the store's patience, counted from since_s or the last success, has ended first."""
         while True:

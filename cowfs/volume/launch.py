@@ -27,6 +27,7 @@ import cowfs
 from cowfs import clock
 from cowfs.control import MountSpec
 from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
+from cowfs.store import trust
 
 READY_TIMEOUT_S = 300.0
 """Since the last sign of progress. A guess: everything but loading and replaying must fit in, a hang must not look like work."""
@@ -88,7 +89,11 @@ def _environment() -> dict[str, str]:
     """Ours, and where cowfs itself was imported from. Not all of sys.path: a script's own modules are none of the daemon's."""
     home = str(Path(cowfs.__file__).resolve().parents[1])
     known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, known), home])}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, known), home]),
+        trust.VARIABLE: trust.exported(),
+    }
 
 
 def _open_log(path: Path) -> int:

@@ -15,7 +15,7 @@ from cowfs import store as stores
 from cowfs.errors import InvalidInputError
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import ObjectStore
+from cowfs.store import ObjectStore, trust
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,12 @@ def open_or_initialize(url: str | None = None) -> OpenStore:
     except BaseException:
         objects.close()
         raise
+
+
+def name(url: str | None) -> None:
+    """The user named this store: its server may see the user's credentials (`store.trust`). InvalidInputError: no store URL."""
+    if url is not None:
+        trust.name(StoreUrl.parse(canonical_url(url)))
 
 
 def canonical_url(url: str | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cowfs.format.locator import Locator
-from cowfs.volume import names, ro_volume
+from cowfs.volume import names, ro_volume, stores
 from cowfs.volume.ro_volume import ROVolume
 from cowfs.volume.rw_volume import RWVolume
 from cowfs.volume.writable import WritableVolume
@@ -21,6 +21,7 @@ class Volume:
 
         Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells. Without a name one is made up.
         """
+        stores.name(store)
         return RWVolume(WritableVolume(store, names.checked(name) if name is not None else names.generated(), "new"))
 
     @staticmethod
@@ -29,6 +30,7 @@ class Volume:
 
         Nothing is read until it is mounted or awaited; NotFoundError then, unless create makes what is missing.
         """
+        stores.name(store)
         return RWVolume(WritableVolume(store, names.checked(name), "either" if create else "existing"))
 
     @staticmethod

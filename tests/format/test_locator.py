@@ -30,7 +30,7 @@ endpoints = st.sampled_from([None, "http://127.0.0.1:8333", "https://s3.example.
 stores = st.one_of(
     st.builds(StoreUrl, st.just("s3"), names, paths, endpoints, st.sampled_from([None, "us-east-1"])),
     st.builds(StoreUrl, st.just("file"), st.just(""), file_paths),
-    st.builds(StoreUrl, st.sampled_from(["gs", "sftp", "memory"]), names, paths),
+    st.builds(StoreUrl, st.sampled_from(["gs", "https", "memory"]), names, paths),
 )
 versions = st.binary(min_size=32, max_size=32).map(VersionId)
 locators = st.builds(Locator, stores, names, versions)
@@ -102,7 +102,7 @@ def test_cut_locators_are_refused(locator: Locator, cut: int) -> None:
         ("file:///srv/büro", "file:///srv/b%C3%BCro"),
         ("memory://", "memory://"),
         ("memory:///a/b", "memory://a/b"),
-        ("sftp://host:22/dir", "sftp://host:22/dir"),
+        ("https://host:8443/dir", "https://host:8443/dir"),
         (S3, S3),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_store_has_one_url(text: str, canonical: str) -> None:
         "s3://bucket?aws_secret=SECRET",
         "s3://bu$cket;secret=SECRET",
         "s3://bucket;endpoint=http%3A%2F%2Fme%3ASECRET%40host",
-        "sftp://me:SECRET@host/dir",
+        "https://me:SECRET@host/dir",
         "gs://bucket;token=SECRET",
     ],
 )

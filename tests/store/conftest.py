@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +76,27 @@ def patient_clock(monkeypatch: pytest.MonkeyPatch) -> PatientClock:
     patient = PatientClock()
     monkeypatch.setattr(clock, "current", patient)
     return patient
+
+
+class WarpClock(clock.SystemClock):
+    """Waiting takes no time, and threads that wait at the same moment wait for the same time."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        self._lock = threading.Lock()
+
+    def sleep_s(self, seconds: float) -> None:
+        end_s = self.monotonic_s() + seconds
+        with self._lock:
+            self.waited_s = max(self.waited_s, end_s - super().monotonic_s())
+        time.sleep(0.001)
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.waited_s
+
+
+@pytest.fixture
+def warp(monkeypatch: pytest.MonkeyPatch) -> WarpClock:
+    found = WarpClock()
+    monkeypatch.setattr(clock, "current", found)
+    return found

@@ -1,0 +1,93 @@
+"""What must not be told: credentials in texts that other libraries and servers wrote.
+
+Every message of `cowfs.errors` and every line of the log passes through `redacted`; errors of other libraries are told by
+`described`, never by their repr, which may hold the request with all its headers.
+
+    headers                         Authorization: …        also Cookie, X-Amz-…, X-Goog-…, X-Ms-…, X-Api-Key, and any repr of headers
+    schemes                         Bearer …, Basic …, AWS4-HMAC-SHA256 …
+    URLs                            user information and the query: signatures and SAS tokens stand there
+    assignments                     secret=…, token=…, sig=…, AccountKey=…, "password": …
+    values of the environment       of variables that hold credentials by their names, wherever they turn up
+
+It may hide too much; it is idempotent. It cannot know a secret that is none of these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+HIDDEN = "…"
+SHORTEST = 8  # of a value that is looked for everywhere: shorter ones would hide ordinary words
+MOST_CHARACTERS = 300
+
+_HEADER = r"(?:proxy-)?authorization|(?:set-)?cookie|x-(?:amz|goog|ms)-[\w-]+|x-api-key|x-auth-token|api-key"
+_SECRET = r"(?:[\w-]*(?:secret|token|passw(?:or)?d|api[-_]?key|access[-_]?key|account[-_]?key|signature)[\w-]*|sig)"
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        (r"headers=(?:<[^>]*>+|\{[^}]*\}|\[[^\]]*\])", rf"headers={HIDDEN}"),
+        (r"<CIMultiDict[^>]*>+", HIDDEN),
+        (
+            rf"""({_HEADER})(['"]?\s*[:=]\s*['"]?)[^'"\r\n]+""",
+            rf"\1\2{HIDDEN}",
+        ),
+        (r"\b(bearer|basic|sharedkey|sharedkeylite)\s+[\w+/=.:~-]{6,}", rf"\1 {HIDDEN}"),
+        (r"\bAWS4-HMAC-SHA256[^'\"\r\n]*", HIDDEN),
+        (r"\b([a-z][a-z0-9+.-]*://)[^/\s@'\"<>]+@", rf"\1{HIDDEN}@"),
+        (r"\b([a-z][a-z0-9+.-]*://[^\s'\"<>?]+)\?[^\s'\"<>)]*", rf"\1?{HIDDEN}"),
+        (rf"\b({_SECRET})=(['\"]?)[^\s&'\",;]+", rf"\1=\2{HIDDEN}"),
+        (rf"""(['"]{_SECRET}['"]\s*:\s*['"])[^'"]*""", rf"\1{HIDDEN}"),
+    )
+)
+_VARIABLE = re.compile(
+    r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING|_SAS|(?:ACCESS|ACCOUNT|STORAGE|API)_?KEY$|^FSSPEC_"
+)
+_PLACE = re.compile(r"_(?:FILE|PATH|DIR|URI|URL)$|^GOOGLE_APPLICATION_CREDENTIALS$")
+
+
+def redacted(text: str) -> str:
+    """`text` without anything that looks like a credential, or is one of the environment's."""
+    for value in _environment_secrets():
+        if value in text:
+            text = text.replace(value, HIDDEN)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def described(error: BaseException) -> str:
+    """Kind and first line of an error that is none of ours."""
+    lines = str(error).strip().splitlines()
+    text = redacted(lines[0])[:MOST_CHARACTERS] if lines else ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _environment_secrets() -> list[str]:
+    found: set[str] = set()
+    for name, value in os.environ.items():
+        if _VARIABLE.search(name) and not _PLACE.search(name):
+            found.update(leaf for leaf in _leaves(value) if len(leaf) >= SHORTEST and leaf != HIDDEN)
+    return sorted(found, key=len, reverse=True)
+
+
+def _leaves(value: str) -> list[str]:
+    """The texts in a value that may be a JSON document, as fsspec's variables are, and the words in those."""
+    if not value.startswith(("{", "[")):
+        return [value]
+    try:
+        waiting: list[Any] = [json.loads(value)]
+    except ValueError:
+        return [value]
+    found: list[str] = []
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+        elif isinstance(each, str):
+            found += [each, *each.split()]
+    return found

@@ -1,0 +1,121 @@
+"""Which servers may see the user's credentials: those the user named, never one that only a locator names.
+
+A locator comes from elsewhere, and holds an endpoint. Who signs a request for it tells it a key id and a session token. So a server
+counts as the user's own only if it is one of these, compared by scheme, host and port:
+
+    this machine (loopback)         `COWFS_TRUSTED_ENDPOINTS` (separated by commas or spaces)
+    the default store's             `trusted_endpoints` in config.toml, or a line of `trusted_endpoints` beside it
+    AWS_ENDPOINT_URL(_S3), `endpoint_url` in ~/.aws/config
+    one of a store that the user named: --store, store=…     (`name`: remembered beside config.toml, handed on to daemons)
+
+Any other is asked without credentials, as a public store is. What has no server in its URL (s3 at AWS, gs, az, file) is the user's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+import threading
+from urllib.parse import urlsplit
+
+from cowfs import config
+from cowfs.format.store_url import StoreUrl
+
+VARIABLE = "COWFS_TRUSTED_ENDPOINTS"
+_PORTS = {"http": 80, "https": 443}
+
+_lock = threading.Lock()
+_named: set[str] = set()
+
+
+def server_of(place: StoreUrl) -> str | None:
+    """scheme://host:port of the server that the URL itself names, None when it names none."""
+    if place.endpoint is not None:
+        return _server(place.endpoint)
+    return _server(f"{place.protocol}://{place.authority}") if place.protocol in _PORTS else None
+
+
+def is_trusted(place: StoreUrl) -> bool:
+    """Whether requests to this store may carry credentials."""
+    server = server_of(place)
+    return server is None or is_loopback(server) or server in _known() or server in _of_aws()
+
+
+def is_loopback(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def name(place: StoreUrl) -> None:
+    """The user named this store: its server is trusted, here and in what runs later on this machine."""
+    server = server_of(place)
+    if server is None or is_trusted(place):
+        return
+    with _lock:
+        _named.add(server)
+    with contextlib.suppress(OSError):  # where nothing can be remembered, this process still knows
+        remember(server)
+
+
+def remember(server: str) -> None:
+    """Adds the server to the file that lists trusted ones. OSError."""
+    path = config.trusted_endpoints_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(f"{server}\n")
+
+
+def exported() -> str:
+    """The value of VARIABLE for a process that acts for this one."""
+    with _lock:
+        named = set(_named)
+    return " ".join(sorted(named | set(_split(os.environ.get(VARIABLE, "")))))
+
+
+def _known() -> set[str]:
+    with _lock:
+        found = set(_named)
+    found.update(_server(text) for text in _split(os.environ.get(VARIABLE, "")))
+    found.update(_server(text) for text in config.trusted_endpoints())
+    for variable in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        if text := os.environ.get(variable):
+            found.add(_server(text))
+    if "://" in (url := config.default_store()) and (server := server_of(StoreUrl.parse(url))):
+        found.add(server)
+    return found
+
+
+def _of_aws() -> set[str]:
+    """Endpoints of the profiles in AWS' own configuration. Loaded last: it is slow to import."""
+    import botocore.session
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        settings = botocore.session.Session().full_config
+    except BotoCoreError:
+        return set()
+    sections = [*settings.get("profiles", {}).values(), *settings.get("services", {}).values()]
+    texts = [str(section.get("endpoint_url", "")) for section in sections]
+    texts += [str(section["s3"].get("endpoint_url", "")) for section in sections if isinstance(section.get("s3"), dict)]
+    return {_server(text) for text in texts if text}
+
+
+def _split(text: str) -> list[str]:
+    return [part for part in re.split(r"[\s,]+", text) if part]
+
+
+def _server(url: str) -> str:
+    """scheme://host:port; text that is no such URL is returned as it is, and equals nothing."""
+    try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return url
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"

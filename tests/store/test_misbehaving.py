@@ -1,0 +1,343 @@
+"""One suite of answers that go wrong, over every backend that speaks HTTP: each code means the same, and no secret comes back.
+
+The server says in its body, and in the reason of its status line, everything it was told. Backends whose packages are not
+installed here are stood in for by errors made as theirs are.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from cowfs import errors
+from cowfs.errors import CowfsError
+from cowfs.store import open_store, trust
+from cowfs.store.errors import from_foreign_error
+from cowfs.store.patience import RETRY_AFTER
+from tests.store.conftest import WarpClock
+from tests.store.scripted_server import Answer, Request, ScriptedServer, response
+
+SECRET = "not-a-secret-at-all"
+TOKEN = "session-token-of-somebody"
+HEADER = "bearer-of-the-http-client"
+
+KINDS = {
+    400: "invalid_input",
+    401: "access_denied",
+    403: "access_denied",
+    404: "not_found",
+    410: "not_found",
+    413: "invalid_input",
+    416: "corrupt",
+    418: "unavailable",
+    429: "unavailable",
+    500: "unavailable",
+    502: "unavailable",
+    503: "unavailable",
+    504: "unavailable",
+    507: "no_space",
+}
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "cowfs-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    import fsspec.config
+
+    configured = {"client_kwargs": {"headers": {"Authorization": f"Bearer {HEADER}", "X-Mine": HEADER}}}
+    monkeypatch.setitem(fsspec.config.conf, "http", configured)
+    monkeypatch.setenv("FSSPEC_HTTP_CLIENT_KWARGS", json.dumps(configured["client_kwargs"]))
+
+
+def s3_url(server: ScriptedServer) -> str:
+    return f"s3://cowfs;endpoint={quote(server.endpoint, safe='')};region=us-east-1/stores"
+
+
+def http_url(server: ScriptedServer) -> str:
+    return f"{server.endpoint}/stores"
+
+
+URLS: dict[str, Callable[[ScriptedServer], str]] = {"s3": s3_url, "http": http_url}
+
+
+def echo(status: int) -> Callable[[Request], Answer]:
+    def answer(request: Request) -> Answer:
+        told = "; ".join(f"{name}: {value}" for name, value in request.headers.items())
+        body = f"<Error><Code>X</Code><Message>{told} {request.target}</Message></Error>".encode()
+        reason = request.headers.get("authorization", "nobody").replace("\r", "")
+        return response(f"{status} {reason}", b"" if request.method == "HEAD" else body), True
+
+    return answer
+
+
+def assert_tells_nothing(error: CowfsError, server: ScriptedServer) -> None:
+    shown = "".join(traceback.format_exception(error)) + json.dumps(errors.to_record(error))
+    for secret in (SECRET, TOKEN, HEADER, "Signature=", "Bearer "):
+        assert secret not in shown
+    signatures = [request.headers.get("authorization", "").rpartition("=")[2] for request in server.requests]
+    assert not any(signature and signature in shown for signature in signatures)
+
+
+@pytest.mark.parametrize("backend", URLS)
+@pytest.mark.parametrize("status", KINDS)
+def test_each_status_means_the_same_and_tells_no_secret(warp: WarpClock, backend: str, status: int) -> None:
+    with ScriptedServer(echo(status)) as server:
+        store = open_store(URLS[backend](server))
+        calls: list[Callable[[], object]] = [lambda: store.get("key"), lambda: store.get_range("key", 0, 5)]
+        if backend == "s3":
+            calls += [lambda: store.put("key", b"x"), lambda: store.list(""), lambda: store.delete(["key"])]
+        for call in calls[: 4 if KINDS[status] == "not_found" else None]:
+            before = len(server.requests)
+            with pytest.raises(CowfsError) as caught:
+                call()
+            assert caught.value.kind == KINDS[status]
+            assert_tells_nothing(caught.value, server)
+            assert (len(server.requests) - before > 1) == (KINDS[status] == "unavailable")  # repeated, or not
+        store.close()
+
+
+@pytest.mark.parametrize("backend", URLS)
+def test_a_connection_that_breaks_is_repeated(warp: WarpClock, backend: str) -> None:
+    broken = iter([True, True])
+
+    def answer(request: Request) -> Answer:
+        return (b"", False) if next(broken, False) else (response("200 OK", b"value"), True)
+
+    with ScriptedServer(answer) as server:
+        store = open_store(URLS[backend](server))
+        assert store.get("key") == b"value"
+        assert len(server.requests) == 3
+        store.close()
+
+
+@pytest.mark.parametrize("backend", URLS)
+def test_retry_after_is_heard(warp: WarpClock, backend: str) -> None:
+    busy = iter([b"HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"])
+    with ScriptedServer(lambda request: (next(busy, response("200 OK", b"value")), True)) as server:
+        store = open_store(URLS[backend](server))
+        assert store.get("key") == b"value"
+        assert warp.waited_s > 29
+        store.close()
+
+
+def test_http_stores_are_read_and_not_written(warp: WarpClock) -> None:
+    with ScriptedServer(lambda request: (response("200 OK", b"value"), True)) as server:
+        store = open_store(http_url(server))
+        assert store.get("key") == b"value"
+        for put in (store.put, store.put_if_absent):
+            with pytest.raises(CowfsError) as caught:
+                put("key", b"")
+            assert caught.value.kind == "read_only"
+        with pytest.raises(CowfsError, match="listed") as caught:
+            store.list("")
+        assert "locator" in caught.value.hint
+        store.close()
+
+
+# -- whom credentials are shown to
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of this machine count as somebody else's."""
+    monkeypatch.setattr(trust, "is_loopback", lambda server: False)
+    monkeypatch.setattr(trust, "_named", set())
+
+
+def heard(server: ScriptedServer) -> str:
+    return json.dumps([[request.target, dict(request.headers)] for request in server.requests])
+
+
+@pytest.mark.parametrize("backend", URLS)
+def test_a_server_that_only_a_locator_names_sees_no_credentials(warp: WarpClock, far_away: None, backend: str) -> None:
+    """A public store is read; where strangers are refused, the error says how to trust the server."""
+    with ScriptedServer(lambda request: (response("200 OK", b"value"), True)) as server:
+        store = open_store(URLS[backend](server))
+        assert store.get("key") == b"value"
+        store.close()
+        for secret in (SECRET, TOKEN, HEADER, "cowfs-tests", "uthorization"):
+            assert secret not in heard(server)
+    with ScriptedServer(echo(403)) as server:
+        store = open_store(URLS[backend](server))
+        with pytest.raises(CowfsError) as caught:
+            store.get("key")
+        assert caught.value.kind == "access_denied"
+        assert trust.VARIABLE in caught.value.hint
+        assert caught.value.details["untrusted_server"] == server.endpoint
+        store.close()
+        for secret in (SECRET, TOKEN, HEADER, "cowfs-tests"):
+            assert secret not in heard(server)
+
+
+@pytest.mark.parametrize("backend", URLS)
+@pytest.mark.parametrize("how", ["variable", "list", "file", "default store", "named", "aws"])
+def test_a_server_of_the_user_sees_credentials(
+    warp: WarpClock, far_away: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: str, how: str
+) -> None:
+    with ScriptedServer(lambda request: (response("200 OK", b"value"), True)) as server:
+        url = URLS[backend](server)
+        (tmp_path / "cowfs").mkdir()
+        if how == "variable":
+            monkeypatch.setenv(trust.VARIABLE, f"https://other.example, {server.endpoint}/")
+        elif how == "list":
+            (tmp_path / "cowfs" / "config.toml").write_text(f'trusted_endpoints = ["{server.endpoint}"]\n')
+        elif how == "file":
+            trust.remember(server.endpoint)
+        elif how == "default store":
+            monkeypatch.setenv("COWFS_STORE", url)
+        elif how == "aws":
+            (tmp_path / "aws").write_text(f"[default]\nregion = x\nendpoint_url = {server.endpoint}\n")
+            monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws"))
+        else:
+            from cowfs.volume import stores
+
+            stores.name(url)
+            assert server.endpoint in trust.exported().split()
+        store = open_store(url)
+        assert store.get("key") == b"value"
+        store.close()
+        assert (HEADER if backend == "http" else TOKEN) in heard(server)
+
+
+@pytest.mark.quick
+def test_what_is_loopback() -> None:
+    for server in ("http://127.0.0.1:9000", "http://[::1]:1", "https://localhost:443", "http://s3.localhost:80"):
+        assert trust.is_loopback(server)
+    for server in ("http://127.0.0.1.evil.example:80", "http://localhost.evil.example:80", "http://10.0.0.1:80"):
+        assert not trust.is_loopback(server)
+
+
+def test_a_bucket_without_credentials_is_asked_unsigned(warp: WarpClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    with ScriptedServer(lambda request: (response("200 OK", b"public"), True)) as server:
+        store = open_store(s3_url(server))
+        assert store.get("key") == b"public"
+        assert "uthorization" not in heard(server)
+        store.close()
+    with ScriptedServer(echo(403)) as server:
+        store = open_store(s3_url(server))
+        with pytest.raises(CowfsError, match="none were found") as caught:
+            store.get("key")
+        assert "AWS_ACCESS_KEY_ID" in caught.value.hint
+        store.close()
+
+
+def test_expired_credentials_are_called_so(warp: WarpClock) -> None:
+    body = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+    with ScriptedServer(lambda request: (response("400 Bad Request", body), True)) as server:
+        store = open_store(s3_url(server))
+        with pytest.raises(CowfsError, match="expired") as caught:
+            store.get("key")
+        assert caught.value.kind == "access_denied"
+        assert "mount" in caught.value.hint
+        store.close()
+
+
+# -- requests some servers lack
+
+
+def deleting(known: bool) -> Callable[[Request], Answer]:
+    def answer(request: Request) -> Answer:
+        if request.method == "DELETE":
+            return b"HTTP/1.1 204 No Content\r\n\r\n", True
+        if not known:
+            return response("501 Not Implemented", b"<Error><Code>NotImplemented</Code></Error>"), True
+        return response("200 OK", b"<DeleteResult/>"), True
+
+    return answer
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_one_key_is_deleted_by_the_plain_request(known: bool) -> None:
+    with ScriptedServer(deleting(known)) as server:
+        store = open_store(s3_url(server))
+        store.delete(["one"])
+        assert [request.method for request in server.requests] == ["DELETE"]
+        server.requests.clear()
+        store.delete(["one", "two", "three"])
+        methods = [request.method for request in server.requests]
+        assert methods == (["POST"] if known else ["POST", "DELETE", "DELETE", "DELETE"])
+        store.close()
+
+
+# -- packages that are not installed here
+
+
+class HttpResponseError(Exception):
+    """azure.core's: no OSError; knows the whole request."""
+
+    def __init__(self, status_code: int) -> None:
+        super().__init__(f"Operation returned an invalid status\nAuthorization: SharedKey {SECRET}")
+        self.status_code = status_code
+        self.response = type("Response", (), {"headers": {"Retry-After": "9"}})()
+
+
+class HttpError(Exception):
+    """gcsfs': the status is called code, and may be text."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{{'code': {code}, 'token': '{TOKEN}'}}")
+        self.code = str(code)
+
+
+class ServiceRequestError(Exception):
+    pass
+
+
+class GoogleAuthError(Exception):
+    pass
+
+
+class DefaultCredentialsError(GoogleAuthError):
+    pass
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("make", [HttpResponseError, HttpError])
+@pytest.mark.parametrize("status", KINDS)
+def test_errors_of_other_libraries(make: Callable[[int], Exception], status: int) -> None:
+    found = from_foreign_error(make(status), "az://c: key")
+    assert found is not None
+    assert found.kind == KINDS[status]
+    assert "az://c: key" in found.message
+    assert SECRET not in str(found)
+    assert TOKEN not in str(found)
+    assert found.details.get(RETRY_AFTER) == (9.0 if make is HttpResponseError else None)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ServiceRequestError("cannot connect"), "unavailable"),
+        (TimeoutError(), "unavailable"),
+        (ConnectionResetError(104, "reset"), "unavailable"),
+        (DefaultCredentialsError("not found"), "access_denied"),
+        (ValueError("Must provide either a connection_string or account_name with credentials!!"), "access_denied"),
+        (PermissionError("no"), "access_denied"),
+        (FileNotFoundError("no"), "not_found"),
+        (NotImplementedError(), "read_only"),
+        (RuntimeError("something new"), "unavailable"),
+    ],
+)
+def test_errors_without_a_status(error: Exception, kind: str) -> None:
+    found = from_foreign_error(error, "az://c")
+    assert found is not None
+    assert found.kind == kind
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("error", [TypeError("missing 'host'"), AttributeError("x"), KeyError("y")])
+def test_mistakes_of_programs_stay_what_they_are(error: Exception) -> None:
+    assert from_foreign_error(error, "az://c") is None
