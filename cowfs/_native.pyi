@@ -285,8 +285,11 @@ class Engine:
         be staged and nothing was written over them."""
     def is_broken(self) -> bool:
         """Whether a change was given up halfway: every call gives EIO. What was acknowledged is in the journal."""
-    def quiet_files(self, idle_s: float, limit: int) -> list[tuple[int, int]]:
-        """(ino, data version) of files with staged, uncommitted data not written for idle_s seconds; for background upload."""
+    def quiet_files(self, idle_s: float, after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], int]]:
+        """((time of the last write, ino), data version) of files with staged, uncommitted data not written for idle_s seconds.
+
+        For background upload. Oldest first, only those behind `after`: pass the last one's first part to go on.
+        """
     def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:
         """(data version, extents) of a file as it is now."""
 

@@ -11,11 +11,12 @@ its entries, once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from cowfs.errors import CorruptError, CowfsError
+from cowfs.errors import CorruptError, CowfsError, UnavailableError
 
 if TYPE_CHECKING:
     from cowfs.native import Engine
@@ -57,6 +58,23 @@ class LostFiles:
             "`cowfs status --json` lists them all.",
             details={"lost_files": [{"path": path, "bytes": size} for path, size in lost]},
         )
+
+    def refuse_unreadable(self, layer: int, ino: int, error: OSError) -> NoReturn:
+        """Staged bytes cannot be read, or are not what was written: raises what says of which files, and what to do."""
+        for other, _ in self._engine.layer_contents(layer):  # all of them now, not one with each commit
+            self.lose_unreadable(other, error)
+        self.refuse()
+        raise UnavailableError(
+            f"uncommitted bytes of inode {ino} could not be read from this machine's disk: {error}",
+            hint="The file has been changed since, or the disk fails now and then: commit again.",
+        ) from error
+
+    def lose_unreadable(self, ino: int, error: OSError) -> None:
+        """The engine looks at the file's staged bytes; those that are bad are lost. Other errors than EIO are raised."""
+        if error.errno != errno.EIO:
+            raise error
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            self._engine.lose_unreadable(ino)
 
 
 def paths_of(engine: Engine, residency: Residency, inodes: Iterable[int]) -> dict[int, str]:

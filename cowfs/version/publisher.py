@@ -14,15 +14,13 @@ error of which the outcome is unknown the same head record is put again before a
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cowfs import clock
-from cowfs.errors import ConflictError, LeaseLostError, UnavailableError
+from cowfs.errors import ConflictError, LeaseLostError
 from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
@@ -35,6 +33,7 @@ from cowfs.store import refs
 from cowfs.store.packs import PackReceipt, PackUploader
 from cowfs.version.commit import Base, CommitRequest, Intent
 from cowfs.version.contents import ContentStorer, PackNumbers
+from cowfs.version.early import EarlyUploads
 from cowfs.version.heads import is_only_fenced
 from cowfs.version.known_chunks import KnownChunks
 from cowfs.version.lost import LostFiles
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from cowfs.version.residency import Residency
 
 PREPARE_TRIES = 5
-QUIET_FILES = 4096  # looked at in one round of background upload
 PROGRESS_S = 0.1
 
 Progress: TypeAlias = Callable[[dict[str, Any]], None]
@@ -116,7 +114,7 @@ class Publisher:
             store, self._reader, protection, volume=volume, section=index.section, uploaded=resumed
         )
         self._storer = ContentStorer(engine, self._known, self._numbers)
-        self._quiet: dict[int, tuple[int, list[ExtentRow]]] = {}
+        self._early = EarlyUploads(engine, self._rows, self.lost.lose_unreadable)
         self._commit_waits = threading.Event()
         self._proven_lapses = protection.lapses
         self._unsettled: tuple[_Prepared, Intent, HeadRecord] | None = None
@@ -168,28 +166,11 @@ class Publisher:
                 raise failure
             self._protection.read_lists()  # before anything is looked up
             self._prove_again()
-            done_bytes = 0
-            for ino, found in self._engine.quiet_files(idle_s, QUIET_FILES):
-                if self._commit_waits.is_set():
-                    break
-                if self._quiet.get(ino, (None,))[0] == found:
-                    continue
-                try:
-                    version, extents = self._engine.live_extents(ino)
-                except FileNotFoundError:  # removed meanwhile
-                    continue
-                try:
-                    self._quiet[ino] = version, self._rows(ino, extents)
-                except BaseException as error:
-                    if isinstance(error, OSError) and not self._is_still(ino, version):
-                        continue  # overwritten meanwhile: staged bytes that nothing maps any more may be gone
-                    if isinstance(error, OSError):
-                        self._lose_unreadable(ino, error)
-                        continue  # the next commit says so
-                    self._replace_uploader()
-                    raise
-                done_bytes += sum(extent.length for extent in extents if extent.chunk is None)
-            return done_bytes
+            try:
+                return self._early.upload(idle_s, self._commit_waits.is_set)
+            except BaseException:
+                self._replace_uploader()
+                raise
         finally:
             self._mutex.release()
 
@@ -208,12 +189,6 @@ class Publisher:
     def hold(self) -> None:
         """Uncommitted work stays here: what it stands on, and what it has uploaded, is kept for it."""
         self._protection.hold(self._base.head_number, self._known.uploaded_packs())
-
-    def _is_still(self, ino: int, version: int) -> bool:
-        try:
-            return self._engine.live_extents(ino)[0] == version
-        except FileNotFoundError:
-            return False
 
     def close(self) -> None:
         """Waits for a commit under way; lets go of threads. What was uploaded and not committed is garbage in the store."""
@@ -277,7 +252,7 @@ class Publisher:
             return []
         contents: list[Content] = []
         files = self._engine.layer_contents(layer)
-        done = self._quiet | {ino: (version, rows) for ino, version, rows in earlier}
+        done = self._early.rows | {ino: (version, rows) for ino, version, rows in earlier}
         suspects = self._known.suspects
         done_bytes, told_s = 0, -PROGRESS_S
         try:
@@ -288,7 +263,7 @@ class Publisher:
                     try:
                         rows = self._rows(ino, extents)
                     except OSError as error:
-                        self._refuse_unreadable(layer, ino, error)
+                        self.lost.refuse_unreadable(layer, ino, error)
                     done_bytes += sum(extent.length for extent in extents)
                 contents.append((ino, version, rows))
                 if clock.monotonic_s() - told_s >= PROGRESS_S or len(contents) == len(files):
@@ -301,22 +276,6 @@ class Publisher:
             raise
         hit("commit-after-packs")
         return contents
-
-    def _refuse_unreadable(self, layer: int, ino: int, error: OSError) -> NoReturn:
-        """Staged bytes cannot be read, or are not what was written: raises what says of which files, and what to do."""
-        for other, _ in self._engine.layer_contents(layer):  # all of them now, not one with each commit
-            self._lose_unreadable(other, error)
-        self.lost.refuse()
-        raise UnavailableError(
-            f"uncommitted bytes of inode {ino} could not be read from this machine's disk: {error}",
-            hint="The file has been changed since, or the disk fails now and then: commit again.",
-        ) from error
-
-    def _lose_unreadable(self, ino: int, error: OSError) -> None:
-        if error.errno != errno.EIO:
-            raise error
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            self._engine.lose_unreadable(ino)
 
     def _rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
         if ino < self._index.next_ino:
@@ -463,7 +422,7 @@ class Publisher:
         self._residency.rebase(self._index, self._pack_ids)
         if prepared.layer is not None:
             self._engine.layer_committed(prepared.layer, prepared.contents)
-        self._quiet.clear()
+        self._early.forget()
         self._uploaded_bytes = 0
         self._known.published(prepared.chunks, *prepared.catalogue, prepared.manifest.index)
         left = self._known.uploaded_packs()
@@ -507,7 +466,7 @@ class Publisher:
             return False
         lapses, missing = self._protection.prove_alive(self._base.head_number, self._known.uploaded_packs())
         self._known.prove_again(missing)
-        self._quiet.clear()
+        self._early.forget()
         self._proven_lapses = lapses
         return True
 
@@ -521,5 +480,5 @@ class Publisher:
         self._uploader.close()
         self._claim(self._uploader.take_durable())
         self._uploader = self._new_uploader(PackKind.DATA)
-        self._quiet.clear()
+        self._early.forget()
         self._known.forget_unproven(self._receipts.keys())

@@ -131,8 +131,8 @@ def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
     assert engine.freeze() is None
     ino = put(engine, b"f", b"x" * 1000)
     engine.set_xattr(ino, b"user.k", b"v", 0)
-    assert [quiet for quiet, _ in engine.quiet_files(0.0, 10)] == [ino]
-    assert engine.quiet_files(1e9, 10) == []
+    assert [quiet for (_, quiet), _ in engine.quiet_files(0.0, (0, 0), 10)] == [ino]
+    assert engine.quiet_files(1e9, (0, 0), 10) == []
     layer = engine.freeze()
     assert layer == 1
     rows = {row[0]: row for row in engine.layer_inodes(layer)}

@@ -16,7 +16,7 @@ from cowfs.ids import WriteId
 from cowfs.store import refs
 from cowfs.store.scratch import store_now_ns
 from cowfs.version.volumes import read_head, volume_names
-from tests.simulation.roots import line_of, live_pins
+from tests.simulation.roots import live_pins
 from tests.simulation.world import Actor, Killed
 
 HOUR_NS = 3600 * 10**9
@@ -63,13 +63,13 @@ class Collector(Actor):
     def _needed(self) -> set[str]:
         """Every key a root needs, read anew."""
         needed: set[str] = set()
-        lines = {volume: line_of(self.store, volume) for volume in volume_names(self.store)}
-        versions = {line[-1][1].version for line in lines.values() if line}
+        versions = {read_head(self.store, volume).version for volume in volume_names(self.store)}
         for _, pin, _ in live_pins(self.store).values():
             if pin.kind == "dead":
                 continue
             needed |= {keys.pack(pack) for pack in pin.packs}
-            versions |= {head.version for number, head in lines.get(pin.volume, []) if number == pin.number}
+            if pin.number > 0:
+                versions.add(refs.read(self.store, refs.head(pin.volume), pin.number).version)
         for version in versions - {None}:
             assert version is not None
             needed |= self.world.closure_of(version)

@@ -30,6 +30,9 @@ DAY_S = 24 * 3600.0
 JUMPS_S = (1.0, 30.0, 150.0, 2 * 3600.0, 8 * DAY_S)
 FAULTS = 0.012
 KILLS = 0.003
+HEAD_SLEEPS = 0.04  # a machine sleeps for days with its head in its hand
+HEAD_OUTAGES = 0.04  # a machine's heads do not get through for a while
+LONG_TURNS = 600
 T = TypeVar("T")
 
 
@@ -124,6 +127,7 @@ class Actor:
         self.store = ActorStore(world, self)
         self.is_dead = False
         self.asleep = 0  # turns
+        self.outage_until = 0  # turn
         self.failure: BaseException | None = None
         self.is_done = False
         self._go = threading.Semaphore(0)
@@ -203,6 +207,8 @@ class ActorStore:
         if chance < FAULTS / 2:
             world.note(actor, f"fails {what} {key}")
             raise UnavailableError(f"injected: {what} {key} does nothing")
+        if what == "create" and "/head/" in key and not world.is_over:
+            self._meet_trouble(key)
         result = action()
         if what in ("put", "create", "delete"):
             if not key.startswith("probe/"):
@@ -213,6 +219,20 @@ class ActorStore:
             world.note(actor, f"loses the reply of {what} {key}")
             raise UnavailableError(f"injected: the reply of {what} {key} is lost")
         return result
+
+    def _meet_trouble(self, key: str) -> None:
+        """What is rare, and where most can go wrong: a head that is put late, or whose outcome stays unknown."""
+        world, actor = self._world, self._actor
+        if actor.outage_until <= world.turns and actor.random.random() < HEAD_OUTAGES:
+            actor.outage_until = world.turns + LONG_TURNS
+        if actor.outage_until > world.turns:
+            world.note(actor, f"cannot reach {key}")
+            raise UnavailableError(f"injected: {key} cannot be reached")
+        if threading.current_thread() is actor.thread and actor.random.random() < HEAD_SLEEPS:
+            actor.asleep = LONG_TURNS
+            world.clock.elapsed_s += 8 * DAY_S
+            world.note(actor, f"sleeps for days before it puts {key}")
+            actor.turn()
 
 
 class World:
@@ -226,7 +246,9 @@ class World:
         self.actors: list[Actor] = []
         self.is_over = False
         self.acting: Actor  # whose turn it is
+        self.violation: Violation | None = None
         self.history: list[str] = []
+        self.turns = 0
         self.damaged: set[str] = set()  # objects that are not as they were put, for the moment
         self.trees: dict[VersionId, dict[bytes, bytes]] = {}  # what each version that was asked for must hold
         self.collections = 0
@@ -244,15 +266,15 @@ class World:
             actor.thread.start()
         for _ in range(turns):
             self._turn(self._choose())
-            if any(actor.failure for actor in self.actors):
+            if self.violation or any(actor.failure for actor in self.actors):
                 break
         self.is_over = True
         while any(not actor.is_done for actor in self.actors):
             self._turn(next(actor for actor in self.actors if not actor.is_done))
-        for actor in self.actors:
-            if actor.failure is not None:
+        for failure in (self.violation, *(actor.failure for actor in self.actors)):
+            if failure is not None:
                 recent = "\n".join(self.history[-60:])
-                raise AssertionError(f"seed {self.seed}: {actor.name}: {actor.failure!r}\n{recent}") from actor.failure
+                raise AssertionError(f"seed {self.seed}: {failure!r}\n{recent}") from failure
 
     def _choose(self) -> Actor:
         if self.random.random() < 0.03:
@@ -273,6 +295,7 @@ class World:
 
     def _turn(self, actor: Actor) -> None:
         self.acting = actor
+        self.turns += 1
         actor.resume()
         if not self.paused.acquire(timeout=120):
             raise AssertionError(f"seed {self.seed}: {actor.name} hangs")
@@ -285,6 +308,14 @@ class World:
         return self._closures[version]
 
     def check_store(self, when: str) -> None:
+        """Raises Violation; whoever swallows it, `run` raises it again."""
+        try:
+            self._check_store(when)
+        except Violation as violation:
+            self.violation = self.violation or violation
+            raise
+
+    def _check_store(self, when: str) -> None:
         """Each volume's line is one line, and all of its newest version is there."""
         if self.damaged:
             return  # it is checked again soon

@@ -13,6 +13,7 @@ from cowfs.errors import CowfsError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.version import early
 from cowfs.version.commit import CommitRequest
 from cowfs.version.history import history, open_version, resolve_name
 from cowfs.version.known_chunks import KnownChunks
@@ -189,6 +190,24 @@ def test_quiet_files_are_uploaded_before_the_commit(store: ObjectStore, tmp_path
         assert base.manifest.stats.added_bytes == len(data)
     with ReadingVolume(store, base.version_id, tmp_path / "r") as version:
         assert version.tree() == {b"f": data}
+
+
+def test_background_upload_reaches_every_file_however_many_are_quiet(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early, "FILES", 4)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        for number in range(10):
+            volume.write(b"f%d" % number, b"x" * number)
+        assert volume.publisher.upload_quiet(idle_s=0) == sum(range(10))
+        volume.write(b"late", b"y")
+        volume.write(b"f3", b"zz")
+        assert volume.publisher.upload_quiet(idle_s=0) == 3
+        tree = volume.tree()
+        base = volume.commit()
+        assert base.version_id
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as version:
+        assert version.tree() == tree
 
 
 def test_a_file_overwritten_while_it_is_uploaded_early_is_left_for_later(

@@ -1,6 +1,6 @@
 //! What becomes of staged bytes: which segments may go, and which files are quiet enough to upload early.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use cowfs_base::{Ino, Segment, monotonic_ns};
 
@@ -22,6 +22,12 @@ pub(crate) enum Amount {
     /// All, the segment that takes appends too: nothing is appended any more.
     EverythingCommitted,
 }
+
+/// (time of a file's last write by the monotonic clock, inode).
+pub type Written = (u64, Ino);
+
+/// A file to upload early, and the data version that was seen.
+pub type QuietFile = (Written, u64);
 
 impl Engine {
     /// Removes segments that nothing uncommitted needs, oldest first, until such segments hold at most `max_bytes`; returns
@@ -94,7 +100,15 @@ impl Engine {
 
     /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has written for `idle_ns` and
     /// of which nothing is lost.
-    pub fn quiet_files(&self, idle_ns: u64, limit: usize) -> Result<Vec<(Ino, u64)>> {
+    ///
+    /// Oldest write first, and only those behind `after` in that order, so that whoever asks again where it stopped sees every
+    /// file once, and a file again when it was written again. Memory: `limit` files, whatever the number of changed ones.
+    pub fn quiet_files(
+        &self,
+        idle_ns: u64,
+        after: Written,
+        limit: usize,
+    ) -> Result<Vec<QuietFile>> {
         let state = self.read()?;
         let now_ns = monotonic_ns();
         let quiet = state.changes.marked(EXTENTS).filter_map(|ino| {
@@ -106,9 +120,16 @@ impl Engine {
             let is_quiet = now_ns.saturating_sub(content.written_ns) >= idle_ns;
             let is_staged = |extent: &Extent| extent.chunk.is_none() && extent.staged.is_some();
             let has_staged = is_quiet && content.extents.iter().any(is_staged);
-            has_staged.then_some((ino, content.version))
+            has_staged.then_some(((content.written_ns, ino), content.version))
         });
-        Ok(quiet.take(limit).collect())
+        let mut oldest = BinaryHeap::new();
+        for file in quiet.filter(|(written, _)| *written > after) {
+            oldest.push(file);
+            if oldest.len() > limit {
+                oldest.pop();
+            }
+        }
+        Ok(oldest.into_sorted_vec())
     }
 
     /// (data version, extents) of a file as it is now.

@@ -386,13 +386,17 @@ fn quiet_files_are_those_with_staged_bytes_nobody_writes() {
     let mut world = World::new();
     let ino = world.put("f", b"x");
     world.put("empty", b"");
-    assert_eq!(world.engine().quiet_files(u64::MAX, 10).expect("lists"), []);
-    let quiet = world.engine().quiet_files(0, 10).expect("lists");
-    let (version, _) = world.engine().live_extents(ino).expect("extents");
     assert_eq!(
-        quiet.iter().find(|(quiet, _)| *quiet == ino),
-        Some(&(ino, version))
+        world
+            .engine()
+            .quiet_files(u64::MAX, (0, 0), 10)
+            .expect("lists"),
+        []
     );
+    let quiet = world.engine().quiet_files(0, (0, 0), 10).expect("lists");
+    let (version, _) = world.engine().live_extents(ino).expect("extents");
+    let found = quiet.iter().find(|((_, quiet), _)| *quiet == ino);
+    assert_eq!(found.map(|(_, version)| *version), Some(version));
     world.write_at("f", 0, b"y").expect("writes");
     assert_ne!(
         world.engine().live_extents(ino).expect("extents").0,
@@ -401,7 +405,29 @@ fn quiet_files_are_those_with_staged_bytes_nobody_writes() {
     );
     let layer = world.freeze().expect("changed");
     world.commit(layer);
-    assert_eq!(world.engine().quiet_files(0, 10).expect("lists"), []);
+    assert_eq!(
+        world.engine().quiet_files(0, (0, 0), 10).expect("lists"),
+        []
+    );
+}
+
+#[test]
+fn quiet_files_come_oldest_first_and_in_parts_of_any_size() {
+    let world = World::new();
+    let inos: Vec<_> = (0..10).map(|n| world.put(&format!("f{n}"), b"x")).collect();
+    world.write_at("f3", 0, b"y").expect("writes");
+    let expected: Vec<_> = [0, 1, 2, 4, 5, 6, 7, 8, 9, 3].map(|n| inos[n]).into();
+    for limit in [1, 3, 10, 100] {
+        let mut seen = Vec::new();
+        let mut after = (0, 0);
+        loop {
+            let part = world.engine().quiet_files(0, after, limit).expect("lists");
+            let Some((last, _)) = part.last() else { break };
+            after = *last;
+            seen.extend(part.iter().map(|((_, ino), _)| *ino));
+        }
+        assert_eq!(seen, expected, "{limit} at a time");
+    }
 }
 
 #[test]

@@ -179,10 +179,16 @@ impl PyEngine {
         Ok(refused.map(|it| (it.ino, it.bytes, it.errno.0)).collect())
     }
 
-    fn quiet_files(&self, py: Python<'_>, idle_s: f64, limit: usize) -> PyResult<Vec<(u64, u64)>> {
+    fn quiet_files(
+        &self,
+        py: Python<'_>,
+        idle_s: f64,
+        after: (u64, u64),
+        limit: usize,
+    ) -> PyResult<Vec<((u64, u64), u64)>> {
         // A float too large, negative or not a number saturates.
         let idle_ns = (idle_s * 1e9) as u64;
-        self.call(py, |engine| engine.quiet_files(idle_ns, limit))
+        self.call(py, |engine| engine.quiet_files(idle_ns, after, limit))
     }
 
     fn live_extents(&self, py: Python<'_>, ino: u64) -> PyResult<(u64, Vec<PyLayerExtent>)> {
