@@ -1,7 +1,7 @@
 """A full disk under a mount: whoever removes, commits or leaves can; nothing acknowledged is lost; with room again, all goes on.
 
-The disk is real and small: a tmpfs, or ext4 on a loop device, that holds working copy and caches. It is filled through the
-mount, or by others beside it.
+The disk is real and small: a tmpfs, or ext4 on a loop device, that holds working copy and caches, and the store where a test
+says so. It is filled through the mount, or by others beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.errors import NoSpaceError
 from tests.mount.daemons import Mount, Place
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]
@@ -157,6 +158,44 @@ def test_with_room_again_everything_goes_on(place: Place, disk: Path) -> None:
     (mount.path / "directory").rmdir()
     check(mount.path, whole)
     mount.unmount(commit=True)
+
+
+def test_removing_most_of_what_filled_the_disk_makes_room_at_once(place: Place, disk: Path) -> None:
+    mount = place.mount("v")
+    whole = fill(mount)
+    for number, name in enumerate(list(whole)):
+        if number % 20:
+            (mount.path / name).unlink()
+            del whole[name]
+    data = os.urandom(DISK_BYTES // 2)
+    (mount.path / "new").write_bytes(data)
+    whole["new"] = hashlib.sha256(data).hexdigest()
+    check(mount.path, whole)
+    mount.kill()
+    check(place.mount("v").path, whole)
+
+
+def test_a_store_on_the_same_full_disk(disk: Path) -> None:
+    """The default of the README: everything in one home directory."""
+    (disk / "store").mkdir()
+    with Place((disk / "store").as_uri()) as place:
+        (place.root / "c").rmdir()
+        (disk / "c").mkdir()
+        (place.root / "c").symlink_to(disk / "c")
+        place.volume("v")
+        mount = place.mount("v")
+        whole = fill(mount)
+        with pytest.raises(NoSpaceError) as full:
+            mount.commit()
+        assert full.value.hint
+        for number, name in enumerate(list(whole)):
+            if number % 20:
+                (mount.path / name).unlink()
+                del whole[name]
+        version = mount.commit()
+        check(mount.path, whole)
+        mount.unmount()
+        check(place.mount("v", version=version).path, whole)
 
 
 def test_a_database_on_a_full_disk_keeps_its_integrity(place: Place, disk: Path) -> None:

@@ -42,6 +42,7 @@ mod layers;
 mod listing;
 mod lost;
 mod namespace;
+mod punching;
 mod read;
 mod reclaim;
 mod recovery;

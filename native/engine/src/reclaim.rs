@@ -16,6 +16,8 @@
 //! makes it; writers that are twice as far wait for it (`is_reclaim_overdue`, `reclaim_overdue`). So staging holds at most four times what is in use plus a gigabyte,
 //! whatever is overwritten how often. The journal is kept short by checkpoints (`checkpoint`).
 //!
+//! On a full disk, where there is no room for copies, `punching` gives back the dead parts instead.
+//!
 //! Cost: the state is locked while the extents of changed files are counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -24,7 +26,7 @@ use std::time::Duration;
 
 use cowfs_base::{Ino, Segment};
 use cowfs_staging::crc_of;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::changes::EXTENTS;
 use crate::effect::Effect;
@@ -64,6 +66,11 @@ impl Reclaim {
         }
     }
 
+    /// Held while segments are chosen and moved.
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        self.running.lock()
+    }
+
     pub fn wake(&self) {
         *self.is_wanted.lock() = true;
         self.wanted.notify_all();
@@ -82,9 +89,9 @@ impl Reclaim {
 }
 
 /// Live bytes of the segments that could go.
-struct Survey {
-    live: BTreeMap<Segment, u64>,
-    sizes: BTreeMap<Segment, u64>,
+pub(crate) struct Survey {
+    pub live: BTreeMap<Segment, u64>,
+    pub sizes: BTreeMap<Segment, u64>,
 }
 
 impl Survey {
@@ -215,7 +222,7 @@ impl Engine {
     }
 
     /// Removes dead segments, after a sync those that were promised; returns their bytes, and how the others are.
-    fn remove_all_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
+    pub(crate) fn remove_all_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
         let promised: BTreeSet<Segment> = survey
             .dead()
@@ -226,6 +233,11 @@ impl Engine {
             freed_bytes += self.remove_synced(disk, &promised)?;
         }
         Ok((freed_bytes, survey))
+    }
+
+    pub(crate) fn survey(&self, disk: &Disk) -> Result<Survey> {
+        let _no_unmapped = disk.appends.write();
+        Ok(survey(&*self.read()?, disk))
     }
 
     /// Removes the dead segments that nobody was promised; returns their bytes, and how the others are.
@@ -387,7 +399,7 @@ fn uncommitted(state: &State) -> impl Iterator<Item = (Ino, &Extent)> {
         .filter(|(_, extent)| extent.chunk.is_none())
 }
 
-fn extents_of(state: &State, ino: Ino) -> Option<&ExtentMap> {
+pub(crate) fn extents_of(state: &State, ino: Ino) -> Option<&ExtentMap> {
     Some(&state.inodes.get(ino)?.content.as_deref()?.extents)
 }
 
@@ -412,7 +424,7 @@ fn survey(state: &State, disk: &Disk) -> Survey {
 }
 
 /// Uncommitted extents in these segments, by inode and offset.
-fn live_extents(state: &State, segments: &BTreeSet<Segment>) -> Vec<(Ino, Extent)> {
+pub(crate) fn live_extents(state: &State, segments: &BTreeSet<Segment>) -> Vec<(Ino, Extent)> {
     let is_there =
         |staged: Option<Staged>| staged.is_some_and(|at| segments.contains(&at.segment()));
     let mut found: Vec<(Ino, Extent)> = uncommitted(state)

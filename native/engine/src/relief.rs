@@ -5,6 +5,7 @@
 //! 1. files kept for later segments
 //! 2. committed staged bytes, oldest first: they are read from their chunks from then on
 //! 3. overwritten and removed bytes (`reclaim`), which may sync
+//! 4. the dead parts of segments that still have live ones (`punching`)
 //!
 //! Then it takes the ballast back (`cowfs_staging::Ballast`). While any of that is missing, whatever adds bytes gets ENOSPC at once and asks
 //! for relief; removing, truncating, renaming and committing go on with it. Chunk files are not touched here: they may lie on another disk.
@@ -58,7 +59,7 @@ impl Engine {
         }
         let mut freed_bytes = self.trim(disk, Amount::Freed(wanted_bytes))?;
         if freed_bytes < wanted_bytes {
-            freed_bytes += self.relieve_of_dead(disk)?;
+            freed_bytes += self.relieve_of_dead(disk, wanted_bytes - freed_bytes)?;
         }
         let was_whole = disk.ballast.is_whole();
         if disk.ballast.restore() && !was_whole {
@@ -81,7 +82,7 @@ impl Engine {
         Ok(self.disk()?.ballast.give_up(Leaving::Committing))
     }
 
-    fn relieve_of_dead(&self, disk: &Disk) -> Result<u64> {
+    fn relieve_of_dead(&self, disk: &Disk, wanted_bytes: u64) -> Result<u64> {
         let seen = seen(&*self.read()?);
         let found_nothing = disk.relief.last.lock().found_nothing;
         if found_nothing
@@ -89,7 +90,10 @@ impl Engine {
         {
             return Ok(0);
         }
-        let freed_bytes = self.reclaim_staging()?;
+        let mut freed_bytes = self.reclaim_staging()?;
+        if freed_bytes < wanted_bytes {
+            freed_bytes += self.punch_staging()?;
+        }
         disk.staging.remove_spares();
         disk.relief.last.lock().found_nothing = (freed_bytes == 0).then(|| (Instant::now(), seen));
         Ok(freed_bytes)

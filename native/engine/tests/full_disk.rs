@@ -54,7 +54,11 @@ fn path_of_disk(world: &World) -> CString {
 }
 
 fn small_disk() -> SmallDisk {
-    let mut world = World::with_segments(Base::empty(), SEGMENT);
+    small_disk_with(SEGMENT)
+}
+
+fn small_disk_with(segment_bytes: u64) -> SmallDisk {
+    let mut world = World::with_segments(Base::empty(), segment_bytes);
     world.drop_engine();
     let path = world.temp.path().join("working");
     std::fs::remove_dir_all(&path).expect("removes");
@@ -223,6 +227,38 @@ fn removing_files_makes_room_without_a_commit() {
     }
 }
 
+#[test]
+fn half_of_what_filled_the_disk_makes_room_without_room_for_copies() {
+    for syncs in [false, true] {
+        let mut world = small_disk_with(4 << 20);
+        let count = fill_through_the_engine(&world, 30_000);
+        fill(&world, 0);
+        if syncs {
+            world.engine().sync().expect("syncs");
+        }
+        for number in (0..count).filter(|number| number % 2 == 1) {
+            world.unlink(&format!("f{number}")).expect("rm");
+        }
+        world.put("new", &vec![3; 2 << 20]);
+        world.boot_id = "boot-2".into();
+        for kind in ["mounted", "after a power loss that took nothing"] {
+            assert!(world.get("new") == vec![3; 2 << 20], "{kind}");
+            for number in (0..count).step_by(2) {
+                assert!(
+                    world.get(&format!("f{number}")) == vec![1; 30_000],
+                    "{kind}"
+                );
+            }
+            let (_, dropped) = world.crash();
+            assert_eq!(dropped, 0);
+        }
+        let before = world.tree();
+        let layer = world.freeze().expect("changed");
+        world.commit(layer);
+        assert_eq!(tree_of(&world.base), before);
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Op {
     Mkdir(usize),
@@ -241,6 +277,7 @@ enum Op {
     Fail,
     Trim,
     Reclaim,
+    Punch,
     Crash,
     Reopen,
 }
@@ -263,6 +300,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Fail),
         1 => Just(Op::Trim),
         1 => Just(Op::Reclaim),
+        2 => Just(Op::Punch),
         2 => Just(Op::Crash),
         1 => Just(Op::Reopen),
     ]
@@ -331,6 +369,7 @@ fn check_op(world: &mut World, frozen: &mut Option<u64>, op: &Op) {
         }
         Op::Trim => drop(world.engine().trim_staging(0).expect("trims")),
         Op::Reclaim => drop(world.engine().reclaim_staging().expect("reclaims")),
+        Op::Punch => drop(world.engine().punch_staging().expect("punches")),
         Op::Crash => {
             *frozen = None;
             let before = world.tree();

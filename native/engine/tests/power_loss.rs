@@ -39,6 +39,7 @@ enum Op {
     Trim,
     Reclaim,
     Checkpoint,
+    Punch,
     Kill,
     PowerLoss(u64),
     PowerLossBehindHead(u64),
@@ -63,6 +64,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Trim),
         3 => Just(Op::Reclaim),
         3 => Just(Op::Checkpoint),
+        3 => Just(Op::Punch),
         1 => Just(Op::Kill),
         3 => any::<u64>().prop_map(Op::PowerLoss),
         1 => any::<u64>().prop_map(Op::PowerLossBehindHead),
@@ -272,7 +274,7 @@ impl Disk {
         };
         // Behind a write nobody can tell: the write's own bytes are not durable in any case.
         let is_durable = match op {
-            Op::Reclaim => self.world.engine().is_durable().expect("says"),
+            Op::Reclaim | Op::Punch => self.world.engine().is_durable().expect("says"),
             _ => true,
         };
         assert!(is_durable || !gone.iter().any(|path| is_promised(path)));
@@ -324,6 +326,7 @@ impl Disk {
                     .ask(|engine| engine.set_xattr(ino, b"user.x", &[*value], 0))
             }),
             Op::Reclaim => self.world.ask(|engine| engine.reclaim_staging()).map(drop),
+            Op::Punch => self.world.ask(|engine| engine.punch_staging()).map(drop),
             _ => Ok(()),
         };
         self.history.push(Moment::of(&self.world));
@@ -526,6 +529,8 @@ fn damage(path: &Path, mut bytes: Vec<u8>, synced: &BTreeSet<usize>, dice: &mut 
         let room = (bytes.len() - shortest) as u64 + 1;
         bytes.truncate(shortest + dice.roll(room) as usize);
     }
+    // A file of two numbers: what becomes of one name's bytes is decided for each.
+    fs::remove_file(path).expect("removes");
     fs::write(path, bytes).expect("damages");
 }
 

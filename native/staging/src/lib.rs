@@ -23,6 +23,7 @@
 mod ballast;
 mod checked;
 mod failures;
+mod links;
 mod numbers;
 mod open_files;
 mod reserve;
@@ -90,11 +91,17 @@ impl Staging {
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
             if let Some(number) = segment::number_of(&entry.path()) {
-                let bytes = entry.metadata()?.len();
-                used_bytes += bytes;
+                let found = entry.metadata()?;
+                let (bytes, occupied_bytes) = (found.len(), links::occupied(&found));
+                used_bytes += occupied_bytes;
                 segments.insert(
                     number,
-                    Arc::new(Segment::inherited(number, entry.path(), bytes)),
+                    Arc::new(Segment::inherited(
+                        number,
+                        entry.path(),
+                        bytes,
+                        occupied_bytes,
+                    )),
                 );
             }
         }
@@ -154,7 +161,11 @@ impl Staging {
             file.read_exact_at(buffer, offset)
                 .map_err(ends_early_is_eio)?;
             if is_synced || !found.may_have_lost(&file) {
-                return Ok(());
+                // Holes may have been punched into the file of a segment that is not there any more.
+                return match self.find(segment) {
+                    Some(_) => Ok(()),
+                    None => Err(Errno::IO.into()),
+                };
             }
             if found.has_failed() {
                 self.note_failure(&found);
@@ -197,11 +208,11 @@ impl Staging {
         self.appended_bytes.load(Ordering::Relaxed)
     }
 
-    /// (segment, bytes it holds), ascending.
+    /// (segment, bytes it takes), ascending.
     pub fn segments(&self) -> Vec<(u64, u64)> {
         self.map()
             .values()
-            .map(|segment| (segment.number, segment.bytes()))
+            .map(|segment| (segment.number, segment.occupied_bytes()))
             .collect()
     }
 

@@ -91,6 +91,27 @@ impl Reserving {
         bytes
     }
 
+    /// A segment number that nobody has.
+    pub fn take_number(&mut self) -> io::Result<u64> {
+        self.numbers.take()
+    }
+
+    /// A segment that takes space has come.
+    pub fn add(&mut self, segment: &Segment) {
+        self.used_bytes += segment.allocated.load(Ordering::Acquire);
+    }
+
+    /// The segment takes less space than it did.
+    pub fn shrink(&mut self, segment: &Segment, occupied_bytes: u64) {
+        let before = segment.allocated.load(Ordering::Acquire);
+        segment
+            .allocated
+            .store(occupied_bytes.min(before), Ordering::Release);
+        self.used_bytes = self
+            .used_bytes
+            .saturating_sub(before.saturating_sub(occupied_bytes));
+    }
+
     /// The segment has been removed.
     pub fn forget(&mut self, segment: &Segment) {
         if self.current_number() == Some(segment.number) {
@@ -119,7 +140,7 @@ impl Reserving {
     }
 
     /// The current segment takes no more appends; what was allocated too much is given back.
-    fn close_current(&mut self) {
+    pub fn close_current(&mut self) {
         let Some(Current { segment, file }) = self.current.take() else {
             return;
         };

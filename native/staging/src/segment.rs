@@ -29,6 +29,8 @@ pub struct Segment {
     /// Bytes of it may be lost: each read is checked.
     is_doubted: AtomicBool,
     is_named_durably: AtomicBool,
+    /// Its file has, or had, two numbers: no later segment may take it over.
+    is_shared: AtomicBool,
     /// Somebody was told, or is about to be, that bytes of it survive a power loss.
     is_promised: AtomicBool,
     sums: Mutex<Sums>,
@@ -38,14 +40,28 @@ pub struct Segment {
 
 impl Segment {
     /// A segment of an earlier process: nobody knows what of it is durable.
-    pub fn inherited(number: u64, path: PathBuf, bytes: u64) -> Segment {
+    pub fn inherited(number: u64, path: PathBuf, bytes: u64, occupied_bytes: u64) -> Segment {
         Segment {
             end: bytes.into(),
-            allocated: bytes.into(),
+            allocated: occupied_bytes.into(),
             is_inherited: true,
             writes: 1.into(),
             is_promised: true.into(),
             is_doubted: true.into(),
+            ..Segment::new(number, path)
+        }
+    }
+
+    /// Another number of a segment's file, whose bytes are on stable storage; that name is not.
+    pub fn linked(number: u64, path: PathBuf, old: &Segment) -> Segment {
+        old.is_shared.store(true, Ordering::Release);
+        Segment {
+            end: old.bytes().into(),
+            allocated: old.occupied_bytes().into(),
+            is_inherited: old.is_inherited,
+            writes: 1.into(),
+            is_doubted: old.is_doubted().into(),
+            is_shared: true.into(),
             ..Segment::new(number, path)
         }
     }
@@ -82,6 +98,7 @@ impl Segment {
             has_failed: Mutex::new(false),
             is_doubted: false.into(),
             is_named_durably: false.into(),
+            is_shared: false.into(),
             is_promised: false.into(),
             sums: Mutex::default(),
             slot: Mutex::default(),
@@ -91,6 +108,11 @@ impl Segment {
 
     pub fn bytes(&self) -> u64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// What of its bytes takes space on the disk.
+    pub fn occupied_bytes(&self) -> u64 {
+        self.bytes().min(self.allocated.load(Ordering::Acquire))
     }
 
     /// Only under the `reserving` lock.
@@ -127,6 +149,7 @@ impl Segment {
     pub fn is_recyclable(&self, segment_bytes: u64) -> bool {
         let allocated = self.allocated.load(Ordering::Acquire);
         !self.is_inherited
+            && !self.is_shared.load(Ordering::Acquire)
             && !self.has_failed()
             && (segment_bytes / 4 * 3..=segment_bytes).contains(&allocated)
     }

@@ -1,0 +1,128 @@
+//! A second number for a segment's file, and holes in it: how the dead parts of a segment are given back (the engine's `punching.rs` says
+//! when).
+//!
+//! Both numbers are names of one file, which no later segment may take over: `Segment::is_shared`.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, PoisonError};
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::Staging;
+use crate::segment::{self, Segment};
+
+const PAGE_BYTES: u64 = 4096;
+
+impl Staging {
+    /// The segment that takes appends takes no more: its dead parts can be given back, too.
+    pub fn seal_current(&self) {
+        self.lock_reserving().close_current();
+    }
+
+    /// Disk space of all segments and of the files kept for later ones.
+    pub fn used_bytes(&self) -> u64 {
+        self.lock_reserving().used_bytes()
+    }
+
+    /// Disk space of a segment; 0 for unknown ones.
+    pub fn occupied_bytes(&self, segment: u64) -> u64 {
+        self.find(segment)
+            .map_or(0, |segment| segment.occupied_bytes())
+    }
+
+    /// Whether there is such a segment.
+    pub fn contains(&self, segment: u64) -> bool {
+        self.find(segment).is_some()
+    }
+
+    /// Syncs a sealed segment and gives its file another number, whose name is not durable yet. None where that cannot be: no hard
+    /// links, or the sync fails.
+    pub fn link_again(&self, segment: u64) -> io::Result<Option<u64>> {
+        let Some(old) = self.find(segment) else {
+            return Ok(None);
+        };
+        // The kernel tells of a lost write-back once a file: there must be none to come.
+        if self.sync_segment(&old).is_err() || old.has_failed() {
+            return Ok(None);
+        }
+        let mut reserving = self.lock_reserving();
+        let number = self
+            .open_files
+            .with_descriptor(|| reserving.take_number())?;
+        let path = segment::path_of(&self.dir, number);
+        if std::fs::hard_link(&old.path, &path).is_err() {
+            return Ok(None);
+        }
+        let new = Arc::new(Segment::linked(number, path, &old));
+        reserving.add(&new);
+        self.segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, new);
+        Ok(Some(number))
+    }
+
+    /// Gives back whole pages of the segment that lie in none of the ranges (from, to). Nobody may read them any more.
+    pub fn punch_all_but(&self, segment: u64, kept: &[(u64, u64)]) -> io::Result<()> {
+        let Some(segment) = self.find(segment) else {
+            return Ok(());
+        };
+        let file = self.file(&segment)?;
+        for (from, to) in holes(kept, segment.bytes()) {
+            fallocate(
+                &*file,
+                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                from,
+                to - from,
+            )?;
+        }
+        let occupied_bytes = occupied(&file.metadata()?);
+        self.lock_reserving().shrink(&segment, occupied_bytes);
+        Ok(())
+    }
+}
+
+/// What a file takes on the disk, which is less than its length if it has holes. Some file systems count blocks late.
+pub fn occupied(found: &Metadata) -> u64 {
+    match found.blocks() {
+        0 => found.len(),
+        blocks => found.len().min(blocks * 512),
+    }
+}
+
+/// Whole pages below `end` outside of the ranges, which may overlap and come in any order.
+fn holes(kept: &[(u64, u64)], end: u64) -> Vec<(u64, u64)> {
+    let mut kept = kept.to_vec();
+    kept.sort_unstable();
+    kept.push((end, end));
+    let (mut holes, mut at) = (Vec::new(), 0_u64);
+    for (from, to) in kept {
+        let hole = (
+            at.next_multiple_of(PAGE_BYTES),
+            from / PAGE_BYTES * PAGE_BYTES,
+        );
+        if hole.0 < hole.1 {
+            holes.push(hole);
+        }
+        at = at.max(to);
+    }
+    holes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_whole_pages_outside_of_what_is_kept() {
+        assert_eq!(holes(&[], 10_000), [(0, 8192)]);
+        assert_eq!(holes(&[(0, 10_000)], 10_000), []);
+        let kept = [(20_000, 30_000), (5000, 6000), (5500, 9000)];
+        assert_eq!(
+            holes(&kept, 65_536),
+            [(0, 4096), (12_288, 16_384), (32_768, 65_536)]
+        );
+    }
+}
