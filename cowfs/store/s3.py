@@ -27,7 +27,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -212,8 +211,11 @@ class S3Store:
         return True
 
     def _delete_one(self, key: str) -> None:
-        with suppress(NotFoundError):
+        try:
             self._run(lambda: self._call("delete_object", key=key), key)
+        except NotFoundError as error:
+            if error.details.get("code") == "NoSuchBucket":
+                raise
 
     async def _call(self, method: str, *, key: str | None = None, **arguments: Any) -> dict[str, Any]:
         if key is not None:
