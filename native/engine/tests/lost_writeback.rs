@@ -216,3 +216,19 @@ fn a_journal_that_could_not_be_synced_is_written_anew() {
     world.engine().sync().expect("syncs");
     assert!(!world.temp.path().join("failed-syncs").exists());
 }
+
+#[test]
+fn what_was_synced_is_not_lost_with_what_came_later() {
+    let mut world = World::new();
+    let synced = world.put("synced", &[1; 3000]);
+    let fh = open(&world, synced, libc::O_RDONLY);
+    world.ask(|engine| engine.fsync(fh, false)).expect("syncs");
+    world.ask(|engine| engine.release(fh)).expect("closes");
+    let later = world.put("later", &[2; 3000]);
+    lose(&world, later, 0, 3000);
+    for _ in 0..2 {
+        assert_eq!(commit_reads(&world, synced), Ok(vec![1; 3000]));
+        assert_eq!(commit_reads(&world, later), Err(Errno::EIO));
+        world.crash();
+    }
+}

@@ -41,7 +41,10 @@ pub struct Segment {
 impl Segment {
     /// A segment of an earlier process: nobody knows what of it is durable.
     pub fn inherited(number: u64, path: PathBuf, bytes: u64, occupied_bytes: u64) -> Segment {
+        let mut sums = Sums::default();
+        sums.keep_apart();
         Segment {
+            sums: Mutex::new(sums),
             end: bytes.into(),
             allocated: occupied_bytes.into(),
             is_inherited: true,
@@ -172,6 +175,7 @@ impl Segment {
             return Err(io::Error::other("an earlier sync of the segment failed"));
         }
         let covered = self.writes.load(Ordering::Acquire);
+        self.sums().set_synced();
         let file = file()?;
         if let Err(error) = file.sync_data() {
             self.set_failed();

@@ -7,6 +7,7 @@
 //! - Long appends are summed in pieces; short ones that follow each other are joined (`combine`, without their bytes). 16 bytes
 //!   a run: 0.1 % of what is staged, 64 KiB of memory for a full segment.
 //! - To check a byte its whole run is read: at most 16 KiB. A lost page takes its run with it, no more.
+//! - A run ends at a sync: bytes that were synced never share one with bytes that may still be lost.
 //! - Runs of an earlier process come from its journal and are as long as its records; they are cut when they are first checked.
 //!   Records of copies may overlap others, so runs may; none lies within another.
 
@@ -38,7 +39,7 @@ impl Sum {
 
 /// The sums of one segment, by offset. Their ends ascend, too.
 #[derive(Default)]
-pub(crate) struct Sums(Vec<Sum>);
+pub(crate) struct Sums(Vec<Sum>, u64); // the second: where sums may be joined from
 
 impl Sums {
     /// Adds the sum of a range that has been appended, unless it is known.
@@ -55,6 +56,16 @@ impl Sums {
         self.0.splice(first..last.max(first), [sum]);
         self.join(first + 1);
         self.join(first);
+    }
+
+    /// What is known so far is on stable storage: nothing that comes later joins it, so that no loss makes it unreadable.
+    pub fn set_synced(&mut self) {
+        self.1 = self.0.last().map_or(0, Sum::end);
+    }
+
+    /// Nothing is ever joined: which of the records of an earlier process were synced is not known.
+    pub fn keep_apart(&mut self) {
+        self.1 = u64::MAX;
     }
 
     /// Replaces a long sum that was checked by the sums of its parts.
@@ -92,7 +103,8 @@ impl Sums {
             return;
         };
         let length = before.length.saturating_add(sum.length);
-        if before.end() == sum.offset && u64::from(length) <= RUN_BYTES {
+        let is_apart = before.offset < self.1;
+        if !is_apart && before.end() == sum.offset && u64::from(length) <= RUN_BYTES {
             let crc = combine(before.crc, sum.crc, sum.length.into());
             self.0[at - 1] = Sum {
                 offset: before.offset,
