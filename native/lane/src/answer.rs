@@ -31,7 +31,7 @@ const FREE_INODES: u64 = 1 << 32;
 const NAME_MAX_BYTES: u32 = 255;
 /// What the lane can do; the kernel's writeback cache stays off, since a write would return before its bytes are staged, and
 /// so do remote locks: the kernel's own serve one machine. ASYNC_DIO is for read-only mounts: before Linux 7.0 the kernel
-/// keeps pages that were read while an asynchronous direct write was under way (docs/decisions/0023-direct-writes.md).
+/// keeps pages that were read while an asynchronous direct write was under way (docs/decisions/0025-direct-writes.md).
 const FEATURES: u64 = flag::ASYNC_READ
     | flag::EXPORT_SUPPORT
     | flag::BIG_WRITES
