@@ -3,10 +3,11 @@
 //! A slot's cookie never changes and cookies ascend with the slots, so a reader that goes on from a cookie sees every entry
 //! that is there all the time exactly once, whatever comes and goes. A reader stops at the cookie that was next when it began
 //! (`listing`), so it comes to an end. An entry that is renamed within the directory keeps its slot: `put` gives it the one
-//! that the same inode has just left.
+//! that the same inode has just left. One that is renamed onto another gives its inode to the slot of that name, which was
+//! there all the time and has to be listed; a reader between the two slots gets the inode under both names.
 //!
 //! Removing leaves a tombstone. When half of the slots are tombstones, or half of the names are dead, the table is compacted.
-//! From then on each entry stores its cookie; before that, the cookie follows from the slot number.
+//! Once a tombstone was squeezed out each entry stores its cookie; before that, the cookie follows from the slot number.
 //!
 //! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for its length. Names lie in
 //! one allocation.
@@ -40,7 +41,7 @@ pub(crate) struct Directory {
     inos: Vec<Ino>,
     /// By slot: where its name is.
     starts: Vec<u32>,
-    /// By slot; empty: slot n has cookie n + FIRST_COOKIE.
+    /// By slot, all of them; empty: slot n has cookie n + FIRST_COOKIE.
     cookies: Vec<u64>,
     index: HashTable<u32>,
 }
@@ -233,7 +234,14 @@ impl Directory {
             start
         });
         self.starts = starts.collect();
-        self.cookies = kept.iter().map(|slot| self.cookie(*slot)).collect();
+        // Without tombstones the cookies follow from the slots as before. Stored ones would lack those of later entries, which
+        // `add_slot` stores only when they do not follow.
+        let are_dense = self.next_cookie == kept.len() as u64 + FIRST_COOKIE;
+        self.cookies = if are_dense {
+            Vec::new()
+        } else {
+            kept.iter().map(|slot| self.cookie(*slot)).collect()
+        };
         self.inos = kept.iter().map(|slot| self.inos[*slot]).collect();
         self.names = names;
         self.dead_name_bytes = 0;
@@ -249,6 +257,8 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -327,6 +337,25 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_ends_at_an_entry_made_after_names_were_dropped() {
+        let mut directory = Directory::new(true);
+        directory.put(b"a", 7);
+        for _ in 0..100 {
+            for (from, to) in [(&[b'a'; 1][..], &[b'b'; 200][..]), (&[b'b'; 200], b"a")] {
+                let ino = directory.drop(from).unwrap();
+                directory.put(to, ino);
+            }
+        }
+        directory.put(b"c", 8);
+        directory.put(b"d", 9);
+        let cookies =
+            |cookie| -> Vec<u64> { directory.after(cookie).map(|entry| entry.1).collect() };
+        assert_eq!(cookies(0), [3, 4, 5]);
+        assert_eq!(cookies(4), [5]);
+        assert_eq!(cookies(5), []);
+    }
+
+    #[test]
     fn an_entry_that_changes_its_inode_keeps_its_cookie() {
         let mut directory = Directory::new(true);
         directory.put(b"a", 7);
@@ -337,5 +366,61 @@ mod tests {
             .map(|(name, cookie, ino)| (name.to_vec(), cookie, ino))
             .collect();
         assert_eq!(entries, [(b"a".to_vec(), 3, 9), (b"b".to_vec(), 4, 8)]);
+    }
+
+    /// What a directory is to its readers: entries by cookie, none of which ever comes back.
+    #[test]
+    fn any_changes_leave_cookies_as_they_were_given() {
+        let mut seed = 7_u64;
+        let mut below = |end: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % end
+        };
+        for round in 0..200 {
+            let mut directory = Directory::new(true);
+            let mut expected: BTreeMap<u64, (Vec<u8>, Ino)> = BTreeMap::new();
+            // Few names, so that they meet, or many; and now and then nothing is removed.
+            let (names, drops) = ([5, 60, 100_000][round % 3], below(8));
+            for step in 0..400 {
+                let name = |number: u64| format!("{number:0>150}").into_bytes();
+                let known = expected.values().nth(below(30) as usize);
+                let from = known.map_or_else(|| name(below(names)), |(known, _)| known.clone());
+                let to = name(below(names));
+                let cookie_of = |expected: &BTreeMap<u64, (Vec<u8>, Ino)>, name: &[u8]| {
+                    let found = expected.iter().find(|(_, entry)| entry.0 == name);
+                    found.map(|(cookie, _)| *cookie)
+                };
+                let (at, target) = (cookie_of(&expected, &from), cookie_of(&expected, &to));
+                match (at, below(10) < drops) {
+                    // A new one.
+                    (None, _) => {
+                        expected.insert(directory.next_cookie(), (from.clone(), step + 10));
+                        directory.put(&from, step + 10);
+                    }
+                    (Some(cookie), true) => {
+                        expected.remove(&cookie);
+                        directory.drop(&from);
+                    }
+                    // A rename, onto another or not.
+                    (Some(cookie), false) if from != to => {
+                        let (_, ino) = expected.remove(&cookie).unwrap();
+                        expected.insert(target.unwrap_or(cookie), (to.clone(), ino));
+                        assert_eq!(directory.drop(&from), Some(ino));
+                        directory.put(&to, ino);
+                    }
+                    _ => {}
+                }
+                let after = below(directory.next_cookie() + 2);
+                let listed: Vec<_> = directory
+                    .after(after)
+                    .map(|(name, cookie, ino)| (cookie, (name.to_vec(), ino)))
+                    .collect();
+                let due = expected.range(after + 1..);
+                let due: Vec<_> = due
+                    .map(|(cookie, entry)| (*cookie, entry.clone()))
+                    .collect();
+                assert_eq!(listed, due);
+            }
+        }
     }
 }

@@ -18,8 +18,9 @@ pub struct DirectoryEntry {
 
 impl Engine {
     /// Up to `limit` entries after `cookie` (0: from the start), "." and ".." first. An entry that is there all the time is
-    /// returned exactly once, whatever else comes and goes, renamed or not. Entries made since the listing was begun, with
-    /// cookie 0, are left out: it ends, however many are made meanwhile. A removed directory has none.
+    /// returned exactly once, whatever else comes and goes, renamed or not. One that is renamed onto another takes its place: the
+    /// inode may come under both names. Entries made since the listing was begun, with cookie 0, are left out: it ends, however
+    /// many are made meanwhile. A removed directory has none.
     pub fn read_directory(
         &self,
         fh: u64,

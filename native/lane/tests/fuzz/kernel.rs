@@ -1,5 +1,7 @@
 //! The kernel's side: sends requests, judges replies, keeps count of what it holds, and looks at the engine afterwards.
 
+mod listing;
+
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -271,73 +273,6 @@ impl Kernel {
         (error == 0).then_some(body)
     }
 
-    /// Renames each entry of a directory as it is listed, and makes new ones: the listing ends, and no inode with one name
-    /// comes twice.
-    fn list_while_it_changes(&mut self) {
-        let node = self.random.pick(&self.known.nodes);
-        let Some(fh) = self.ask(opcode::OPENDIR, node, &[0; 8]) else {
-            return;
-        };
-        let fh = fh[..8].to_vec();
-        let (mut cookie, mut seen) = (0_u64, HashMap::new());
-        loop {
-            let io = [
-                &fh,
-                &cookie.to_le_bytes()[..],
-                &300_u32.to_le_bytes(),
-                &[0; 20],
-            ]
-            .concat();
-            let Some(entries) = self.ask(opcode::READDIR, node, &io) else {
-                return; // now and then a load fails, or another handle was the oldest
-            };
-            let entries = dirents(&entries);
-            let Some((.., last)) = entries.last() else {
-                break;
-            };
-            cookie = *last;
-            for (name, ino, _) in entries {
-                if name != b"." && name != b".." {
-                    *seen.entry(ino).or_insert(0) += 1;
-                    self.change_entry(node, &name);
-                }
-            }
-        }
-        for (ino, times) in seen {
-            let links = self.ask(opcode::GETATTR, ino, &[0; 16]);
-            let links = links.map_or(0, |body| {
-                u32::from_le_bytes([body[80], body[81], body[82], body[83]])
-            });
-            assert!(
-                times == 1 || links != 1,
-                "inode {ino} was listed {times} times"
-            );
-        }
-    }
-
-    fn change_entry(&mut self, parent: u64, name: &[u8]) {
-        let renamed = match name.split_last() {
-            Some((b'~', front)) => front.to_vec(),
-            _ => [name, b"~"].concat(),
-        };
-        let body = [
-            &parent.to_le_bytes()[..],
-            &[0; 8],
-            name,
-            b"\0",
-            &renamed,
-            b"\0",
-        ]
-        .concat();
-        self.ask(opcode::RENAME2, parent, &body);
-        if self.random.once_in(4) {
-            let new = format!("new {}~", self.random.below(1000));
-            let mode = (libc::S_IFREG | 0o644).to_le_bytes();
-            let body = [&mode[..], &[0; 12], new.as_bytes(), b"\0"].concat();
-            self.ask(opcode::MKNOD, parent, &body);
-        }
-    }
-
     /// Lets go of references the kernel holds: some of one node, or all of a few in one message.
     fn forget_some(&mut self) {
         let mut given_up = Vec::new();
@@ -525,22 +460,6 @@ impl Kernel {
             thread::sleep(Duration::from_millis(1));
         }
     }
-}
-
-/// Name, inode and cookie of each entry of a READDIR reply.
-fn dirents(mut body: &[u8]) -> Vec<(Vec<u8>, u64, u64)> {
-    let number = |at: &[u8]| u64::from_le_bytes(at[..8].try_into().expect("eight bytes"));
-    let mut found = Vec::new();
-    while body.len() >= 24 {
-        let length = number(&body[16..]) as u32 as usize;
-        found.push((
-            body[24..24 + length].to_vec(),
-            number(body),
-            number(&body[8..]),
-        ));
-        body = &body[24 + length.next_multiple_of(8)..];
-    }
-    found
 }
 
 fn pair() -> (OwnedFd, OwnedFd) {
