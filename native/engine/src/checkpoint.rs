@@ -117,10 +117,11 @@ impl Engine {
 
     /// Makes a checkpoint before an orderly end, so that the next mount has little to replay.
     pub fn checkpoint_before_close(&self) -> Result<bool> {
-        match self.read()?.logged_bytes() {
-            ..CLOSE_BYTES => Ok(false),
-            _ => self.make_checkpoint(self.disk()?, false),
+        let logged_bytes = self.read()?.logged_bytes();
+        if logged_bytes < CLOSE_BYTES {
+            return Ok(false);
         }
+        self.make_checkpoint(self.disk()?, false)
     }
 
     /// Makes a checkpoint; false: there is nothing to replace, or a commit is in the way.

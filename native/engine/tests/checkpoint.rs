@@ -176,6 +176,24 @@ fn overwriting_for_ever_keeps_a_short_journal_and_a_quick_recovery() {
 }
 
 #[test]
+fn an_orderly_end_leaves_little_to_replay() {
+    let mut world = World::new();
+    let ino = world.put("db", &[0; 64]);
+    assert!(!world.engine().checkpoint_before_close().expect("is short"));
+    let fh = world
+        .ask(|engine| engine.open_file(ino, libc::O_WRONLY))
+        .expect("opens");
+    while journal_bytes(&world) <= 2 << 20 {
+        let engine = world.engine();
+        engine.write(fh, 0, &[1; 64], true).expect("writes");
+    }
+    assert!(world.engine().checkpoint_before_close().expect("is made"));
+    let (recovery, _) = world.crash();
+    assert!(recovery.records < 10, "{} records", recovery.records);
+    assert_eq!(world.get("db"), [1; 64]);
+}
+
+#[test]
 fn a_working_copy_without_changes_needs_no_records() {
     let mut world = World::new();
     let unnamed =
