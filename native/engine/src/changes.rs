@@ -118,6 +118,9 @@ pub(crate) struct Changes {
     pub entries: EntrySet,
     /// Segments the journal records of these changes refer to.
     pub segments: BTreeSet<Segment>,
+    /// Those of them that may be the last word of the journal on bytes that an earlier layer's commit has put in the store: a
+    /// commit leaves no record, so a replay maps them there again, and they stay though nothing maps them now.
+    pub held: BTreeSet<Segment>,
 }
 
 impl Changes {
@@ -178,6 +181,7 @@ impl Changes {
             }
         }
         self.segments.extend(later.segments);
+        self.held.extend(later.held);
     }
 }
 

@@ -146,7 +146,10 @@ impl Engine {
         };
         let mut state = self.state.write();
         let snapshot = state.snapshot.take();
-        if !matches!(made, Ok(Some(_))) {
+        if matches!(made, Ok(Some(_))) {
+            // It says which bytes have chunks by now.
+            state.changes.held.clear();
+        } else {
             state.older_bytes += snapshot.as_ref().map_or(0, |taken| taken.logged_bytes);
         }
         let logged_bytes = state.logged_bytes();
@@ -161,11 +164,12 @@ impl Engine {
         Ok(made?.is_some())
     }
 
-    /// Lets the journal go on in a new file, and keeps what the changes are now. None: there is no record to replace.
+    /// Lets the journal go on in a new file, and keeps what the changes are now. None: there is no record to replace, and no
+    /// segment that a new checkpoint would let go.
     fn take_snapshot(&self, disk: &Disk) -> Result<Option<Taken>> {
         let (old, committing) = {
             let state = self.read()?;
-            if state.logged_bytes() == 0 {
+            if state.logged_bytes() == 0 && state.changes.held.is_empty() {
                 return Ok(None);
             }
             let old = state.journal.clone().ok_or(Errno::EBADF)?;

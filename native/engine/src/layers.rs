@@ -335,6 +335,10 @@ impl State {
 
     /// Gives every range of a file that is still mapped as it was frozen what the commit made of it: its chunk, with the
     /// staged bytes as a cache, or a hole where the rows have none.
+    ///
+    /// A file that has changed since the freeze may have records behind this layer that name such a range in its segment: a
+    /// checkpoint's, which tells the whole file, or a copy's that brought the bytes back. No record tells that it has a chunk
+    /// now, and a replay maps the staged bytes again. So the segment is held; without it the range would be lost.
     fn substitute(&mut self, frozen: &Frozen, ino: Ino, rows: &[ExtentRow]) {
         let saved = frozen
             .saved
@@ -356,6 +360,10 @@ impl State {
                 for extent in live {
                     for old in as_frozen.overlapping(extent.offset, extent.end()) {
                         if extent.is_backed_as(old) {
+                            let staged = extent.staged.filter(|_| extent.chunk.is_none());
+                            let segment = staged.map(|staged| staged.segment());
+                            let is_named = |segment: &u64| self.changes.segments.contains(segment);
+                            self.changes.held.extend(segment.filter(is_named));
                             let (from, to) =
                                 (extent.offset.max(old.offset), extent.end().min(old.end()));
                             replace_range(&mut content.extents, &committed, from, to);

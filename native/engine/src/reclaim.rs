@@ -7,7 +7,9 @@
 //! - Not the current one, none that a frozen layer's records refer to: its commit lets go of them.
 //! - "Dead" is for ever: bytes get mapped when they are written (`Disk::appends` is held until then) or copied from where they
 //!   are mapped (a copy looks again before it is recorded).
-//! - After a kill all records are replayed, so the one that covers a dead range comes too, and the segment is not missed.
+//! - After a kill all records are replayed, so the one that covers a dead range comes too, and the segment is not missed. Only a commit
+//!   takes mappings away without a record. What a record of a later layer, or a checkpoint of later layers, says of such a range
+//!   counts in a replay: those segments (`Changes::held`) stay until the next commit, or the next checkpoint, which says what is mapped by then.
 //! - After a power loss the covering record, or its bytes, may be missing, and then the covered bytes count, if they had been
 //!   promised: an fsync has begun that named their segment. Such a segment goes only after all that is mapped now, and the
 //!   journal, are on stable storage. One that nobody ever asked to be durable goes at once, never written to the disk at all.
@@ -190,6 +192,10 @@ impl Engine {
         disk.reclaim
             .due
             .store(begun_bytes + pace_bytes, Ordering::Relaxed);
+        if self.read()?.changes.held.len() as u64 >= PACE_SEGMENTS {
+            // Lets go of them. While a commit is under way it can't be made, and where it fails they stay.
+            let _ = self.checkpoint();
+        }
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
         // What the kernel has not lost yet finds a place that can be synced.
         let failed = disk.staging.failed_segments().into_iter();
@@ -273,7 +279,7 @@ impl Engine {
             let segments = disk.staging.segments();
             let going: Vec<_> = segments
                 .into_iter()
-                .filter(|(segment, _)| dead.contains(segment) && !state.is_frozen_with(*segment))
+                .filter(|(segment, _)| dead.contains(segment) && !state.keeps(*segment))
                 .collect();
             for (segment, _) in &going {
                 state.forget_segment(*segment);
@@ -409,9 +415,7 @@ fn survey(state: &State, disk: &Disk) -> Survey {
     let candidates = state.changes.segments.union(&state.nameless_segments);
     let mut live: BTreeMap<Segment, u64> = candidates
         .filter(|segment| {
-            sizes.contains_key(segment)
-                && Some(**segment) != current
-                && !state.is_frozen_with(**segment)
+            sizes.contains_key(segment) && Some(**segment) != current && !state.keeps(**segment)
         })
         .map(|segment| (*segment, 0))
         .collect();
@@ -436,11 +440,11 @@ pub(crate) fn live_extents(state: &State, segments: &BTreeSet<Segment>) -> Vec<(
 }
 
 impl State {
-    fn is_frozen_with(&self, segment: Segment) -> bool {
-        let frozen = self.frozen.iter().chain(&self.snapshot);
-        frozen
-            .into_iter()
-            .any(|frozen| frozen.changes.segments.contains(&segment))
+    /// Whether records may name it for bytes that no later record covers, mapped or not.
+    fn keeps(&self, segment: Segment) -> bool {
+        let mut frozen = self.frozen.iter().chain(&self.snapshot);
+        self.changes.held.contains(&segment)
+            || frozen.any(|frozen| frozen.changes.segments.contains(&segment))
     }
 
     /// No record that counts, and nothing that is mapped, refers to it.

@@ -5,7 +5,8 @@ mod support;
 
 use std::fs;
 
-use support::{Base, World};
+use cowfs_engine::AttrChange;
+use support::{Base, World, root_user};
 
 const SEGMENT: u64 = 64 << 10;
 const FILE: usize = 100 << 10;
@@ -118,6 +119,67 @@ fn a_layer_that_is_being_committed_keeps_its_bytes() {
     assert!(world.get("a") == vec![ROUNDS; FILE]);
     world.crash();
     assert!(world.get("a") == vec![ROUNDS; FILE]);
+}
+
+/// A commit leaves no record. What records behind the committed layer say of its bytes counts in a replay, though all of them have
+/// chunks by then.
+#[test]
+fn what_a_checkpoint_beside_a_commit_names_is_there_after_a_kill() {
+    for segments in [1, 8] {
+        let mut world = World::with_segments(Base::empty(), SEGMENT);
+        world.put("a", b"");
+        for offset in (0..segments * SEGMENT).step_by(SEGMENT as usize) {
+            let bytes = vec![1; SEGMENT as usize];
+            world.write_at("a", offset, &bytes).expect("writes");
+        }
+        let layer = world.freeze().expect("something changed");
+        world.write_at("a", 0, &[2; 10]).expect("writes");
+        assert!(world.engine().checkpoint().expect("made"));
+        world.commit(layer);
+        let before = world.tree();
+        let freed_bytes = world.engine().reclaim_staging().expect("reclaims");
+        // Where there is something to win, another checkpoint says what has chunks.
+        assert!(freed_bytes >= (segments - 1) * SEGMENT);
+        world.crash();
+        assert!(world.tree() == before);
+    }
+}
+
+#[test]
+fn bytes_that_were_copied_away_and_back_during_their_commit_stay() {
+    let mut world = World::with_segments(Base::empty(), SEGMENT);
+    world.put("a", &vec![1; FILE]);
+    world.put("copy", b"");
+    let layer = world.freeze().expect("something changed");
+    copy(&world, "a", "copy");
+    let change = AttrChange {
+        size: Some(0),
+        ..AttrChange::default()
+    };
+    let a = world.resolve("a").expect("exists");
+    let cut = world.ask(|engine| engine.setattr(a, &root_user(), &change));
+    cut.expect("cuts");
+    copy(&world, "copy", "a");
+    world.unlink("copy").expect("unlinks");
+    world.commit(layer);
+    world.engine().reclaim_staging().expect("reclaims");
+    world.crash();
+    assert!(world.get("a") == vec![1; FILE]);
+}
+
+fn copy(world: &World, from: &str, to: &str) {
+    let open = |path, flags| {
+        let ino = world.resolve(path).expect("exists");
+        let fh = world.ask(|engine| engine.open_file(ino, flags));
+        fh.expect("opens")
+    };
+    let (source, target) = (open(from, libc::O_RDONLY), open(to, libc::O_WRONLY));
+    let copied =
+        world.ask(|engine| engine.copy_range((source, 0), (target, 0), FILE as u64, false));
+    assert_eq!(copied, Ok(FILE as u64));
+    for fh in [source, target] {
+        world.ask(|engine| engine.release(fh)).expect("closes");
+    }
 }
 
 #[test]
