@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
+pub mod cases;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,49 @@
+//! Runs a property on random cases, each from a seed of its own, so that one that failed can be run again.
+//!
+//! `COWFS_MODEL_CASES` says how many (for a long run by hand), `COWFS_MODEL_SEED` with which seed to begin; case n has seed
+//! first + n. A failure names its seed and shows the smallest case that still fails.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Checks `default` cases, or as many as the environment says.
+pub fn run_cases<S: Strategy>(
+    default: u64,
+    strategy: S,
+    check: impl Fn(S::Value) + UnwindSafe + RefUnwindSafe,
+) {
+    let cases = number("COWFS_MODEL_CASES").unwrap_or(default);
+    let first = number("COWFS_MODEL_SEED").unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.expect("a clock").as_secs() << 24
+    });
+    for case in 0..cases {
+        let seed = first.wrapping_add(case);
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let config = Config {
+            cases: 1,
+            failure_persistence: None,
+            // By default four a case.
+            max_shrink_iters: 10_000,
+            ..Config::default()
+        };
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let outcome = TestRunner::new_with_rng(config, rng).run(&strategy, |value| {
+            check(value);
+            Ok(())
+        });
+        if let Err(failed) = outcome {
+            panic!(
+                "case {} of {cases} failed; COWFS_MODEL_SEED={seed} COWFS_MODEL_CASES=1 runs it again: {failed}",
+                case + 1
+            );
+        }
+    }
+}
