@@ -1,16 +1,27 @@
 //! Random operations on an engine and on a local directory, some on files held open, with freezes, commits, failed commits, crashes and trimming among
 //! them: same errors, same trees, and every committed version is the tree as it was at its freeze.
+//!
+//! The engine starts cold: what it works on was committed before, nothing of it is in memory, and little of it gets there
+//! before files are opened, unlinked, replaced and committed over. Some cases have so little room for staged bytes that writes
+//! fail; such an operation has changed nothing. Ends of commits and trims also come between the halves of other operations,
+//! and rows of an old version late.
 
+#[path = "model/engine.rs"]
+mod engine;
+#[path = "model/local.rs"]
+mod local;
 mod support;
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
-use cowfs_base::Errno;
-use cowfs_engine::{AttrChange, SEGMENT_BYTES};
+use cowfs_base::{Errno, Ino};
+use cowfs_engine::{AttrChange, ExtentRow, SEGMENT_BYTES, XattrPair};
+use local::Local;
 use proptest::prelude::*;
-use support::{Base, ROOT, Seen, Tree, World, root_user, tree_of};
+use support::cases::run_cases;
+use support::{Base, ROOT, Tree, World, root_user, tree_of};
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -26,7 +37,20 @@ enum Op {
     Link(Where, Where),
     SetXattr(Where, u8, u8),
     RemoveXattr(Where, u8),
-    Open(Where),
+    /// Bytes of the first file to the second: (from, to, how many).
+    Copy(Where, Where, (u16, u16, u16)),
+    /// A copy, and something else between its halves.
+    During(Between, Where, Where, (u16, u16, u16)),
+    Punch(Where, u16, u16),
+    /// For writing, too, or not: of what may be mapped writable nothing is shared.
+    Open(Where, bool),
+    /// A file without a name.
+    OpenUnnamed(Where),
+    LinkOpen(usize, Where),
+    CopyOpen(usize, usize, (u16, u16, u16)),
+    /// Somebody asks for the content of an open file, and the rows are under way.
+    StartLoad(usize),
+    EndLoad,
     WriteOpen(usize, u16, u16, u8),
     TruncateOpen(usize, u16),
     ReadOpen(usize),
@@ -41,8 +65,20 @@ enum Op {
     /// What can be loaded again leaves memory.
     Evict,
     Checkpoint,
+    /// Everything is committed, and mounted again.
+    Remount,
+    /// All there is is compared, and in memory from then on.
+    Look,
     /// What comes next goes to another segment, so that trimming may take this one.
     NextSegment,
+}
+
+/// What happens between the halves of an operation.
+#[derive(Debug, Clone, Copy)]
+enum Between {
+    EndOfCommit,
+    Trim,
+    Reclaim,
 }
 
 /// A path of up to three names out of few, so that operations meet.
@@ -81,432 +117,444 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (place(), place()).prop_map(|(from, to)| Op::Link(from, to)),
         2 => (place(), 0_u8..3, any::<u8>()).prop_map(|(at, name, value)| Op::SetXattr(at, name, value)),
         1 => (place(), 0_u8..3).prop_map(|(at, name)| Op::RemoveXattr(at, name)),
-        3 => place().prop_map(Op::Open),
+        8 => (place(), place(), range()).prop_map(|(from, to, range)| Op::Copy(from, to, range)),
+        4 => (between(), place(), place(), range()).prop_map(|(between, from, to, range)| Op::During(between, from, to, range)),
+        3 => (place(), 0_u16..12_000, 1_u16..9_000).prop_map(|(at, offset, length)| Op::Punch(at, offset, length)),
+        6 => (place(), any::<bool>()).prop_map(|(at, writable)| Op::Open(at, writable)),
+        2 => place().prop_map(Op::OpenUnnamed),
+        2 => (any::<usize>(), place()).prop_map(|(which, at)| Op::LinkOpen(which, at)),
+        2 => (any::<usize>(), any::<usize>(), range()).prop_map(|(from, to, range)| Op::CopyOpen(from, to, range)),
+        2 => any::<usize>().prop_map(Op::StartLoad),
+        2 => Just(Op::EndLoad),
         4 => (any::<usize>(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(which, offset, length, byte)| Op::WriteOpen(which, offset, length, byte)),
         1 => (any::<usize>(), 0_u16..15_000).prop_map(|(which, size)| Op::TruncateOpen(which, size)),
-        4 => any::<usize>().prop_map(Op::ReadOpen),
+        5 => any::<usize>().prop_map(Op::ReadOpen),
         1 => any::<usize>().prop_map(Op::Close),
-        3 => Just(Op::Freeze),
-        2 => Just(Op::Commit),
+        6 => Just(Op::Freeze),
+        7 => Just(Op::Commit),
         1 => Just(Op::Fail),
-        2 => Just(Op::Crash),
+        1 => Just(Op::Crash),
         1 => Just(Op::CrashBehindHead),
         3 => Just(Op::Trim),
         2 => Just(Op::Reclaim),
         4 => Just(Op::Evict),
         2 => Just(Op::Checkpoint),
+        1 => Just(Op::Remount),
+        1 => Just(Op::Look),
         2 => Just(Op::NextSegment),
     ]
 }
 
+fn between() -> impl Strategy<Value = Between> {
+    prop_oneof![
+        4 => Just(Between::EndOfCommit),
+        1 => Just(Between::Trim),
+        1 => Just(Between::Reclaim),
+    ]
+}
+
+fn range() -> impl Strategy<Value = (u16, u16, u16)> {
+    (0_u16..9_000, 0_u16..9_000, 1_u16..12_000)
+}
+
 type Outcome = Result<(), Errno>;
 
-/// The same operations on the local file system.
-struct Local(tempfile::TempDir);
-
-impl Local {
-    fn at(&self, path: &str) -> PathBuf {
-        self.0.path().join(path)
-    }
-
-    fn run(&self, op: &Op) -> std::io::Result<()> {
-        match op {
-            Op::Create(at) => fs::File::create_new(self.at(&at.path())).map(drop),
-            Op::Mkdir(at) => fs::create_dir(self.at(&at.path())),
-            Op::Symlink(at, to) => {
-                std::os::unix::fs::symlink(format!("to-{to}"), self.at(&at.path()))
-            }
-            Op::Write(at, offset, length, byte) => {
-                let file = fs::File::options().write(true).open(self.file(at)?)?;
-                file.write_all_at(&vec![*byte; usize::from(*length)], u64::from(*offset))
-            }
-            Op::Truncate(at, size) => fs::File::options()
-                .write(true)
-                .open(self.file(at)?)?
-                .set_len(u64::from(*size)),
-            Op::Chmod(at, mode) => {
-                let path = self.existing(at)?;
-                fs::set_permissions(path, fs::Permissions::from_mode(u32::from(*mode)))
-            }
-            Op::Unlink(at) => {
-                let path = self.at(&at.path());
-                // remove_file on a directory is unlink(2), as wanted.
-                fs::remove_file(path)
-            }
-            Op::Rmdir(at) => fs::remove_dir(self.at(&at.path())),
-            Op::Rename(from, to, flags) => rename_with_flags(
-                &self.at(&from.path()),
-                &self.at(&to.path()),
-                u32::from(*flags),
-            ),
-            Op::Link(from, to) => fs::hard_link(self.at(&from.path()), self.at(&to.path())),
-            Op::SetXattr(at, name, value) => {
-                let value = vec![*value; usize::from(*value)];
-                set_xattr(&self.existing(at)?, &format!("user.{name}"), &value)
-            }
-            Op::RemoveXattr(at, name) => remove_xattr(&self.existing(at)?, &format!("user.{name}")),
-            _ => Ok(()),
-        }
-    }
-
-    /// The path, unless it names a symbolic link: the engine is asked about inodes and follows none.
-    fn existing(&self, at: &Where) -> std::io::Result<PathBuf> {
-        let path = self.at(&at.path());
-        match fs::symlink_metadata(&path)?.is_symlink() {
-            true => Err(std::io::Error::from_raw_os_error(libc::ELOOP)),
-            false => Ok(path),
-        }
-    }
-
-    fn file(&self, at: &Where) -> std::io::Result<PathBuf> {
-        let path = self.existing(at)?;
-        match fs::symlink_metadata(&path)?.is_dir() {
-            true => Err(std::io::Error::from_raw_os_error(libc::EISDIR)),
-            false => Ok(path),
-        }
-    }
-
-    fn tree(&self) -> Tree {
-        let mut tree = Tree::new();
-        let mut open = vec![self.0.path().to_path_buf()];
-        while let Some(path) = open.pop() {
-            let found = fs::symlink_metadata(&path).expect("exists");
-            let bytes = if found.is_symlink() {
-                fs::read_link(&path)
-                    .expect("target")
-                    .into_os_string()
-                    .into_encoded_bytes()
-            } else if found.is_dir() {
-                open.extend(
-                    fs::read_dir(&path)
-                        .expect("lists")
-                        .map(|entry| entry.expect("entry").path()),
-                );
-                Vec::new()
-            } else {
-                fs::read(&path).expect("reads")
-            };
-            let xattrs = if found.is_symlink() {
-                Default::default()
-            } else {
-                xattrs(&path)
-            };
-            let inside = Path::new("/").join(path.strip_prefix(self.0.path()).expect("inside"));
-            tree.insert(
-                inside,
-                Seen {
-                    mode: found.mode(),
-                    nlink: found.nlink() as u32,
-                    bytes,
-                    xattrs,
-                },
-            );
-        }
-        tree
-    }
-}
-
-fn c_path(path: &Path) -> std::ffi::CString {
-    std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL")
-}
-
-fn checked(outcome: i64) -> std::io::Result<usize> {
-    if outcome < 0 {
-        Err(std::io::Error::last_os_error())
-    } else {
-        Ok(outcome as usize)
-    }
-}
-
-fn rename_with_flags(from: &Path, to: &Path, flags: u32) -> std::io::Result<()> {
-    let (from, to) = (c_path(from), c_path(to));
-    // SAFETY: both are NUL-terminated strings that outlive the call.
-    let outcome = unsafe {
-        libc::renameat2(
-            libc::AT_FDCWD,
-            from.as_ptr(),
-            libc::AT_FDCWD,
-            to.as_ptr(),
-            flags,
-        )
-    };
-    checked(outcome.into()).map(drop)
-}
-
-fn set_xattr(path: &Path, name: &str, value: &[u8]) -> std::io::Result<()> {
-    let (path, name) = (c_path(path), c_path(Path::new(name)));
-    // SAFETY: strings are NUL-terminated, the value's length is its own.
-    let outcome = unsafe {
-        libc::setxattr(
-            path.as_ptr(),
-            name.as_ptr(),
-            value.as_ptr().cast(),
-            value.len(),
-            0,
-        )
-    };
-    checked(outcome.into()).map(drop)
-}
-
-fn remove_xattr(path: &Path, name: &str) -> std::io::Result<()> {
-    let (path, name) = (c_path(path), c_path(Path::new(name)));
-    // SAFETY: both are NUL-terminated strings that outlive the call.
-    checked(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) }.into()).map(drop)
-}
-
-fn xattrs(path: &Path) -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
-    let path = c_path(path);
-    let mut names = vec![0_u8; 4096];
-    // SAFETY: the buffer has the length that is passed.
-    let length =
-        checked(
-            unsafe { libc::listxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) }
-                as i64,
-        )
-        .expect("lists");
-    let names = names[..length]
-        .split(|byte| *byte == 0)
-        .filter(|name| name.starts_with(b"user."));
-    let value = |name: &[u8]| {
-        let name = std::ffi::CString::new(name).expect("no NUL");
-        let mut value = vec![0_u8; 4096];
-        // SAFETY: the buffer has the length that is passed.
-        let outcome = unsafe {
-            libc::getxattr(
-                path.as_ptr(),
-                name.as_ptr(),
-                value.as_mut_ptr().cast(),
-                value.len(),
-            )
-        };
-        value.truncate(checked(outcome as i64).expect("has a value"));
-        value
-    };
-    names.map(|name| (name.to_vec(), value(name))).collect()
-}
-
-/// The operation on the engine, refusing symbolic links where `Local` does.
-fn run(world: &World, op: &Op) -> Outcome {
-    let caller = root_user();
-    let existing = |at: &Where| {
-        let ino = world.resolve(&at.path())?;
-        let mode = world.ask(|engine| engine.getattr(ino))?.mode;
-        if mode & libc::S_IFMT == libc::S_IFLNK {
-            Err(Errno::ELOOP)
-        } else {
-            Ok(ino)
-        }
-    };
-    let setattr = |ino, change: AttrChange| {
-        world
-            .ask(|engine| engine.setattr(ino, &caller, &change))
-            .map(drop)
-    };
-    match op {
-        Op::Create(at) => {
-            let path = at.path();
-            let (parent, name) = world.place(&path)?;
-            let flags = libc::O_RDWR | libc::O_EXCL;
-            let (attr, fh) =
-                world.ask(|engine| engine.create(parent, name, 0o644, flags, &caller))?;
-            world.ask(|engine| engine.release(fh))?;
-            world.ask(|engine| engine.forget(attr.ino, 1))
-        }
-        Op::Mkdir(at) => {
-            let path = at.path();
-            let (parent, name) = world.place(&path)?;
-            let attr = world.ask(|engine| engine.mkdir(parent, name, 0o755, &caller))?;
-            world.ask(|engine| engine.forget(attr.ino, 1))
-        }
-        Op::Symlink(at, to) => {
-            let path = at.path();
-            let (parent, name) = world.place(&path)?;
-            let target = format!("to-{to}");
-            let attr =
-                world.ask(|engine| engine.symlink(parent, name, target.as_bytes(), &caller))?;
-            world.ask(|engine| engine.forget(attr.ino, 1))
-        }
-        Op::Write(at, offset, length, byte) => {
-            existing(at)?;
-            world.write_at(
-                &at.path(),
-                u64::from(*offset),
-                &vec![*byte; usize::from(*length)],
-            )
-        }
-        Op::Truncate(at, size) => setattr(
-            existing(at)?,
-            AttrChange {
-                size: Some(u64::from(*size)),
-                ..AttrChange::default()
-            },
-        ),
-        Op::Chmod(at, mode) => setattr(
-            existing(at)?,
-            AttrChange {
-                mode: Some(u32::from(*mode)),
-                ..AttrChange::default()
-            },
-        ),
-        Op::Unlink(at) => world.unlink(&at.path()),
-        Op::Rmdir(at) => {
-            let path = at.path();
-            let (parent, name) = world.place(&path)?;
-            world.ask(|engine| engine.rmdir(parent, name, &caller))
-        }
-        Op::Rename(from, to, flags) => {
-            let (from, to) = (from.path(), to.path());
-            let (parent, name) = world.place(&from)?;
-            let (new_parent, new_name) = world.place(&to)?;
-            world.ask(|engine| {
-                engine.rename(
-                    parent,
-                    name,
-                    new_parent,
-                    new_name,
-                    u32::from(*flags),
-                    &caller,
-                )
-            })
-        }
-        Op::Link(from, to) => {
-            let ino = world.resolve(&from.path())?;
-            let to = to.path();
-            let (parent, name) = world.place(&to)?;
-            world.ask(|engine| engine.link(ino, parent, name))?;
-            world.ask(|engine| engine.forget(ino, 1))
-        }
-        Op::SetXattr(at, name, value) => {
-            let (ino, name) = (existing(at)?, format!("user.{name}"));
-            let value = vec![*value; usize::from(*value)];
-            world.ask(|engine| engine.set_xattr(ino, name.as_bytes(), &value, 0))
-        }
-        Op::RemoveXattr(at, name) => {
-            let (ino, name) = (existing(at)?, format!("user.{name}"));
-            world.ask(|engine| engine.remove_xattr(ino, name.as_bytes()))
-        }
-        _ => Ok(()),
-    }
-}
+/// An operation, but for its place, and the place.
+type OpAt = (&'static [u8], fn(Where) -> Op);
 
 /// More than all operations of a case write.
 const LIMIT_BYTES: u64 = 4 << 20;
+/// Less than many cases write without a commit.
+const NARROW_LIMIT_BYTES: u64 = 64 << 10;
+
+/// What is there at first: else most operations would find nothing to work on.
+const POPULATION: [OpAt; 10] = [
+    (&[0], Op::Mkdir),
+    (&[0, 1], Op::Create),
+    (&[0, 1], |at| Op::Write(at, 0, 7000, 1)),
+    (&[1], Op::Create),
+    (&[1], |at| Op::Write(at, 0, 9000, 2)),
+    (&[1], |at| Op::SetXattr(at, 1, 9)),
+    (&[2], Op::Create),
+    (&[2], |at| Op::Write(at, 3000, 8000, 3)),
+    (&[3], Op::Create),
+    (&[3], |at| Op::Write(at, 0, 5000, 4)),
+];
 
 /// A frozen layer and the tree as it was then.
 type Frozen = Option<(u64, Tree)>;
 
-fn run_layer_op(world: &mut World, local: &Local, frozen: &mut Frozen, op: &Op) {
-    match op {
-        Op::Freeze if frozen.is_none() => {
-            *frozen = world.freeze().map(|layer| (layer, local.tree()))
+/// A file held open on both sides. What becomes of its names does not matter to it.
+struct Held {
+    fh: u64,
+    ino: Ino,
+    file: fs::File,
+    is_writable: bool,
+}
+
+/// Rows on their way from a version.
+type Late = (Ino, Vec<ExtentRow>, Vec<XattrPair>);
+
+/// Both sides, and what is going on.
+struct Model {
+    world: World,
+    local: Local,
+    frozen: Frozen,
+    held: Vec<Held>,
+    late: Vec<Late>,
+}
+
+impl Model {
+    /// Cold, on what `before` has made.
+    fn new(before: &[Op], segment_bytes: u64, limit_bytes: u64) -> Model {
+        let mut model = Model {
+            world: World::with_segments(Base::empty(), segment_bytes),
+            local: Local::new(),
+            frozen: None,
+            held: Vec::new(),
+            late: Vec::new(),
+        };
+        model.world.staging_limit_bytes = LIMIT_BYTES;
+        model.world.crash();
+        for (at, what) in POPULATION {
+            model.run(&what(Where(at.into())));
         }
-        Op::Commit => {
-            if let Some((layer, then)) = frozen.take() {
-                world.commit(layer);
-                assert_eq!(
-                    tree_of(&world.base),
-                    then,
-                    "the version is the tree at its freeze"
-                );
-                assert_eq!(
-                    without_root_mode(world.tree()),
-                    without_root_mode(local.tree()),
-                    "what was written since is still there"
-                );
+        before.iter().for_each(|op| model.run(op));
+        model.world.staging_limit_bytes = limit_bytes;
+        model.remount();
+        model
+    }
+
+    fn run(&mut self, op: &Op) {
+        let committing = match op {
+            Op::During(between, ..) => self.put_between(*between),
+            _ => None,
+        };
+        let outcome = engine::run(&self.world, op);
+        self.end_commit(committing);
+        if outcome == Err(Errno::ENOSPC) {
+            assert!(self.world.staging_limit_bytes < LIMIT_BYTES, "{op:?}");
+            return;
+        }
+        let expected = self.local.run(op).map_err(Errno::from);
+        assert_eq!(outcome, expected, "{op:?}");
+        self.run_layer_op(op);
+        self.run_on_open(op);
+    }
+
+    /// `between` happens in the next operation; what `end_commit` needs if it is the end of a commit.
+    fn put_between(&mut self, between: Between) -> Option<Committing> {
+        match between {
+            Between::EndOfCommit => {
+                if self.frozen.is_none() {
+                    self.fill_segment();
+                    self.run_layer_op(&Op::Freeze);
+                }
+                let (layer, then) = self.frozen.take()?;
+                self.world.load_nameless();
+                let (base, contents) = self.world.publish(layer);
+                // What is asked for in the meantime may be in the new version already.
+                self.world.base.chunks = base.chunks.clone();
+                let rows = contents.clone();
+                self.world.interrupt_with(move |engine| {
+                    engine.layer_committed(layer, &rows).expect("commits");
+                    engine.trim_staging(0).expect("trims");
+                });
+                Some((layer, then, base, contents))
+            }
+            Between::Trim => {
+                let trim = |engine: &cowfs_engine::Engine| drop(engine.trim_staging(0));
+                self.world.interrupt_with(trim);
+                None
+            }
+            Between::Reclaim => {
+                let reclaim = |engine: &cowfs_engine::Engine| drop(engine.reclaim_staging());
+                self.world.interrupt_with(reclaim);
+                None
             }
         }
-        Op::Fail => {
-            if let Some((layer, _)) = frozen.take() {
-                world.engine().layer_failed(layer).expect("joins");
+    }
+
+    fn end_commit(&mut self, committing: Option<Committing>) {
+        let still_waits = self.world.was_not_interrupted();
+        let Some((layer, then, base, contents)) = committing else {
+            return;
+        };
+        if still_waits {
+            let engine = self.world.engine();
+            engine.layer_committed(layer, &contents).expect("commits");
+        }
+        (self.world.base, self.world.after_layer) = (base, layer);
+        assert_eq!(
+            tree_of(&self.world.base),
+            then,
+            "the version is the tree at its freeze"
+        );
+    }
+
+    fn run_layer_op(&mut self, op: &Op) {
+        match op {
+            Op::Freeze if self.frozen.is_none() => {
+                let layer = self.world.freeze();
+                self.frozen = layer.map(|layer| (layer, self.local.tree()));
             }
-        }
-        Op::Crash => {
-            *frozen = None;
-            world.crash();
-        }
-        Op::CrashBehindHead => {
-            if let Some((layer, _)) = frozen.take() {
-                world.base = world.publish(layer).0;
-                world.after_layer = layer;
-                world.crash();
+            Op::Commit => {
+                if let Some((layer, then)) = self.frozen.take() {
+                    self.world.commit(layer);
+                    assert_eq!(
+                        tree_of(&self.world.base),
+                        then,
+                        "the version is the tree at its freeze"
+                    );
+                }
             }
+            Op::Fail => {
+                if let Some((layer, _)) = self.frozen.take() {
+                    self.world.load_nameless();
+                    let engine = self.world.engine();
+                    engine.layer_failed(layer).expect("joins");
+                }
+            }
+            Op::Crash => self.crash(),
+            Op::CrashBehindHead => {
+                if let Some((layer, _)) = self.frozen.take() {
+                    self.world.base = self.world.publish(layer).0;
+                    self.world.after_layer = layer;
+                    self.crash();
+                }
+            }
+            Op::Evict => drop(self.world.engine().evict(0).expect("evicts")),
+            Op::Checkpoint => drop(self.world.engine().checkpoint().expect("checkpoints")),
+            Op::Remount => self.remount(),
+            Op::Look => self.compare("all there is"),
+            Op::Trim => drop(self.world.engine().trim_staging(0).expect("trims")),
+            Op::Reclaim => drop(self.world.engine().reclaim_staging().expect("reclaims")),
+            Op::NextSegment => self.fill_segment(),
+            _ => {}
         }
-        Op::Trim => drop(world.engine().trim_staging(0).expect("trims")),
-        Op::Reclaim => drop(world.engine().reclaim_staging().expect("reclaims")),
-        Op::Evict => drop(world.engine().evict(0).expect("evicts")),
-        Op::Checkpoint => drop(world.engine().checkpoint().expect("checkpoints")),
-        Op::NextSegment => {
-            let engine = world.engine();
-            let (attr, fh) = world
-                .ask(|engine| engine.create(ROOT, b"big", 0o600, libc::O_RDWR, &root_user()))
-                .expect("creates");
-            // A segment that cannot take a write is closed.
-            let outcome =
-                world.ask(|engine| engine.write(fh, 0, &vec![0; LIMIT_BYTES as usize + 1], true));
-            assert_eq!(outcome, Err(Errno::ENOSPC));
-            world.unlink("big").expect("unlinks");
-            engine.release(fh).expect("closes");
-            engine.forget(attr.ino, 1).expect("forgets");
+    }
+
+    fn crash(&mut self) {
+        self.frozen = None;
+        self.held.clear();
+        self.late.clear();
+        self.world.crash();
+    }
+
+    fn remount(&mut self) {
+        if let Some((layer, _)) = self.frozen.take() {
+            self.world.commit(layer);
         }
-        _ => {}
+        if let Some(layer) = self.world.freeze() {
+            self.world.commit(layer);
+        }
+        self.crash();
+    }
+
+    fn compare(&self, what: &str) {
+        assert_eq!(
+            without_root_mode(self.world.tree()),
+            without_root_mode(self.local.tree()),
+            "{what}"
+        );
+    }
+
+    fn fill_segment(&self) {
+        let world = &self.world;
+        let made =
+            world.ask(|engine| engine.create(ROOT, b"big", 0o600, libc::O_RDWR, &root_user()));
+        let (attr, fh) = made.expect("creates");
+        // A segment that cannot take a write is closed.
+        let outcome =
+            world.ask(|engine| engine.write(fh, 0, &vec![0; LIMIT_BYTES as usize + 1], true));
+        assert_eq!(outcome, Err(Errno::ENOSPC));
+        world.unlink("big").expect("unlinks");
+        world.engine().release(fh).expect("closes");
+        world.engine().forget(attr.ino, 1).expect("forgets");
+    }
+
+    fn pick(&self, which: usize) -> Option<&Held> {
+        self.held.get(which % self.held.len().max(1))
+    }
+
+    fn run_on_open(&mut self, op: &Op) {
+        match op {
+            Op::Open(at, is_writable) => self.open(at, *is_writable),
+            Op::OpenUnnamed(at) => self.open_unnamed(at),
+            Op::LinkOpen(which, at) => self.link_open(*which, at),
+            Op::CopyOpen(from, to, range) => self.copy_open(*from, *to, *range),
+            Op::WriteOpen(which, offset, length, byte) => {
+                let bytes = vec![*byte; usize::from(*length)];
+                self.write_open(*which, u64::from(*offset), &bytes);
+            }
+            Op::TruncateOpen(which, size) => self.truncate_open(*which, u64::from(*size)),
+            Op::ReadOpen(which) => self.read_open(*which),
+            Op::Close(which) if !self.held.is_empty() => {
+                let closed = self.held.swap_remove(which % self.held.len());
+                let released = self.world.ask(|engine| engine.release(closed.fh));
+                released.expect("closes");
+            }
+            Op::StartLoad(which) => {
+                let ino = self.pick(*which).map(|held| held.ino);
+                if let Some(ino) = ino.filter(|ino| self.world.base.inodes.contains_key(ino)) {
+                    let base = &self.world.base;
+                    self.late
+                        .push((ino, base.extents_of(ino), base.xattrs_of(ino)));
+                }
+            }
+            Op::EndLoad => {
+                for (ino, extents, xattrs) in self.late.drain(..) {
+                    // Refused is right as well, when they are of another time.
+                    let _ = self.world.engine().load_content(ino, &extents, &xattrs);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, at: &Where, is_writable: bool) {
+        let Ok(path) = self.local.file(at) else {
+            return;
+        };
+        let opened = fs::File::options().read(true).write(true).open(path);
+        let ino = self.world.resolve(&at.path()).expect("exists here too");
+        let flags = if is_writable {
+            libc::O_RDWR
+        } else {
+            libc::O_RDONLY
+        };
+        let fh = self.world.ask(|engine| engine.open_file(ino, flags));
+        self.held.push(Held {
+            fh: fh.expect("opens"),
+            ino,
+            file: opened.expect("opens"),
+            is_writable,
+        });
+    }
+
+    fn open_unnamed(&mut self, at: &Where) {
+        let path = at.path();
+        let made = self.world.place(&path).and_then(|(parent, _)| {
+            let flags = libc::O_RDWR;
+            let caller = root_user();
+            self.world
+                .ask(|engine| engine.create_unnamed(parent, 0o640, flags, &caller))
+        });
+        match (made, self.local.unnamed(at)) {
+            (Ok((attr, fh)), Ok(file)) => {
+                let engine = self.world.engine();
+                engine.forget(attr.ino, 1).expect("forgets");
+                let ino = attr.ino;
+                self.held.push(Held {
+                    fh,
+                    ino,
+                    file,
+                    is_writable: true,
+                });
+            }
+            (made, expected) => assert_eq!(
+                made.map(drop),
+                expected.map(drop).map_err(Errno::from),
+                "a file without a name at {path}"
+            ),
+        }
+    }
+
+    fn link_open(&self, which: usize, at: &Where) {
+        let Some(held) = self.pick(which) else {
+            return;
+        };
+        let path = at.path();
+        let linked = self.world.place(&path).and_then(|(parent, name)| {
+            self.world
+                .ask(|engine| engine.link(held.ino, parent, name))?;
+            self.world.ask(|engine| engine.forget(held.ino, 1))
+        });
+        let expected = self.local.link_open(&held.file, at);
+        assert_eq!(
+            linked,
+            expected.map_err(Errno::from),
+            "a name for an open file"
+        );
+    }
+
+    fn copy_open(&self, from: usize, to: usize, range: (u16, u16, u16)) {
+        let (Some(source), Some(target)) = (self.pick(from), self.pick(to)) else {
+            return;
+        };
+        if !target.is_writable {
+            return;
+        }
+        let copied = engine::copy(
+            &self.world,
+            (source.fh, source.ino),
+            (target.fh, target.ino),
+            range,
+        );
+        if copied == Err(Errno::ENOSPC) {
+            return;
+        }
+        let expected = local::copy(&source.file, &target.file, range);
+        assert_eq!(
+            copied,
+            expected.map_err(Errno::from),
+            "a copy of open files"
+        );
+    }
+
+    fn write_open(&self, which: usize, offset: u64, bytes: &[u8]) {
+        let Some(held) = self.pick(which).filter(|held| held.is_writable) else {
+            return;
+        };
+        let written = self
+            .world
+            .ask(|engine| engine.write(held.fh, offset, bytes, true));
+        if written == Err(Errno::ENOSPC) {
+            return;
+        }
+        assert_eq!(written, Ok(bytes.len()));
+        held.file.write_all_at(bytes, offset).expect("writes");
+    }
+
+    fn truncate_open(&self, which: usize, size: u64) {
+        let Some(held) = self.pick(which) else {
+            return;
+        };
+        held.file.set_len(size).expect("truncates");
+        let change = AttrChange {
+            size: Some(size),
+            ..AttrChange::default()
+        };
+        let outcome = self
+            .world
+            .ask(|engine| engine.setattr(held.ino, &root_user(), &change));
+        assert_eq!(outcome.map(|attr| attr.size), Ok(size));
+    }
+
+    fn read_open(&self, which: usize) {
+        let Some(held) = self.pick(which) else {
+            return;
+        };
+        let found = held.file.metadata().expect("exists");
+        let mut bytes = vec![0; found.len() as usize];
+        held.file.read_exact_at(&mut bytes, 0).expect("reads");
+        let read = self
+            .world
+            .ask(|engine| engine.read_file(held.fh, 0, 1 << 20));
+        assert!(read == Ok(bytes), "the bytes of an open file");
+        let attr = self.world.ask(|engine| engine.getattr(held.ino));
+        assert_eq!(u64::from(attr.expect("exists").nlink), found.nlink());
+        let names = self.world.ask(|engine| engine.list_xattrs(held.ino));
+        let expected = local::xattrs(&local::path_of(&held.file));
+        assert_eq!(
+            names.expect("lists"),
+            expected.into_keys().collect::<Vec<_>>()
+        );
     }
 }
 
-/// A file held open on both sides: engine handle, inode, local file. What becomes of its names does not matter to it.
-type Held = (u64, u64, fs::File);
-
-fn run_on_open(world: &World, local: &Local, held: &mut Vec<Held>, op: &Op) {
-    let pick = |which: usize| held.get(which % held.len().max(1));
-    match op {
-        Op::Open(at) => {
-            let Ok(path) = local.file(at) else { return };
-            let opened = fs::File::options().read(true).write(true).open(path);
-            let ino = world.resolve(&at.path()).expect("exists here too");
-            let fh = world.ask(|engine| engine.open_file(ino, libc::O_RDWR));
-            held.push((fh.expect("opens"), ino, opened.expect("opens")));
-        }
-        Op::WriteOpen(which, offset, length, byte) => {
-            let Some((fh, _, file)) = pick(*which) else {
-                return;
-            };
-            let (offset, bytes) = (u64::from(*offset), vec![*byte; usize::from(*length)]);
-            file.write_all_at(&bytes, offset).expect("writes");
-            let written = world.ask(|engine| engine.write(*fh, offset, &bytes, true));
-            assert_eq!(written, Ok(bytes.len()));
-        }
-        Op::TruncateOpen(which, size) => {
-            let Some((_, ino, file)) = pick(*which) else {
-                return;
-            };
-            let size = u64::from(*size);
-            file.set_len(size).expect("truncates");
-            let change = AttrChange {
-                size: Some(size),
-                ..AttrChange::default()
-            };
-            let outcome = world.ask(|engine| engine.setattr(*ino, &root_user(), &change));
-            assert_eq!(outcome.map(|attr| attr.size), Ok(size));
-        }
-        Op::ReadOpen(which) => {
-            let Some((fh, ino, file)) = pick(*which) else {
-                return;
-            };
-            let found = file.metadata().expect("exists");
-            let mut bytes = vec![0; found.len() as usize];
-            file.read_exact_at(&mut bytes, 0).expect("reads");
-            let read = world.ask(|engine| engine.read_file(*fh, 0, 1 << 20));
-            assert!(read == Ok(bytes), "the bytes of an open file");
-            let attr = world.ask(|engine| engine.getattr(*ino)).expect("exists");
-            assert_eq!(u64::from(attr.nlink), found.nlink());
-        }
-        Op::Close(which) if !held.is_empty() => {
-            let (fh, _, _) = held.swap_remove(which % held.len());
-            world.ask(|engine| engine.release(fh)).expect("closes");
-        }
-        Op::Crash | Op::CrashBehindHead => held.clear(),
-        _ => {}
-    }
-}
+/// Layer, tree at its freeze, the version, and what `layer_committed` is told.
+type Committing = (u64, Tree, Base, Vec<(Ino, u64, Vec<ExtentRow>)>);
 
 /// Modes of the roots differ by the umask and are not the engine's.
 fn without_root_mode(mut tree: Tree) -> Tree {
@@ -514,46 +562,24 @@ fn without_root_mode(mut tree: Tree) -> Tree {
     tree
 }
 
-fn check(ops: &[Op], segment_bytes: u64) {
-    let mut world = World::with_segments(Base::empty(), segment_bytes);
-    world.staging_limit_bytes = LIMIT_BYTES;
-    world.crash();
-    let local = Local(tempfile::tempdir().expect("a temporary directory"));
-    let root_mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(local.0.path(), root_mode).expect("chmod");
-    let mut frozen: Frozen = None;
-    let mut held = Vec::new();
-    for (number, op) in ops.iter().enumerate() {
-        let expected = local.run(op).map_err(Errno::from);
-        assert_eq!(run(&world, op), expected, "operation {number}: {op:?}");
-        run_layer_op(&mut world, &local, &mut frozen, op);
-        run_on_open(&world, &local, &mut held, op);
+fn check(before: &[Op], ops: &[Op], segment_bytes: u64, limit_bytes: u64) {
+    let mut model = Model::new(before, segment_bytes, limit_bytes);
+    ops.iter().for_each(|op| model.run(op));
+    for which in 0..model.held.len() {
+        model.read_open(which);
     }
+    model.compare("at the end");
+    model.crash();
+    model.compare("after a crash");
+    model.remount();
     assert_eq!(
-        without_root_mode(world.tree()),
-        without_root_mode(local.tree())
-    );
-    world.crash();
-    assert_eq!(
-        without_root_mode(world.tree()),
-        without_root_mode(local.tree()),
-        "after a crash"
-    );
-    if let Some(layer) = world.freeze() {
-        world.commit(layer);
-    }
-    assert_eq!(
-        without_root_mode(tree_of(&world.base)),
-        without_root_mode(local.tree()),
+        without_root_mode(tree_of(&model.world.base)),
+        without_root_mode(model.local.tree()),
         "after a commit"
     );
-    assert!(!world.engine().is_dirty().expect("says"));
-    world.engine().trim_staging(0).expect("trims");
-    assert_eq!(
-        without_root_mode(world.tree()),
-        without_root_mode(local.tree()),
-        "from chunks alone"
-    );
+    assert!(!model.world.engine().is_dirty().expect("says"));
+    model.world.engine().trim_staging(0).expect("trims");
+    model.compare("from chunks alone");
 }
 
 /// Short ones fill up, so that they are left to be reclaimed and their files to be used again.
@@ -561,19 +587,13 @@ fn segment_bytes() -> impl Strategy<Value = u64> {
     prop_oneof![Just(16 << 10), Just(SEGMENT_BYTES)]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn an_engine_is_a_local_directory_with_versions(ops in prop::collection::vec(op(), 1..120), segment_bytes in segment_bytes()) {
-        check(&ops, segment_bytes);
-    }
-}
-
-/// More by COWFS_MODEL_CASES, for a long run by hand.
-fn cases() -> u32 {
-    std::env::var("COWFS_MODEL_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-        .unwrap_or(150)
+#[test]
+fn an_engine_is_a_local_directory_with_versions() {
+    let limit_bytes = prop_oneof![3 => Just(LIMIT_BYTES), 1 => Just(NARROW_LIMIT_BYTES)];
+    let before = prop::collection::vec(op(), 0..40);
+    let ops = prop::collection::vec(op(), 1..100);
+    let cases = (before, ops, segment_bytes(), limit_bytes);
+    run_cases(100, cases, |(before, ops, segment_bytes, limit_bytes)| {
+        check(&before, &ops, segment_bytes, limit_bytes)
+    });
 }
