@@ -101,7 +101,8 @@ def test_a_commit_over_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("status", ["503 Slow Down", "500 Internal Error", "429 Too Many Requests", "hang up"])
 @pytest.mark.parametrize("methods", [{"PUT", "HEAD"}, {"PUT"}])
-def test_two_minutes_of_refusals(warp: WarpClock, status: str, methods: set[str]) -> None:
+@pytest.mark.usefixtures("fast_clock")
+def test_two_minutes_of_refusals(status: str, methods: set[str]) -> None:
     """They delay a commit. What was under way when they began is sent twice; bodies are not thrown at a store that refuses."""
     began_s = clock.monotonic_s()
     link = SlowLink(1e9)
