@@ -1,0 +1,223 @@
+"""A soak: many processes of mixed work on one mount, a commit a second, and whether what the daemon holds stays flat.
+
+    python benchmarks/soak.py [--minutes 20] [--processes 64] [--warm-minutes 5] [--directory DIR]
+
+Half of the processes write (whole files replaced by rename, appends, small overwrites of a large file, removals, attributes),
+a quarter read and check what they read, a quarter walk and stat. Samples every second: resident memory, descriptors,
+threads, bytes of staging and of the journal. Each is flat if the mean of its last third is at most FLAT times the mean of the
+third before (both after the warm minutes), or within its slack. Prints a table and one verdict a line; exit status 1 if anything
+grows, a read is wrong, or a commit fails. Everything stays below DIR, which is removed once the volume is unmounted.
+
+Not in CI: it takes its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, fields
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from statistics import fmean
+
+from cowfs import blocking
+from cowfs.volume import mounts
+
+FLAT = 1.2
+SLACK = {"resident_mb": 24.0, "descriptors": 24.0, "threads": 12.0, "staging_mb": 192.0, "journal_mb": 96.0}
+"""What may come and go: a trim's worth of pages, a few segments, a checkpoint's worth of journal."""
+SIZES = (0, 100, 5_000, 60_000, 300_000)
+PAUSE_S = 0.05
+JOIN_S = 120.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    resident_mb: float
+    descriptors: float
+    threads: float
+    staging_mb: float
+    journal_mb: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Many processes, a commit a second: does anything grow?")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--warm-minutes", type=float, default=5.0)
+    parser.add_argument("--processes", type=int, default=64)
+    parser.add_argument("--directory", type=Path, default=None)
+    chosen = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="cowfs-soak-", dir=chosen.directory))
+    status = soak(directory, chosen.minutes * 60, chosen.warm_minutes * 60, chosen.processes)
+    shutil.rmtree(directory)
+    return status
+
+
+def soak(directory: Path, duration_s: float, warm_s: float, processes: int) -> int:
+    os.environ["COWFS_CACHE_DIR"] = str(directory / "cache")
+    volume = blocking.Volume.new("soak", store=(directory / "store").as_uri())
+    path = Path(volume.mount(directory / "mount", cache_size=512 << 20))
+    entry = mounts.find_by_path(path)
+    assert entry is not None
+    assert entry.working_copy is not None
+    wrong: multiprocessing.Queue[str] = multiprocessing.Queue()
+    try:
+        with _working(path, processes, wrong):
+            samples, commits_s = _commit_and_sample(volume, entry.pid, Path(entry.working_copy), duration_s)
+        volume.commit(message="the last")
+    finally:
+        volume.unmount()
+    return report(samples, commits_s, warm_s, [wrong.get() for _ in range(wrong.qsize())])
+
+
+@contextmanager
+def _working(path: Path, processes: int, wrong: multiprocessing.Queue[str]) -> Iterator[None]:
+    """The crew at work; all of it has ended afterwards."""
+    stop = multiprocessing.Event()
+    kinds = [write, write, read, walk]
+    crew = [
+        multiprocessing.Process(target=kinds[number % 4], args=(path, number, processes, stop, wrong))
+        for number in range(processes)
+    ]
+    for process in crew:
+        process.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for process in crew:
+            process.join(JOIN_S)
+            if process.is_alive():
+                wrong.put(f"process {process.pid} did not end within {JOIN_S:.0f} s")
+                process.kill()
+                process.join()
+
+
+def _commit_and_sample(
+    volume: blocking.RWVolume, pid: int, working_copy: Path, duration_s: float
+) -> tuple[list[tuple[float, Sample]], list[float]]:
+    samples, commits_s = [], []
+    begun_s = time.monotonic()
+    while (now_s := time.monotonic()) - begun_s < duration_s:
+        volume.commit(message="soak")
+        commits_s.append(time.monotonic() - now_s)
+        samples.append((now_s - begun_s, sample(pid, working_copy)))
+        time.sleep(max(0.0, 1.0 - (time.monotonic() - now_s)))
+    return samples, commits_s
+
+
+def sample(pid: int, working_copy: Path) -> Sample:
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return Sample(
+        resident_mb=int(status["VmRSS"].split()[0]) / 1024,
+        descriptors=float(len(os.listdir(f"/proc/{pid}/fd"))),
+        threads=float(status["Threads"]),
+        staging_mb=_megabytes(working_copy / "staging"),
+        journal_mb=_megabytes(working_copy / "journal"),
+    )
+
+
+def _megabytes(directory: Path) -> float:
+    total = 0
+    for name in os.listdir(directory):
+        with suppress(FileNotFoundError):
+            total += (directory / name).stat().st_blocks * 512
+    return total / 1e6
+
+
+# -- the crew
+
+
+def write(path: Path, number: int, processes: int, stop: Event, wrong: multiprocessing.Queue[str]) -> None:
+    rnd, mine = random.Random(number), path / f"w{number}"
+    mine.mkdir()
+    for turn in range(sys.maxsize):
+        if stop.wait(PAUSE_S):
+            return
+        new = mine / ".new"
+        new.write_bytes(body(rnd.randbytes(rnd.choice(SIZES))))
+        if rnd.random() < 0.1:
+            with new.open("rb") as file:
+                os.fsync(file.fileno())
+        new.rename(mine / f"f{turn % 40}")
+        with (mine / "log").open("ab") as log:
+            log.write(b"%08d" % turn)
+        if turn % 5 == 0:
+            os.setxattr(mine / f"f{turn % 40}", "user.turn", str(turn).encode())
+        if turn % 7 == 0:
+            (mine / f"f{rnd.randrange(40)}").unlink(missing_ok=True)
+        if turn % 11 == 0:
+            fd = os.open(mine / "large", os.O_CREAT | os.O_RDWR)
+            os.pwrite(fd, rnd.randbytes(4096), rnd.randrange(4 << 20))
+            os.close(fd)
+
+
+def read(path: Path, number: int, processes: int, stop: Event, wrong: multiprocessing.Queue[str]) -> None:
+    rnd = random.Random(number)
+    while not stop.wait(PAUSE_S):
+        file = path / f"w{_writer(rnd, processes)}" / f"f{rnd.randrange(40)}"
+        with suppress(FileNotFoundError):
+            if not is_whole(file.read_bytes()):
+                wrong.put(f"{file} is torn")
+
+
+def walk(path: Path, number: int, processes: int, stop: Event, wrong: multiprocessing.Queue[str]) -> None:
+    rnd = random.Random(number)
+    while not stop.wait(PAUSE_S):
+        with suppress(FileNotFoundError):
+            for file in os.scandir(path / f"w{_writer(rnd, processes)}"):
+                with suppress(FileNotFoundError):
+                    file.stat()
+
+
+def _writer(rnd: random.Random, processes: int) -> int:
+    return rnd.choice([number for number in range(processes) if number % 4 < 2])
+
+
+def body(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest() + data
+
+
+def is_whole(data: bytes) -> bool:
+    return hashlib.sha256(data[32:]).digest() == data[:32]
+
+
+# -- the verdict
+
+
+def report(
+    samples: Sequence[tuple[float, Sample]], commits_s: Sequence[float], warm_s: float, wrong: Sequence[str]
+) -> int:
+    names = [field.name for field in fields(Sample)]
+    print("seconds", *names, sep="\t")
+    for at_s, found in samples[:: max(1, len(samples) // 20)]:
+        print(f"{at_s:.0f}", *(f"{value:.1f}" for value in astuple(found)), sep="\t")
+    print(f"{len(commits_s)} commits, the slowest {max(commits_s):.1f} s")
+    for problem in wrong[:10]:
+        print(problem)
+    warm = [found for at_s, found in samples if at_s >= warm_s]
+    growing = [name for name in names if not is_flat([getattr(found, name) for found in warm], name)]
+    for name in names:
+        print(f"{name}: {'grows' if name in growing else 'flat'}")
+    return 1 if growing or wrong else 0
+
+
+def is_flat(values: Sequence[float], name: str) -> bool:
+    third = len(values) // 3
+    if third == 0:
+        return True
+    before, after = fmean(values[third : 2 * third]), fmean(values[2 * third :])
+    return after <= max(before * FLAT, before + SLACK[name])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
