@@ -41,7 +41,8 @@ impl Engine {
     }
 
     /// Marks what cannot be read of a file's staged bytes, or is not what was written, as lost; returns how many bytes. Reads
-    /// all of them: for after a read of the file has failed.
+    /// all of them: for after a read of the file has failed. Any error but EIO (no free descriptor, say) tells nothing about
+    /// the bytes: it is returned, and nothing is marked.
     pub fn lose_unreadable(&self, ino: Ino) -> Result<u64> {
         let staging = &self.disk()?.staging;
         let pieces: Vec<Extent> = {
@@ -52,14 +53,14 @@ impl Engine {
                 .flat_map(pieces)
                 .collect()
         };
-        let is_lost = |piece: &Extent| {
-            let staged = piece.staged.filter(|staged| {
-                let (segment, offset) = (staged.segment(), staged.offset);
-                staging.check(segment, offset, piece.length).is_err()
-            });
-            staged.is_some()
-        };
-        let lost: Vec<Extent> = pieces.into_iter().filter(is_lost).collect();
+        let mut lost: Vec<Extent> = Vec::new();
+        for piece in pieces {
+            let Some(staged) = piece.staged else { continue };
+            match staging.check(staged.segment(), staged.offset, piece.length) {
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => lost.push(piece),
+                outcome => outcome?,
+            }
+        }
         let mut state = self.change()?;
         let mut effects: Vec<Effect<'static>> = Vec::new();
         for piece in &lost {

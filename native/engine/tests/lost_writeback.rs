@@ -232,3 +232,23 @@ fn what_was_synced_is_not_lost_with_what_came_later() {
         world.crash();
     }
 }
+
+#[test]
+fn a_segment_that_cannot_be_opened_for_now_is_not_lost() {
+    let mut world = World::new();
+    let ino = world.put("a", &[1; 100_000]);
+    world.crash();
+    let staging = world.temp.path().join("working/staging");
+    let away = world.temp.path().join("away");
+    fs::rename(&staging, &away).expect("moves");
+    fs::create_dir(&staging).expect("makes");
+    for entry in fs::read_dir(&away).expect("lists") {
+        fs::create_dir(staging.join(entry.expect("entry").file_name())).expect("makes");
+    }
+    let outcome = world.ask(|engine| engine.lose_unreadable(ino));
+    fs::remove_dir_all(&staging).expect("removes");
+    fs::rename(&away, &staging).expect("moves");
+    assert_eq!(outcome, Err(Errno::EISDIR));
+    assert_eq!(world.engine().lost_files().expect("looks"), vec![]);
+    assert_eq!(world.get("a"), [1; 100_000]);
+}
