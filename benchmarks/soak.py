@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import fmean
 
 from cowfs import blocking
-from cowfs.volume import mounts
+from cowfs.machine import registry
 
 FLAT = 1.1
 SLACK = {"resident_mb": 24.0, "descriptors": 8.0, "threads": 4.0, "staging_mb": 68.0, "journal_mb": 96.0}
@@ -66,7 +66,7 @@ def soak(directory: Path, duration_s: float, warm_s: float, processes: int) -> i
     os.environ["COWFS_CACHE_DIR"] = str(directory / "cache")
     volume = blocking.Volume.new("soak", store=(directory / "store").as_uri())
     path = Path(volume.mount(directory / "mount", cache_size=512 << 20))
-    entry = mounts.find_by_path(path)
+    entry = registry.find_by_path(path)
     assert entry is not None
     assert entry.working_copy is not None
     wrong: multiprocessing.Queue[str] = multiprocessing.Queue()

@@ -24,8 +24,8 @@ def command(
     Nothing changed: the last version's locator again.
     """
     from cowfs.cli import targets, versions
+    from cowfs.machine.registry import MountEntry
     from cowfs.volume import daemon, provenance
-    from cowfs.volume.mounts import MountEntry
 
     request = provenance.commit_request(message, author, None, _table(labels))
     found = targets.find_mount(target, store, inside=True)

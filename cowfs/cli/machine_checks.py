@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from pathlib import Path
 
-from cowfs import config, processes
+from cowfs import config
 from cowfs.cli import output
 from cowfs.cli.checks import OK, WARN, Check, failed
 from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
+from cowfs.machine import kernel, processes
 
 LOW_DISK_BYTES = 1 << 30
 READ_AHEAD_KB = 4096
-BDI = Path("/sys/class/bdi")
-PASSTHROUGH_KERNEL = (6, 9)
-IO_URING_DISABLED = Path("/proc/sys/kernel/io_uring_disabled")
-GUEST_HALT_POLL_NS = Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
 
 
 def engine() -> Check:
@@ -34,10 +30,10 @@ def engine() -> Check:
 
 def device() -> Check:
     name = "/dev/fuse and the right to mount"
-    from cowfs.mount import mount_point
+    from cowfs.machine import mounting
 
     try:
-        mount_point.check_device()
+        mounting.check_device()
     except CowfsError as error:
         return failed(name, error)
     if os.geteuid() == 0 and not processes.has_capability(processes.CAP_SYS_ADMIN):
@@ -84,28 +80,26 @@ def runtime_directory() -> Check:
 
 def read_ahead() -> Check:
     """The daemon raises each mount's read-ahead itself where it may; large sequential reads need it."""
-    from cowfs.mount import mount_table
+    from cowfs.machine import mount_table
 
     name = "read-ahead"
     slow = [mount.path for mount in mount_table.mounts() if mount.is_cowfs and not _reads_ahead(mount.device)]
     hint = f"As root, after mounting: echo {READ_AHEAD_KB} > /sys/class/bdi/MAJOR:MINOR/read_ahead_kb"
     if slow:
         return Check(name, WARN, f"is small on {', '.join(slow)}: cold sequential reads are slow", hint)
-    if not _is_writable_sysfs():
+    if not kernel.may_set_read_ahead():
         return Check(name, WARN, "cannot be raised by this user: cold sequential reads are slower", hint)
     return Check(name, OK, f"is raised to {READ_AHEAD_KB} KiB when mounting")
 
 
 def io_uring() -> Check:
-    from cowfs.mount import transport
-
     name = "FUSE over io_uring"
-    hint = f"{transport.SWITCH_ON}; for good: echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse-uring.conf"
-    if not transport.is_offered():
-        return Check(name, WARN, "is not offered by this kernel; only speed depends on it", transport.KERNEL)
-    if not transport.is_enabled():
+    hint = f"{kernel.SWITCH_URING_ON}; for good: echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse-uring.conf"
+    if not kernel.is_uring_offered():
+        return Check(name, WARN, "is not offered by this kernel; only speed depends on it", kernel.URING_NEEDS)
+    if not kernel.is_uring_enabled():
         return Check(name, WARN, "is switched off; only speed depends on it", hint)
-    if not _io_uring_is_permitted():
+    if not kernel.is_uring_permitted():
         return Check(
             name, WARN, "is switched on, but io_uring is disabled", "As root: sysctl kernel.io_uring_disabled=0"
         )
@@ -115,16 +109,15 @@ def io_uring() -> Check:
 def halt_polling() -> Check:
     """Waking a processor that a virtual machine's host has taken back takes longer than a request."""
     name = "halt polling"
-    try:
-        limit_ns = int(GUEST_HALT_POLL_NS.read_text())
-    except (OSError, ValueError):
+    limit_ns = kernel.halt_poll_ns()
+    if limit_ns is None:
         return Check(name, OK, "is not this kernel's to set")
     if limit_ns == 0:
         return Check(
             name,
             WARN,
             "is switched off in this virtual machine: small requests may take two to three times as long",
-            f"As root: echo 200000 > {GUEST_HALT_POLL_NS}",
+            f"As root: echo 200000 > {kernel.GUEST_HALT_POLL_NS}",
         )
     return Check(name, OK, f"keeps processors awake up to {limit_ns // 1000} µs between requests")
 
@@ -139,14 +132,13 @@ def passthrough() -> Check:
             "needs the capability SYS_ADMIN: cached files are read at half the local disk's speed",
             "Mount as root, or start the container with --cap-add SYS_ADMIN.",
         )
-    release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    if release < PASSTHROUGH_KERNEL:
+    if not kernel.knows_passthrough():
         return Check(name, WARN, f"needs Linux 6.9, this is {os.uname().release}; only speed depends on it")
     return Check(name, OK, "is used where the kernel was built with it")
 
 
 def abandoned_mounts() -> Check:
-    from cowfs.cli import dead_mounts
+    from cowfs.machine import dead_mounts
 
     name = "dead mounts"
     if dead := dead_mounts.find():
@@ -188,20 +180,5 @@ def _directory(name: str, path: Path, how: str) -> Check:
 
 
 def _reads_ahead(device: str) -> bool:
-    try:
-        return int((BDI / device / "read_ahead_kb").read_text()) >= READ_AHEAD_KB
-    except (OSError, ValueError):
-        return True  # not to be seen here: nothing to complain about
-
-
-def _io_uring_is_permitted() -> bool:
-    """0: everybody may; 1: who has CAP_SYS_ADMIN, or is in a group; 2: nobody."""
-    try:
-        level = int(IO_URING_DISABLED.read_text())
-    except (OSError, ValueError):
-        return True
-    return level == 0 or (level == 1 and processes.has_capability(processes.CAP_SYS_ADMIN))
-
-
-def _is_writable_sysfs() -> bool:
-    return os.geteuid() == 0 and not os.statvfs("/sys").f_flag & os.ST_RDONLY
+    found_kb = kernel.read_ahead_kb(device)
+    return found_kb is None or found_kb >= READ_AHEAD_KB  # not to be seen here: nothing to complain about

@@ -16,8 +16,8 @@ from cowfs.cli import output
 from cowfs.errors import CowfsError
 
 if TYPE_CHECKING:
-    from cowfs.volume.mounts import MountEntry
-    from cowfs.volume.working_copy import WorkingCopy
+    from cowfs.machine.registry import MountEntry
+    from cowfs.machine.working_copy import WorkingCopy
 
 AT_ONCE = 32
 
@@ -27,10 +27,10 @@ AT_ONCE = 32
 @output.common_options
 def command(meta_dir: Path | None, store: str | None, as_json: bool) -> None:
     """List mounts and working copies on this machine."""
-    from cowfs.cli import dead_mounts
-    from cowfs.volume import mounts, stores, working_copy
+    from cowfs.machine import dead_mounts, registry, working_copy
+    from cowfs.volume import stores
 
-    live = mounts.list_mounts()
+    live = registry.list_mounts()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         mounted = list(pool.map(_mount, live))
     copies = {copy.path: copy for place in {None, meta_dir} for copy in working_copy.list_working_copies(place)}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 
 from cowfs.errors import InvalidInputError, NotFoundError
-from cowfs.volume import mounts, names
-from cowfs.volume.mounts import MountEntry
+from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
+from cowfs.volume import names
 from cowfs.volume.writable import WritableVolume
 
 
@@ -19,7 +20,7 @@ def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mount
 
     inside: a path (with a slash) below a mount point will do. NotFoundError for a path that is no mount, and for an unknown volume.
     """
-    here = mounts.find_by_path(target, inside=inside and _is_path(target)) if target else None
+    here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
         if here is None:
             raise NotFoundError(f"no volume is mounted at {target}", hint="`cowfs status` lists mounts.")

@@ -15,7 +15,7 @@ from cowfs.cli import output
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
 
 if TYPE_CHECKING:
-    from cowfs.volume.mounts import MountEntry
+    from cowfs.machine.registry import MountEntry
     from cowfs.volume.writable import WritableVolume
 
 
@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say otherwise."""
     from cowfs.cli import targets
-    from cowfs.volume.mounts import MountEntry
+    from cowfs.machine.registry import MountEntry
 
     if is_commit and is_discard:
         raise InvalidInputError("--commit and --discard exclude each other", hint="Choose one.")
@@ -64,8 +64,8 @@ def _commit(entry: MountEntry, message: str) -> dict[str, Any]:
 
 
 def _unmount(entry: MountEntry, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
+    from cowfs.machine.working_copy import WorkingCopy
     from cowfs.volume import daemon
-    from cowfs.volume.working_copy import WorkingCopy
 
     record = {"mount_path": entry.mount_path, "volume": entry.volume, "was_dead": False}
     if is_discard:
@@ -88,18 +88,12 @@ def _unmounted(volume: WritableVolume, *, is_discard: bool) -> dict[str, Any]:
 
 def _detach_dead(target: str, *, wants_work: bool) -> bool:
     """Takes a mount without a live daemon off its path; False when target is no such mount."""
-    from cowfs.cli import dead_mounts
-    from cowfs.mount import mount_point
-    from cowfs.volume import mounts
+    from cowfs.machine import dead_mounts, mounting, registry
 
-    path = mounts.canonical(target)
-    mount = dead_mounts.find_at(path)
-    if mount is None:
-        return False
-    if wants_work:
+    path = registry.canonical(target)
+    if wants_work and dead_mounts.find_at(path) is not None:
         raise InvalidStateError(
             f"the daemon of {path} has died; its work is in the working copy",
             hint="Mount the volume again (there or elsewhere), then commit or discard.",
         )
-    mount_point.unmount(mount, lazy=True)
-    return True
+    return mounting.detach_dead(path)

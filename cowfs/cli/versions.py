@@ -9,7 +9,7 @@ from cowfs.cli import output
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
-from cowfs.volume.mounts import MountEntry
+from cowfs.machine.registry import MountEntry
 from cowfs.volume.readable import ReadableVersion
 
 

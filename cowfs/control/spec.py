@@ -34,7 +34,7 @@ class MountSpec:
     source         what the user named (NAME, NAME@TAG, locator): for `status`, never parsed
     working_copy   directory of the working copy; given for "rw", None for "ro"
     version        64 hex digits for "ro"; None for "rw", where the working copy knows its base
-    registration   id of this mount in the registry (volume.mounts)
+    registration   id of this mount in the registry (machine.registry)
     socket         its control socket; the directory must be private to the user
     log            file that gets the daemon's log once it has detached
     store_timeout_s

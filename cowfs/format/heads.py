@@ -65,6 +65,17 @@ class HeadRecord(Record):
         }
 
 
+@dataclass(frozen=True)
+class Intent:
+    """What is fsynced on the writer's machine before head `number` is put, so that a restart can tell whether the head it finds
+    is its own. `layer` is the writer's number for the work that the head publishes."""
+
+    number: int
+    write_id: WriteId
+    version_id: VersionId
+    layer: int
+
+
 @dataclass(frozen=True, slots=True)
 class TagRecord(Record):
     """version None: the tag was removed."""

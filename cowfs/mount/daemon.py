@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cowfs import log, processes
+from cowfs import log
 from cowfs.control import MountSpec, Server
 from cowfs.errors import (
     AccessDeniedError,
@@ -38,7 +38,8 @@ from cowfs.errors import (
     to_record,
     unexpected,
 )
-from cowfs.mount import heap, mount_point, mount_table, serving, transport
+from cowfs.machine import mount_table, mounting, processes, registry
+from cowfs.mount import heap, serving, transport
 from cowfs.mount.calls import EngineCalls
 from cowfs.mount.keeper import Keeper
 from cowfs.mount.lane import FastLane
@@ -46,7 +47,6 @@ from cowfs.mount.mappings import Mappings
 from cowfs.mount.operations import CacheTimes, MountOperations
 from cowfs.mount.requests import Requests
 from cowfs.mount.session import Session, open_session
-from cowfs.volume import mounts
 
 READ_AHEAD_KB = 4096
 MAX_BACKGROUND = 1024
@@ -115,7 +115,7 @@ class Daemon:
         if spec.fuse_fd is None:
             self._prepare_mount_point(stack)
         else:
-            mount_point.check_descriptor(spec.fuse_fd)
+            mounting.check_descriptor(spec.fuse_fd)
         session = open_session(spec, stack, self._discard, self._report)
         times = CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
         calls = EngineCalls(session.residency.load, session.room.relieve)
@@ -170,14 +170,14 @@ class Daemon:
 
     def _prepare_mount_point(self, stack: ExitStack) -> None:
         path = self._spec.mount_path
-        if mounts.canonical(path) != path:
+        if registry.canonical(path) != path:
             raise InvalidInputError(f"{path} is not a canonical path", hint="Resolve symbolic links first.")
-        if mount_point.prepare(path):
+        if mounting.prepare(path):
             stack.callback(lambda: None if self.is_ready else os.rmdir(path))
 
     def _register(self, stack: ExitStack, session: Session) -> None:
         spec, version = self._spec, session.opened.version_id
-        entry = mounts.register(
+        entry = registry.register(
             spec.registration,
             mount_path=Path(spec.mount_path),
             socket=Path(spec.socket),
@@ -188,14 +188,14 @@ class Daemon:
             read_only=spec.mode == "ro",
             working_copy=Path(spec.working_copy) if spec.working_copy is not None else None,
         )
-        stack.callback(mounts.unregister, entry)
+        stack.callback(registry.unregister, entry)
 
     def _connect(self, operations: MountOperations, session: Session, times: CacheTimes) -> None:
         spec = self._spec
         if spec.fast_lane:
             fd = spec.fuse_fd
             if fd is None:
-                fd = mount_point.mount(spec.mount_path, mount_point.options(spec))
+                fd = mounting.mount(spec.mount_path, self._mount_options())
                 self._find_mount()
             self._lane = FastLane(
                 session.engine,
@@ -215,13 +215,16 @@ class Daemon:
             serving.connect(operations, f"/dev/fd/{spec.fuse_fd}", {"default_permissions"})
             self._is_connected = True
         else:
-            serving.connect(operations, spec.mount_path, mount_point.options(spec))
+            serving.connect(operations, spec.mount_path, self._mount_options())
             self._is_connected = True
             self._find_mount()
 
+    def _mount_options(self) -> set[str]:
+        spec = self._spec
+        return mounting.options(spec.volume, read_only=spec.mode == "ro", allow_other=spec.allow_other)
+
     def _find_mount(self) -> None:
-        self._mount = mount_table.mount_at(self._spec.mount_path)
-        mount_point.verify(self._mount, self._spec)
+        self._mount = mounting.verified(self._spec.mount_path, read_only=self._spec.mode == "ro")
 
     def _invalidate(self, ino: int) -> None:
         if self._lane is not None:
@@ -289,7 +292,7 @@ class Daemon:
         self._is_asked_to_end = True
         try:
             if self._mount is not None:
-                mount_point.unmount(self._mount, lazy=lazy)
+                mounting.unmount(self._mount, lazy=lazy)
         except BaseException:
             self._is_asked_to_end = False
             raise

@@ -13,7 +13,7 @@ pyfuse3 sits at `relay_fd`, one end of a socket pair; to it the lane is the kern
 answers (the daemon takes them from COWFS_LANE_FORWARD, so that a suspect operation can be switched over); without any it
 answers the handshake only, and the lane everything.
 
-Not here: mounting (`mount_point`), and the loop behind the lane (`serving`).
+Not here: mounting (`machine.mounting`), and the loop behind the lane (`serving`).
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ import trio
 
 from cowfs import log
 from cowfs.errors import MountFailedError
-from cowfs.mount import mount_point
+from cowfs.machine import mounting
+from cowfs.machine.mounting import FUSE_DEVICE_NUMBER
 from cowfs.mount.calls import EngineCalls
-from cowfs.mount.mount_point import FUSE_DEVICE_NUMBER
 from cowfs.mount.operations import MountOperations
 
 IDLE_TASKS = 8
@@ -58,7 +58,7 @@ def _init(operations: MountOperations, path: str, options: set[str]) -> None:
             pyfuse3.init(operations, path, options)
         except RuntimeError as error:
             reason = said() or str(error)
-            raise mount_point.refused(path, reason) from error
+            raise mounting.refused(path, reason) from error
 
 
 def disconnect() -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from cowfs import config, log, processes
+from cowfs import config, log
 from cowfs.control import MountSpec
 from cowfs.errors import (
     AccessDeniedError,
@@ -37,6 +37,10 @@ from cowfs.errors import (
 from cowfs.format.records import StoreRecord
 from cowfs.ids import VersionId
 from cowfs.index import Index, empty_index, open_index
+from cowfs.machine import processes
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.state import State
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.mount.opening import Report, renewed, reported
 from cowfs.mount.room import Room
 from cowfs.native import Engine, JournalCorrupt, Recovery
@@ -55,9 +59,6 @@ from cowfs.version.publisher import Publisher
 from cowfs.version.residency import Residency
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import Head, read_head
-from cowfs.volume.lock import LockHolder
-from cowfs.volume.state import State
-from cowfs.volume.working_copy import WorkingCopy
 
 ROOT_INO = 1
 CLOSE_S = 4.0

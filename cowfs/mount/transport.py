@@ -10,29 +10,13 @@ The lane itself finds out whether io_uring is permitted, and the kernel has the 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from cowfs.control import MountSpec
 from cowfs.errors import InvalidInputError, MountFailedError
+from cowfs.machine import kernel
 
 Transport = Literal["device", "auto", "uring"]
-
-PARAMETER = Path("/sys/module/fuse/parameters/enable_uring")
-SWITCH_ON = f"As root: echo Y > {PARAMETER}"
-KERNEL = "It needs Linux 6.14 or later; leave transport at auto, or say device."
-
-
-def is_offered() -> bool:
-    """Whether this kernel knows FUSE over io_uring, switched on or not."""
-    return PARAMETER.exists()
-
-
-def is_enabled() -> bool:
-    try:
-        return PARAMETER.read_text().strip() in ("Y", "1")
-    except OSError:
-        return False
 
 
 def choose(spec: MountSpec) -> Transport:
@@ -44,13 +28,15 @@ def choose(spec: MountSpec) -> Transport:
             "a mount without the fast lane, or on a descriptor handed in, cannot use io_uring",
             hint="Leave transport at auto.",
         )
-    if is_enabled():
+    if kernel.is_uring_enabled():
         return spec.transport
     if spec.transport == "auto":
         return "device"
-    if is_offered():
-        raise MountFailedError("FUSE over io_uring is switched off", hint=f"{SWITCH_ON}; or leave transport at auto.")
-    raise MountFailedError("this kernel has no FUSE over io_uring", hint=KERNEL)
+    if kernel.is_uring_offered():
+        raise MountFailedError(
+            "FUSE over io_uring is switched off", hint=f"{kernel.SWITCH_URING_ON}; or leave transport at auto."
+        )
+    raise MountFailedError("this kernel has no FUSE over io_uring", hint=kernel.URING_NEEDS)
 
 
 def not_permitted(error: OSError) -> MountFailedError:

@@ -1,6 +1,6 @@
 """Who we are when we claim something in a store, and whether another claimant of this machine is gone.
 
-Only a process that could be seen here is judged (`cowfs.processes`); one of another machine, boot or container counts as alive.
+Only a process that could be seen here is judged (`cowfs.machine.processes`); one of another machine, boot or container counts as alive.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 import pwd
 import socket
 
-from cowfs import processes
 from cowfs.format.records import Holder
+from cowfs.machine import processes
 
 
 def current_holder(mount_path: str, *, pid: int | None = None) -> Holder:

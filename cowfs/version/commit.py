@@ -1,4 +1,4 @@
-"""What a commit is asked for, what it stands on, and what it writes down before its last step.
+"""What a commit is asked for, and what it stands on.
 
 Plain values: importing them brings neither engine nor index along, so that programs which only use volumes stay light.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cowfs.ids import VersionId, WriteId
+from cowfs.ids import VersionId
 
 if TYPE_CHECKING:
     from cowfs.format.manifest import Manifest
@@ -32,13 +32,3 @@ class Base:
     head_number: int
     version_id: VersionId | None
     manifest: Manifest | None
-
-
-@dataclass(frozen=True)
-class Intent:
-    """Fsynced before head `number` is put, so that a restart can tell whether the head it finds is ours."""
-
-    number: int
-    write_id: WriteId
-    version_id: VersionId
-    layer: int

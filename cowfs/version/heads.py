@@ -25,10 +25,10 @@ from dataclasses import dataclass
 
 from cowfs import clock
 from cowfs.errors import ConflictError, LeaseLostError, NotFoundError
+from cowfs.format.heads import Intent
 from cowfs.format.records import HeadRecord
 from cowfs.ids import WriteId
 from cowfs.store import ObjectStore, refs
-from cowfs.version.commit import Intent
 from cowfs.version.volumes import Head, read_head
 
 

@@ -24,6 +24,7 @@ from cowfs.errors import ConflictError, LeaseLostError
 from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
+from cowfs.format.heads import Intent
 from cowfs.format.manifest import Manifest, Stats, version_id
 from cowfs.format.pack import PackKind
 from cowfs.format.records import HeadRecord
@@ -31,7 +32,7 @@ from cowfs.ids import ChunkHash, PackId, VersionId, WriteId
 from cowfs.index import ChangeSet, publish
 from cowfs.store import refs
 from cowfs.store.packs import PackReceipt, PackUploader
-from cowfs.version.commit import Base, CommitRequest, Intent
+from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.contents import ContentStorer, PackNumbers
 from cowfs.version.early import EarlyUploads
 from cowfs.version.heads import is_only_fenced

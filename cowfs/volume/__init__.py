@@ -1,4 +1,4 @@
-"""Public objects, working copies on disk, and starting the daemons that serve mounts.
+"""Public objects, and starting the daemons that serve mounts.
 
 This package and the public function `cowfs.volume(name)` share a name: importing any module of the package binds
 `cowfs.volume` to it. So the package itself can be called, and `from cowfs import volume` is right in any order.

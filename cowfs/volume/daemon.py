@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cowfs.control import Client, wait_gone
 from cowfs.errors import UnavailableError
 from cowfs.ids import VersionId
-from cowfs.volume.mounts import MountEntry
+from cowfs.machine.registry import MountEntry
 
 if TYPE_CHECKING:
     from cowfs.version.commit import CommitRequest

@@ -9,10 +9,8 @@ Not here: judging the path in full (the daemon does, just before it mounts).
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shlex
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +19,8 @@ from typing import Any
 from cowfs import config
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
-from cowfs.volume import mounts
-from cowfs.volume.mounts import MountEntry
+from cowfs.machine import mounting, registry
+from cowfs.machine.registry import MountEntry
 from cowfs.volume.options import MountOptions
 
 
@@ -56,24 +54,14 @@ def check(given: str | os.PathLike[str] | None) -> None:
 def leave(*paths: str | None) -> None:
     """After mounts at these paths have ended, or their daemons have died: nothing of ours stays there."""
     for path in paths:
-        if path is not None and mounts.find_by_path(path) is None:
-            _detach_dead(path)
+        if path is not None and registry.find_by_path(path) is None:
+            mounting.detach_dead(path)
             remove_default(path)
-
-
-def _detach_dead(path: str) -> None:
-    """Takes off what a daemon that died left behind; anything else stays."""
-    try:
-        os.statvfs(path)  # stat may be answered from the kernel's cache
-    except OSError as error:
-        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
-            command = ["umount", "--lazy"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
-            subprocess.run([*command, "--", path], capture_output=True, timeout=60, check=False)
 
 
 def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
     """The path of a mount that exists already; InvalidStateError when another one is asked for."""
-    if given is not None and mounts.canonical(_checked(given)) != entry.mount_path:
+    if given is not None and registry.canonical(_checked(given)) != entry.mount_path:
         raise InvalidStateError(
             f"this volume is mounted at {entry.mount_path} already",
             hint="Unmount it first, or use the path it has.",
@@ -83,7 +71,7 @@ def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
 
 def remove_default(path: str) -> None:
     """Removes a mount point that `chosen` made; leaves anything else, and anything in use, alone."""
-    if Path(path).parent == Path(mounts.canonical(default_root())):
+    if Path(path).parent == Path(registry.canonical(default_root())):
         with contextlib.suppress(OSError):
             os.rmdir(path)
 
@@ -118,14 +106,14 @@ def _default(name: str, store_id: StoreId) -> str:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AccessDeniedError(f"{root} cannot be made: {error.strerror}", hint="Give a mount path.") from error
-    first = mounts.canonical(root / name)
-    taken = {entry.mount_path for entry in mounts.list_mounts()}
+    first = registry.canonical(root / name)
+    taken = {entry.mount_path for entry in registry.list_mounts()}
     candidates = [first, f"{first}-{store_id.hex()[:6]}", *(f"{first}-{count}" for count in range(2, 100))]
-    return next((path for path in candidates if path not in taken), f"{first}-{mounts.new_id()}")
+    return next((path for path in candidates if path not in taken), f"{first}-{registry.new_id()}")
 
 
 def _checked(given: object) -> str:
     text: object = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidInputError(f"{given!r} is not a mount path", hint="Give the path of a directory.")
-    return mounts.canonical(text)
+    return registry.canonical(text)

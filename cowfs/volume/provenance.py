@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cowfs.errors import InvalidInputError
+from cowfs.machine.lock import user_name
 from cowfs.version.commit import CommitRequest
-from cowfs.volume.lock import user_name
 
 KEYS = ("system", "run", "action", "output", "host")
 

@@ -15,8 +15,9 @@ from cowfs.control import MountSpec
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest
+from cowfs.machine import registry
 from cowfs.version import history as versions
-from cowfs.volume import daemon, launch, mount_paths, mounts, stores
+from cowfs.volume import daemon, launch, mount_paths, stores
 from cowfs.volume.options import MountOptions
 
 
@@ -68,14 +69,14 @@ class ReadableVersion:
             stores.refuse_memory(store)
             name = f"{self.locator.volume}@{self.locator.version.hex()[:12]}"
             with mount_paths.chosen(mount_path, name, store.record.store_id) as path:
-                registration = mounts.new_id()
+                registration = registry.new_id()
                 spec = MountSpec(
                     store_url=store.url,
                     volume=self.locator.volume,
                     mode="ro",
                     source=str(self.locator),
                     version=self.locator.version.hex(),
-                    log=str(mounts.log_path(registration)),
+                    log=str(registry.log_path(registration)),
                     **mount_paths.common_fields(registration, path, options),
                 )
                 self.started = launch.start(spec)
@@ -90,8 +91,8 @@ class ReadableVersion:
             mount_paths.leave(self._mount_path)
             self._mount_id = self._mount_path = None
 
-    def _live(self) -> mounts.MountEntry | None:
-        return mounts.find_by_id(self._mount_id) if self._mount_id else None
+    def _live(self) -> registry.MountEntry | None:
+        return registry.find_by_id(self._mount_id) if self._mount_id else None
 
     def _store(self) -> stores.OpenStore:
         try:

@@ -26,16 +26,17 @@ from cowfs.control import MountSpec
 from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
+from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.pins import Pin
 from cowfs.version import volumes
 from cowfs.version.volumes import Head
-from cowfs.volume import daemon, launch, mount_paths, mounts, names, stores
+from cowfs.volume import daemon, launch, mount_paths, names, stores
 from cowfs.volume.daemon import Progress
-from cowfs.volume.mounts import MountEntry
 from cowfs.volume.options import MountOptions
 from cowfs.volume.provenance import author, commit_request
 from cowfs.volume.readable import ReadableVersion
-from cowfs.volume.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
     from cowfs.version.commit import CommitRequest
@@ -116,10 +117,10 @@ class WritableVolume:
     def live(self) -> MountEntry | None:
         """The volume's writable mount on this machine, whoever made it."""
         if self._store is not None:
-            return mounts.find_by_volume(self._store.record.store_id.hex(), self.name)
+            return registry.find_by_volume(self._store.record.store_id.hex(), self.name)
         if self.claim == "new":
             return None
-        return mounts.find_by_url(stores.canonical_url(self.store_url), self.name)
+        return registry.find_by_url(stores.canonical_url(self.store_url), self.name)
 
     @property
     def has_mounted(self) -> bool:
@@ -154,7 +155,7 @@ class WritableVolume:
         stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
         with mount_paths.chosen(mount_path, self.name, store.record.store_id) as path:
-            registration = mounts.new_id()
+            registration = registry.new_id()
             spec = MountSpec(
                 store_url=store.url,
                 volume=self.name,
@@ -218,7 +219,7 @@ class WritableVolume:
 
     def _commit_unmounted(self, request: CommitRequest, progress: Progress | None) -> VersionId:
         """Brings the working copy to life for one commit, on a mount point nobody else uses."""
-        place = config.runtime_dir() / f"commit-{mounts.new_id()}"
+        place = config.runtime_dir() / f"commit-{registry.new_id()}"
         self._mount(place, replace(self._options, foreground=False, fuse_fd=None, take_over=False))
         try:
             entry = self.live()
@@ -330,7 +331,7 @@ class WritableVolume:
         self._mount_id = self._mount_path = None
 
     def _own_mount(self) -> MountEntry | None:
-        return mounts.find_by_id(self._mount_id) if self._mount_id else None
+        return registry.find_by_id(self._mount_id) if self._mount_id else None
 
     def _opened(self) -> stores.OpenStore:
         assert self._store is not None, "resolve comes first"

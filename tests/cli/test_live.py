@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.control import wait_gone
-from cowfs.volume import mounts
+from cowfs.machine import registry
 from tests.cli.conftest import Said
 from tests.volume.conftest import place
 
@@ -131,7 +131,7 @@ def test_commit_of_a_volume_that_is_not_mounted(run: Command, place: Path, mount
     run("unmount", mounted)
     locator = run("commit", "data", "-m", "kept work").out.strip()
     assert run("log", locator, "--json").json["versions"][0]["stats"]["files"] == 1
-    assert mounts.list_mounts() == []
+    assert registry.list_mounts() == []
     assert run("status", "--json").json["working_copies"][0]["uncommitted"] is False
 
 
@@ -147,7 +147,7 @@ def test_unmount_of_a_busy_mount_names_who_uses_it(run: Command, mounted: Path) 
 
 
 def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: Path) -> None:
-    entry = mounts.list_mounts()[0]
+    entry = registry.list_mounts()[0]
     os.kill(entry.pid, signal.SIGKILL)
     assert wait_gone(entry.pid, 60)
     status = run("status", "--json").json

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.cli import machine_checks
+from cowfs.machine import kernel
 
 pytestmark = pytest.mark.quick
 
@@ -16,7 +17,7 @@ def test_halt_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: 
     path = tmp_path / "guest_halt_poll_ns"
     if setting is not None:
         path.write_text(setting)
-    monkeypatch.setattr(machine_checks, "GUEST_HALT_POLL_NS", path)
+    monkeypatch.setattr(kernel, "GUEST_HALT_POLL_NS", path)
     check = machine_checks.halt_polling()
     assert check.state == state
     assert (str(path) in check.hint) is (state == "warn")

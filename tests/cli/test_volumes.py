@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.volume import mounts
+from cowfs.machine import registry
 from tests.cli.conftest import Run
 
 
@@ -63,8 +63,8 @@ def test_a_word_that_is_a_mount_and_a_volume_is_not_guessed(
     store_id = json.loads((home / "store" / "cowfs.json").read_bytes())["store_id"]
     places = {"both": "other", str(home / "elsewhere"): "both"}
     for path, volume in places.items():
-        mounts.register(
-            mounts.new_id(),
+        registry.register(
+            registry.new_id(),
             mount_path=Path(path),
             socket=home / "none.sock",
             store_url=(home / "store").as_uri(),
@@ -87,8 +87,8 @@ def test_status_survives_daemons_that_do_not_answer(run: Run, home: Path) -> Non
     assert not [
         path for path in said["dead_mounts"] if path.startswith(f"{home}/")
     ]  # others may have left some elsewhere
-    entry = mounts.register(
-        mounts.new_id(),
+    entry = registry.register(
+        registry.new_id(),
         mount_path=home / "m",
         socket=home / "none.sock",
         store_url="file:///store",
@@ -102,7 +102,7 @@ def test_status_survives_daemons_that_do_not_answer(run: Run, home: Path) -> Non
     assert (found["mount_path"], found["pid"]) == (str(home / "m"), os.getpid())
     assert found["error"]
     assert run("status").code == 0
-    mounts.unregister(entry)
+    registry.unregister(entry)
 
 
 @pytest.mark.quick
@@ -162,4 +162,4 @@ def test_a_mount_daemon_that_cannot_start_says_why(home: Path, run: Run) -> None
     assert done.returncode == 4, done.stderr
     assert json.loads(done.stdout)["error"]["kind"] == "conflict"
     assert stat.S_ISREG((home / "full" / "file").stat().st_mode)
-    assert mounts.list_mounts() == []
+    assert registry.list_mounts() == []

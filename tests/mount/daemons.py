@@ -20,10 +20,10 @@ from typing import Any, Self
 from cowfs import store as stores
 from cowfs.control import Client, MountSpec, wait_gone
 from cowfs.errors import from_record
+from cowfs.machine import registry
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
-from cowfs.volume import mounts
 from cowfs.volume.options import MountOptions
-from cowfs.volume.working_copy import WorkingCopy
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60
@@ -91,7 +91,7 @@ class Place:
 
     def spec(self, volume: str = "v", version: str | None = None, **fields: Any) -> MountSpec:
         """A writable mount of the volume, or a read-only one of the version, with working defaults."""
-        registration = mounts.new_id()
+        registration = registry.new_id()
         copy = self.root / "c" / "state" / "working" / f"{self.record.store_id.hex()[:16]}-{volume}"
         defaults: dict[str, Any] = {
             "store_url": self.store_url,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import processes
+from cowfs.machine import processes
 from tests.mount.daemons import Mount, Place
 
 pytestmark = [

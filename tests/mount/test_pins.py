@@ -10,7 +10,7 @@ import pytest
 from cowfs import store as stores
 from cowfs.format import keys
 from cowfs.format.records import PinRecord
-from cowfs.volume.working_copy import WorkingCopy
+from cowfs.machine.working_copy import WorkingCopy
 from tests.format.samples import GOLDEN
 from tests.mount.daemons import Mount, Place
 

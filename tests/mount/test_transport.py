@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.errors import InvalidInputError, MountFailedError
-from cowfs.mount import transport
+from cowfs.machine import kernel
 from tests.mount.daemons import ROOT, WAIT_S, Mount, Place
 from tests.mount.test_slow_store import Hanging
 
@@ -56,14 +56,14 @@ for _ in range(50):
 
 
 def set_enabled(is_enabled: bool) -> None:
-    transport.PARAMETER.write_text("Y" if is_enabled else "N")
+    kernel.URING_PARAMETER.write_text("Y" if is_enabled else "N")
 
 
 @contextlib.contextmanager
 def parameter(is_enabled: bool) -> Iterator[None]:
-    if not transport.is_offered():
-        pytest.skip(f"this kernel has no {transport.PARAMETER}")
-    before = transport.is_enabled()
+    if not kernel.is_uring_offered():
+        pytest.skip(f"this kernel has no {kernel.URING_PARAMETER}")
+    before = kernel.is_uring_enabled()
     set_enabled(is_enabled)
     try:
         yield
@@ -207,7 +207,7 @@ def test_it_is_an_error_to_demand_what_is_switched_off(place: Place) -> None:
     with parameter(False):
         with pytest.raises(MountFailedError, match="switched off") as caught:
             place.mount("v", transport="uring")
-        assert f"echo Y > {transport.PARAMETER}" in caught.value.hint
+        assert f"echo Y > {kernel.URING_PARAMETER}" in caught.value.hint
         assert place.mount("v", transport="auto").call("status")["transport"] == "device"
 
 

@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from cowfs.control import MountSpec
 from cowfs.errors import CorruptError, CowfsError, LeaseHeldError, LeaseLostError, NotFoundError
 from cowfs.format import keys
+from cowfs.format.heads import Intent
 from cowfs.ids import ChunkHash, PackId
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.mount import session as sessions
 from cowfs.mount.session import Session
-from cowfs.version.commit import CommitRequest, Intent
-from cowfs.volume.working_copy import WorkingCopy
+from cowfs.version.commit import CommitRequest
 from tests.simulation.world import Actor, Killed, Violation, World
 from tests.version.working_volume import ReadingVolume, WritableView
 

@@ -16,11 +16,12 @@ import pytest
 
 from cowfs.errors import CowfsError, UnavailableError
 from cowfs.format import keys
+from cowfs.format.heads import Intent
 from cowfs.format.records import CondemnedRecord
 from cowfs.ids import PackId, WriteId
 from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.version import known_chunks
-from cowfs.version.commit import CommitRequest, Intent
+from cowfs.version.commit import CommitRequest
 from cowfs.version.history import open_version
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume

@@ -10,10 +10,10 @@ import pytest
 
 from cowfs import clock
 from cowfs.errors import ConflictError, LeaseLostError, UnavailableError
+from cowfs.format.heads import Intent
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, initialize, open_store, patience, refs
-from cowfs.version.commit import Intent
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.volumes import create_volume
 from tests.faulty_store import Fault, FaultyStore

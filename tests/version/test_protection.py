@@ -12,11 +12,12 @@ import pytest
 from cowfs import clock
 from cowfs.errors import CorruptError, LeaseLostError, UnavailableError
 from cowfs.format import keys
+from cowfs.format.heads import Intent
 from cowfs.format.records import CondemnedRecord, HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.store.pins import Pin
-from cowfs.version.commit import CommitRequest, Intent
+from cowfs.version.commit import CommitRequest
 from cowfs.version.volumes import read_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead

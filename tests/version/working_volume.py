@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from cowfs import clock
+from cowfs.format.heads import Intent
 from cowfs.ids import VersionId
 from cowfs.index import empty_index, open_index
 from cowfs.native import Caller, Engine, NotResident
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
-from cowfs.version.commit import Base, CommitRequest, Intent
+from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.history import open_version
 from cowfs.version.protection import Protection
 from cowfs.version.publisher import Publisher

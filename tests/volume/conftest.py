@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from cowfs.control import wait_gone
-from cowfs.volume import mounts
+from cowfs.machine import registry
 
 
 def end_all() -> None:
     """Ends every daemon of this machine by its pid; a daemon told to terminate unmounts."""
-    for entry in mounts.list_mounts():
+    for entry in registry.list_mounts():
         os.kill(entry.pid, signal.SIGTERM)
         if not wait_gone(entry.pid, 60):
             os.kill(entry.pid, signal.SIGKILL)

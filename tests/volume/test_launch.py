@@ -12,7 +12,8 @@ import pytest
 from cowfs.blocking import Volume
 from cowfs.control import MountSpec
 from cowfs.errors import InvalidInputError, MountFailedError
-from cowfs.volume import launch, mounts
+from cowfs.machine import registry
+from cowfs.volume import launch
 
 
 def spec(root: Path, **fields: object) -> MountSpec:
@@ -23,7 +24,7 @@ def spec(root: Path, **fields: object) -> MountSpec:
         "source": "data",
         "mount_path": str(root / "mnt" / "data"),
         "cache_dir": str(root / "cache"),
-        "registration": mounts.new_id(),
+        "registration": registry.new_id(),
         "socket": str(root / "run" / "x.sock"),
         "log": str(root / "log"),
         "working_copy": str(root / "working"),
@@ -93,7 +94,7 @@ def test_daemons_inherit_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -
     try:
         volume = Volume.new("inherits")
         volume.mount()
-        pid = mounts.list_mounts()[0].pid
+        pid = registry.list_mounts()[0].pid
         ours = os.readlink(f"/proc/self/fd/{writer}")
         theirs = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
         assert ours not in theirs

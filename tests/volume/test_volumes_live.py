@@ -25,7 +25,7 @@ from cowfs.errors import (
     LeaseLostError,
     NotFoundError,
 )
-from cowfs.volume import mounts
+from cowfs.machine import registry
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
 
@@ -522,7 +522,7 @@ def test_a_task_cancelled_while_it_mounts_leaves_no_mount() -> None:
                 raise AssertionError("it was cancelled before")
 
         task = asyncio.create_task(use())
-        while not mounts.list_mounts():
+        while not registry.list_mounts():
             await asyncio.sleep(0.01)
             assert not task.done()
         task.cancel()

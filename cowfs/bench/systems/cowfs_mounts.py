@@ -30,7 +30,7 @@ from cowfs.bench.systems import servers
 from cowfs.bench.systems.contract import Group, Session, System
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError
-from cowfs.volume import mounts
+from cowfs.machine import registry
 from cowfs.volume.options import MountOptions
 
 _URING = Path("/sys/module/fuse/parameters/enable_uring")
@@ -111,7 +111,7 @@ class CowfsSession(Session):
         self.remount()
 
     def pids(self) -> list[int]:
-        entry = mounts.find_by_path(str(self.root))
+        entry = registry.find_by_path(str(self.root))
         return [entry.pid] if entry else []
 
     def end(self) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import processes
-from cowfs.volume import mounts
-from cowfs.volume.mounts import MountEntry
+from cowfs.machine import processes, registry
+from cowfs.machine.registry import MountEntry
 
 pytestmark = pytest.mark.quick
 
@@ -25,8 +24,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def entered(mount_path: Path, *, volume: str = "data", read_only: bool = False) -> MountEntry:
-    return mounts.register(
-        mounts.new_id(),
+    return registry.register(
+        registry.new_id(),
         mount_path=mount_path,
         socket=Path("/run/x.sock"),
         store_url="file:///store",
@@ -39,55 +38,55 @@ def entered(mount_path: Path, *, volume: str = "data", read_only: bool = False) 
 
 
 def rewrite(entry: MountEntry, **process: object) -> Path:
-    path = mounts._entry_path(entry.id)
+    path = registry._entry_path(entry.id)
     path.write_bytes(replace(entry, process=replace(entry.process, **process)).to_json())  # type: ignore[arg-type]
     return path
 
 
 def test_an_entry_comes_back_and_goes(tmp_path: Path) -> None:
     entry = entered(tmp_path / "m")
-    assert mounts.list_mounts() == [entry]
-    assert mounts.find_by_volume("00" * 16, "data") == entry
-    mounts.unregister(entry)
-    mounts.unregister(entry)
-    assert mounts.list_mounts() == []
+    assert registry.list_mounts() == [entry]
+    assert registry.find_by_volume("00" * 16, "data") == entry
+    registry.unregister(entry)
+    registry.unregister(entry)
+    assert registry.list_mounts() == []
 
 
 def test_read_only_mounts_are_not_the_volumes_mount(tmp_path: Path) -> None:
     entered(tmp_path / "m", read_only=True)
-    assert mounts.find_by_volume("00" * 16, "data") is None
+    assert registry.find_by_volume("00" * 16, "data") is None
 
 
 def test_reused_pid_is_swept(tmp_path: Path) -> None:
     path = rewrite(entered(tmp_path / "m"), started=1)
-    assert mounts.list_mounts() == []
+    assert registry.list_mounts() == []
     assert not path.exists()
 
 
 def test_entry_from_before_a_reboot_is_swept(tmp_path: Path) -> None:
     path = rewrite(entered(tmp_path / "m"), boot_id="another")
-    assert mounts.list_mounts() == []
+    assert registry.list_mounts() == []
     assert not path.exists()
 
 
 def test_entry_of_another_host_is_neither_believed_nor_swept(tmp_path: Path) -> None:
     path = rewrite(entered(tmp_path / "m"), host="elsewhere")
-    assert mounts.list_mounts() == []
+    assert registry.list_mounts() == []
     assert path.exists()
 
 
 def test_entry_of_a_dead_process_is_swept_even_before_it_is_reaped(tmp_path: Path) -> None:
-    code = "from tests.volume.test_mounts import *; entered(Path('/m')); print('in', flush=True); input()"
+    code = "from tests.machine.test_registry import *; entered(Path('/m')); print('in', flush=True); input()"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"in\n"
-        assert [entry.pid for entry in mounts.list_mounts()] == [child.pid]
+        assert [entry.pid for entry in registry.list_mounts()] == [child.pid]
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
-        assert mounts.list_mounts() == []
+        assert registry.list_mounts() == []
 
 
 def test_damaged_entries_are_swept(place: Path) -> None:
@@ -95,7 +94,7 @@ def test_damaged_entries_are_swept(place: Path) -> None:
     folder.mkdir(parents=True)
     for name, text in {"a": "", "b": "[]", "c": json.dumps({"id": 1}), "d": "\x00"}.items():
         (folder / f"{name}.json").write_text(text)
-    assert mounts.list_mounts() == []
+    assert registry.list_mounts() == []
     assert list(folder.iterdir()) == []
 
 
@@ -107,19 +106,19 @@ def test_found_by_path_through_links_and_from_inside(tmp_path: Path, monkeypatch
     inner = entered(tmp_path / "real" / "m" / "sub", volume="inner")
     assert entry.mount_path == str(tmp_path / "real" / "m")
     for path in ("link/m", "real/m/", "direct", "real/../link/m"):
-        assert mounts.find_by_path(tmp_path / path) == entry
-    assert mounts.find_by_path(tmp_path / "direct" / "other") is None
-    assert mounts.find_by_path(tmp_path / "direct" / "other", inside=True) == entry
-    assert mounts.find_by_path(tmp_path / "direct" / "sub" / "x", inside=True) == inner
-    assert mounts.find_by_path(tmp_path / "real" / "mm", inside=True) is None
+        assert registry.find_by_path(tmp_path / path) == entry
+    assert registry.find_by_path(tmp_path / "direct" / "other") is None
+    assert registry.find_by_path(tmp_path / "direct" / "other", inside=True) == entry
+    assert registry.find_by_path(tmp_path / "direct" / "sub" / "x", inside=True) == inner
+    assert registry.find_by_path(tmp_path / "real" / "mm", inside=True) is None
     monkeypatch.chdir(tmp_path / "real" / "m")
-    assert mounts.find_by_path(".") == entry
+    assert registry.find_by_path(".") == entry
 
 
 def test_circular_links_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    assert mounts.find_by_path(tmp_path / "a") is None
+    assert registry.find_by_path(tmp_path / "a") is None
 
 
 def test_process_start_survives_odd_names(tmp_path: Path) -> None:

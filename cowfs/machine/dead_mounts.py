@@ -12,16 +12,15 @@ import os
 from concurrent.futures import Future
 from threading import Thread
 
-from cowfs.mount import mount_table
-from cowfs.mount.mount_table import MountInfo
-from cowfs.volume import mounts
+from cowfs.machine import mount_table, registry
+from cowfs.machine.mount_table import MountInfo
 
 PATIENCE_S = 2.0
 
 
 def find() -> list[str]:
     """Paths of dead mounts of cowfs that this process can see."""
-    live = {entry.mount_path for entry in mounts.list_mounts()}
+    live = {entry.mount_path for entry in registry.list_mounts()}
     unknown = {mount.path for mount in mount_table.mounts() if mount.is_cowfs} - live
     return sorted(path for path in unknown if find_at(path) is not None)
 
@@ -29,7 +28,7 @@ def find() -> list[str]:
 def find_at(path: str) -> MountInfo | None:
     """The mount at this canonical path if it is one of cowfs whose daemon is gone; one that hangs counts as alive."""
     mount = mount_table.mount_at(path)
-    if mount is None or not mount.is_cowfs or mounts.find_by_path(path) is not None:
+    if mount is None or not mount.is_cowfs or registry.find_by_path(path) is not None:
         return None
     return mount if _is_disconnected(path) else None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.processes import has_processor_quota
+from cowfs.machine.processes import has_processor_quota
 
 pytestmark = pytest.mark.quick
 

@@ -18,9 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock, processes
+from cowfs import clock
 from cowfs.errors import AccessDeniedError, LeaseHeldError
-from cowfs.processes import ProcessIdentity
+from cowfs.machine import processes
+from cowfs.machine.processes import ProcessIdentity
 
 
 @dataclass(frozen=True)

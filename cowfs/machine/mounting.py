@@ -18,11 +18,9 @@ import stat
 import subprocess
 from pathlib import Path
 
-from cowfs.control import MountSpec
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, MountFailedError, NotFoundError
-from cowfs.mount import mount_table
-from cowfs.mount.mount_table import MountInfo
-from cowfs.volume import mounts
+from cowfs.machine import dead_mounts, mount_table, registry
+from cowfs.machine.mount_table import MountInfo
 
 DEVICE = Path("/dev/fuse")
 FUSE_CONF = Path("/etc/fuse.conf")
@@ -96,13 +94,15 @@ def check_descriptor(fd: int) -> None:
         )
 
 
-def options(spec: MountSpec) -> set[str]:
-    """Mount options for libfuse. default_permissions always: nothing below it checks access."""
-    name = re.sub(r"[^A-Za-z0-9._@+-]", "_", spec.volume)  # libfuse splits at commas and takes ASCII only
+def options(name: str, *, read_only: bool, allow_other: bool | None) -> set[str]:
+    """Mount options for libfuse, of a mount that the table shows as `name`. default_permissions always: nothing below it checks access.
+
+    allow_other: None lets other users in where that is permitted; True demands it."""
+    name = re.sub(r"[^A-Za-z0-9._@+-]", "_", name)  # libfuse splits at commas and takes ASCII only
     chosen = {"default_permissions", f"fsname=cowfs:{name}", "subtype=cowfs"}
-    if spec.mode == "ro":
+    if read_only:
         chosen.add("ro")
-    if spec.allow_other or (spec.allow_other is None and others_permitted()):
+    if allow_other or (allow_other is None and others_permitted()):
         if not others_permitted():
             raise AccessDeniedError(
                 "other users may not be let into this mount",
@@ -177,13 +177,12 @@ def others_permitted() -> bool:
     return any(line.strip() == "user_allow_other" for line in lines)
 
 
-def verify(mount: MountInfo | None, spec: MountSpec) -> MountInfo:
-    """The mount just made, proved by the mount table to be ours and to have its permissions checked by the kernel."""
+def verified(path: str, *, read_only: bool) -> MountInfo:
+    """The mount just made at `path`, proved by the mount table to be ours and to have its permissions checked by the kernel."""
+    mount = mount_table.mount_at(path)
     if mount is None or not mount.is_cowfs:
-        raise MountFailedError(
-            f"{spec.mount_path} is not mounted", hint="Something else unmounted it just now; try again."
-        )
-    wanted = {"default_permissions"} | ({"ro"} if spec.mode == "ro" else set())
+        raise MountFailedError(f"{path} is not mounted", hint="Something else unmounted it just now; try again.")
+    wanted = {"default_permissions"} | ({"ro"} if read_only else set())
     if missing := wanted - mount.options:
         raise MountFailedError(
             f"the kernel mounted {mount.path} without {', '.join(sorted(missing))}",
@@ -214,6 +213,15 @@ def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
         _fusermount(mount, lazy=lazy)
 
 
+def detach_dead(path: str) -> bool:
+    """Takes the mount at `path` off if its daemon has died; False when there is no such mount."""
+    mount = dead_mounts.find_at(path)
+    if mount is None:
+        return False
+    unmount(mount, lazy=True)
+    return True
+
+
 def _fusermount(mount: MountInfo, *, lazy: bool) -> None:
     done = subprocess.run(
         ["fusermount3", "-u", *(["-z"] if lazy else []), "--", mount.path],
@@ -237,26 +245,13 @@ def _detach_stale(path: str) -> None:
         mount = mount_table.mount_at(path)
         if mount is None:
             return
-        live = mounts.find_by_path(path)
-        if not mount.is_cowfs or live is not None or not _is_disconnected(path):
+        if not detach_dead(path):
+            live = registry.find_by_path(path)
             serving = f" by process {live.pid}" if live is not None else ""
             raise ConflictError(
                 f"{path} is a mount already: {mount.source}{serving}", hint="Unmount it, or choose another path."
             )
-        unmount(mount, lazy=True)
     raise MountFailedError(f"{path} carries too many dead mounts", hint="As root: umount -l " + path)
-
-
-def _is_disconnected(path: str) -> bool:
-    """Whether the mount's daemon has died. Only for mounts of ours that no registered process serves.
-
-    Not by stat: its answer may be cached for a long time.
-    """
-    try:
-        os.statvfs(path)
-    except OSError as error:
-        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
-    return False
 
 
 def _make(path: str) -> bool:

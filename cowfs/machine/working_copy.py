@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING
 from cowfs import config
 from cowfs.errors import InvalidStateError, LeaseHeldError, NoSpaceError
 from cowfs.ids import StoreId, VersionId
-from cowfs.volume import lock
-from cowfs.volume import state as states
-from cowfs.volume.lock import LockHolder
-from cowfs.volume.state import State
+from cowfs.machine import lock
+from cowfs.machine import state as states
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.state import State
 
 if TYPE_CHECKING:
-    from cowfs.version.commit import Intent
+    from cowfs.format.heads import Intent
 
 
 BALLAST_STEP_BYTES = 64 << 10

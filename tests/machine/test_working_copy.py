@@ -22,12 +22,12 @@ from cowfs.errors import (
     NotFoundError,
     UnsupportedFormatError,
 )
+from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
-from cowfs.version.commit import Intent
-from cowfs.volume import state as states
-from cowfs.volume.lock import LockHolder
-from cowfs.volume.state import State
-from cowfs.volume.working_copy import WorkingCopy, list_working_copies
+from cowfs.machine import state as states
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.state import State
+from cowfs.machine.working_copy import WorkingCopy, list_working_copies
 
 pytestmark = pytest.mark.quick
 
@@ -71,7 +71,7 @@ def made(volume: str = "data") -> WorkingCopy:
 
 
 def in_another_process(code: str) -> str:
-    prelude = "from cowfs.volume.working_copy import *\nfrom cowfs.volume.lock import *\nfrom pathlib import Path\n"
+    prelude = "from cowfs.machine.working_copy import *\nfrom cowfs.machine.lock import *\nfrom pathlib import Path\n"
     done = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock, config, processes
-from cowfs.processes import ProcessIdentity
+from cowfs import clock, config
+from cowfs.machine import processes
+from cowfs.machine.processes import ProcessIdentity
 
 
 @dataclass(frozen=True)

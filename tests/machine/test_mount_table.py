@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.mount import mount_table
+from cowfs.machine import mount_table
 
 pytestmark = [pytest.mark.quick, pytest.mark.mount]
 

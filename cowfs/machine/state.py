@@ -31,8 +31,8 @@ from cowfs.errors import (
     UnavailableError,
     UnsupportedFormatError,
 )
+from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
-from cowfs.version.commit import Intent
 
 FORMAT = 1
 
