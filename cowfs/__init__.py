@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cowfs import errors as errors
+    from cowfs.api.ro_volume import ROVolume as ROVolume
+    from cowfs.api.rw_volume import RWVolume as RWVolume
+    from cowfs.api.volume import Volume as Volume
+    from cowfs.api.volume import volume as volume
     from cowfs.format.locator import Locator as Locator
-    from cowfs.volume.ro_volume import ROVolume as ROVolume
-    from cowfs.volume.rw_volume import RWVolume as RWVolume
-    from cowfs.volume.volume import Volume as Volume
-    from cowfs.volume.volume import volume as volume
 
     __version__: str
 
@@ -24,15 +24,16 @@ __all__ = ["Locator", "ROVolume", "RWVolume", "Volume", "__version__", "errors",
 
 _HOMES = {
     "Locator": "cowfs.format.locator",
-    "ROVolume": "cowfs.volume.ro_volume",
-    "RWVolume": "cowfs.volume.rw_volume",
-    "Volume": "cowfs.volume.volume",
+    "ROVolume": "cowfs.api.ro_volume",
+    "RWVolume": "cowfs.api.rw_volume",
+    "Volume": "cowfs.api.volume",
+    "volume": "cowfs.api.volume",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in ("errors", "volume"):  # modules; the package `volume` can be called
-        return importlib.import_module(f"cowfs.{name}")
+    if name == "errors":
+        return importlib.import_module("cowfs.errors")
     if name == "__version__":
         from importlib import metadata
 

@@ -1,6 +1,6 @@
 """The blocking twin of cowfs' volumes: the same names and arguments, without await.
 
-Generated from the async classes by `python -m tests.volume.blocking_twin`; change those, not this file.
+Generated from the async classes by `python -m tests.api.blocking_twin`; change those, not this file.
 All calls run in one event loop on a thread of its own (`portal`), so this works anywhere: in scripts, in threads,
 and inside a running event loop such as a notebook's, which stands still meanwhile.
 """
@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from cowfs.api import ro_volume, rw_volume
+from cowfs.api import volume as volume_module
+from cowfs.api.portal import run
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
-from cowfs.volume import ro_volume, rw_volume
-from cowfs.volume import volume as volume_module
-from cowfs.volume.portal import run
 
 __all__ = ["Locator", "ROVolume", "RWVolume", "Volume", "volume"]
 

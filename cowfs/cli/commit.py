@@ -23,9 +23,9 @@ def command(
 
     Nothing changed: the last version's locator again.
     """
+    from cowfs.api import daemon, provenance
     from cowfs.cli import targets, versions
     from cowfs.machine.registry import MountEntry
-    from cowfs.volume import daemon, provenance
 
     request = provenance.commit_request(message, author, None, _table(labels))
     found = targets.find_mount(target, store, inside=True)

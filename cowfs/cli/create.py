@@ -15,8 +15,8 @@ from cowfs.cli import output
 @output.common_options
 def command(name: str, store: str | None, as_json: bool, accept_unsafe_store: bool) -> None:
     """Make volume NAME. Prints the name."""
-    from cowfs.volume import names
-    from cowfs.volume.writable import WritableVolume
+    from cowfs.api import names
+    from cowfs.api.writable import WritableVolume
 
     volume = WritableVolume(store, names.checked(name), "new", is_strict=True)
     volume.resolve(accept_unsafe_store=accept_unsafe_store)

@@ -16,8 +16,8 @@ from cowfs.cli import output
 @output.common_options
 def command(source: str, name: str, store: str | None, as_json: bool) -> None:
     """Make volume NAME from SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR). Prints the new name."""
-    from cowfs.volume import names, sources, writable
-    from cowfs.volume.writable import WritableVolume
+    from cowfs.api import names, sources, writable
+    from cowfs.api.writable import WritableVolume
 
     wanted = names.checked(name)
     found = sources.find(source, store)

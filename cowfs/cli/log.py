@@ -10,7 +10,7 @@ import click
 from cowfs.cli import output
 
 if TYPE_CHECKING:
-    from cowfs.volume.readable import ReadableVersion
+    from cowfs.api.readable import ReadableVersion
 
 
 @click.command("log")
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @output.common_options
 def command(source: str, limit: int | None, store: str | None, as_json: bool) -> None:
     """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first."""
+    from cowfs.api import sources
+    from cowfs.api.readable import ReadableVersion
     from cowfs.cli import versions
-    from cowfs.volume import sources
-    from cowfs.volume.readable import ReadableVersion
 
     found = sources.find(source, store)
     past = [] if found.version is None else list(islice(ReadableVersion(found.locator()).history(), limit))

@@ -14,7 +14,7 @@ from cowfs.cli import output
 from cowfs.errors import AccessDeniedError, NotFoundError, ReadOnlyError
 
 if TYPE_CHECKING:
-    from cowfs.volume.stores import OpenStore
+    from cowfs.api.stores import OpenStore
 
 AT_ONCE = 16
 
@@ -23,8 +23,8 @@ AT_ONCE = 16
 @output.common_options
 def command(store: str | None, as_json: bool) -> None:
     """List the store's volumes."""
+    from cowfs.api import stores
     from cowfs.version import volumes
-    from cowfs.volume import stores
 
     opened = stores.open_store(store)
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -17,7 +17,7 @@ from cowfs.cli import output
 from cowfs.errors import MountFailedError
 
 if TYPE_CHECKING:
-    from cowfs.volume.launch import Started
+    from cowfs.api.launch import Started
 
 
 @click.command("mount")
@@ -65,10 +65,10 @@ def command(
 
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only).
     """
-    from cowfs.volume import sources
-    from cowfs.volume.options import MountOptions
-    from cowfs.volume.readable import ReadableVersion
-    from cowfs.volume.writable import WritableVolume
+    from cowfs.api import sources
+    from cowfs.api.options import MountOptions
+    from cowfs.api.readable import ReadableVersion
+    from cowfs.api.writable import WritableVolume
 
     options = MountOptions(foreground=foreground, **tuning)
     found = sources.find(source, store)

@@ -36,7 +36,7 @@ def _named(context: click.Context, parameter: click.Parameter, url: str | None) 
             hint="Use a directory (file:///…) or an object store.",
         )
     if url is not None:
-        from cowfs.volume import stores
+        from cowfs.api import stores
 
         stores.name(url)
     return url

@@ -27,8 +27,8 @@ AT_ONCE = 32
 @output.common_options
 def command(meta_dir: Path | None, store: str | None, as_json: bool) -> None:
     """List mounts and working copies on this machine."""
+    from cowfs.api import stores
     from cowfs.machine import dead_mounts, registry, working_copy
-    from cowfs.volume import stores
 
     live = registry.list_mounts()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -45,7 +45,7 @@ def command(meta_dir: Path | None, store: str | None, as_json: bool) -> None:
 
 
 def _mount(entry: MountEntry) -> dict[str, Any]:
-    from cowfs.volume import daemon
+    from cowfs.api import daemon
 
     record: dict[str, Any] = {
         "mount_path": entry.mount_path,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 
+from cowfs.api import names
+from cowfs.api.writable import WritableVolume
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
-from cowfs.volume import names
-from cowfs.volume.writable import WritableVolume
 
 
 def find_mount(target: str, store: str | None, *, inside: bool = False) -> MountEntry | WritableVolume:

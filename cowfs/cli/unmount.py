@@ -15,8 +15,8 @@ from cowfs.cli import output
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
 
 if TYPE_CHECKING:
+    from cowfs.api.writable import WritableVolume
     from cowfs.machine.registry import MountEntry
-    from cowfs.volume.writable import WritableVolume
 
 
 @click.command("unmount")
@@ -53,8 +53,8 @@ def command(
 
 
 def _commit(entry: MountEntry, message: str) -> dict[str, Any]:
+    from cowfs.api import daemon, provenance
     from cowfs.cli import versions
-    from cowfs.volume import daemon, provenance
 
     request = provenance.commit_request(message)
     with closing(output.Progress()) as progress:
@@ -64,8 +64,8 @@ def _commit(entry: MountEntry, message: str) -> dict[str, Any]:
 
 
 def _unmount(entry: MountEntry, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
+    from cowfs.api import daemon
     from cowfs.machine.working_copy import WorkingCopy
-    from cowfs.volume import daemon
 
     record = {"mount_path": entry.mount_path, "volume": entry.volume, "was_dead": False}
     if is_discard:

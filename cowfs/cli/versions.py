@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from cowfs.api.readable import ReadableVersion
 from cowfs.cli import output
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
 from cowfs.machine.registry import MountEntry
-from cowfs.volume.readable import ReadableVersion
 
 
 def of_mount(entry: MountEntry, version: VersionId) -> ReadableVersion:

@@ -15,8 +15,8 @@ import pytest
 
 from cowfs.control import wait_gone
 from cowfs.machine import registry
+from tests.api.conftest import place
 from tests.cli.conftest import Said
-from tests.volume.conftest import place
 
 pytestmark = pytest.mark.mount
 

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from cowfs import config
+from cowfs.api import launch
 from cowfs.store import trust
-from cowfs.volume import launch
 from tests.cli.conftest import Run
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
 
@@ -55,7 +55,7 @@ def test_what_nobody_expected_is_shown_without_what_it_carries(run: Run, monkeyp
     def fail(*arguments: object) -> None:
         raise Unexpected(f"Authorization: Bearer {SECRET}")
 
-    monkeypatch.setattr("cowfs.volume.stores.open_store", fail)
+    monkeypatch.setattr("cowfs.api.stores.open_store", fail)
     said = run("ls")
     assert said.code == 1
     assert "Unexpected" in said.err

@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from cowfs import store as stores
+from cowfs.api.options import MountOptions
 from cowfs.control import Client, MountSpec, wait_gone
 from cowfs.errors import from_record
 from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
-from cowfs.volume.options import MountOptions
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60

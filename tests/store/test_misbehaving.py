@@ -199,7 +199,7 @@ def test_a_server_of_the_user_sees_credentials(
             (tmp_path / "aws").write_text(f"[default]\nregion = x\nendpoint_url = {server.endpoint}\n")
             monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws"))
         else:
-            from cowfs.volume import stores
+            from cowfs.api import stores
 
             stores.name(url)
             assert server.endpoint in trust.exported().split()

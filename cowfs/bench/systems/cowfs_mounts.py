@@ -23,6 +23,7 @@ from typing import Any
 
 import cowfs
 from cowfs import clock
+from cowfs.api.options import MountOptions
 from cowfs.bench import stores
 from cowfs.bench.errors import LeftOut, WorkloadFailed
 from cowfs.bench.library import Library
@@ -31,7 +32,6 @@ from cowfs.bench.systems.contract import Group, Session, System
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError
 from cowfs.machine import registry
-from cowfs.volume.options import MountOptions
 
 _URING = Path("/sys/module/fuse/parameters/enable_uring")
 

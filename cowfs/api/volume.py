@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cowfs.api import names, ro_volume, stores
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.rw_volume import RWVolume
+from cowfs.api.writable import WritableVolume
 from cowfs.format.locator import Locator
-from cowfs.volume import names, ro_volume, stores
-from cowfs.volume.ro_volume import ROVolume
-from cowfs.volume.rw_volume import RWVolume
-from cowfs.volume.writable import WritableVolume
 
 
 class Volume:

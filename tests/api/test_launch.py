@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.api import launch
 from cowfs.blocking import Volume
 from cowfs.control import MountSpec
 from cowfs.errors import InvalidInputError, MountFailedError
 from cowfs.machine import registry
-from cowfs.volume import launch
 
 
 def spec(root: Path, **fields: object) -> MountSpec:

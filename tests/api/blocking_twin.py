@@ -1,4 +1,4 @@
-"""Writes cowfs/blocking.py from the async classes: `python -m tests.volume.blocking_twin`; a test holds it current.
+"""Writes cowfs/blocking.py from the async classes: `python -m tests.api.blocking_twin`; a test holds it current.
 
 Each public method becomes one that runs the async one in the portal's event loop and blocks; each property passes through.
 What comes back is wrapped by its annotation: RWVolume and ROVolume become their blocking twins, also in a list.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "cowfs" / "volume" / name for name in ("ro_volume.py", "rw_volume.py", "volume.py")]
+SOURCES = [ROOT / "cowfs" / "api" / name for name in ("ro_volume.py", "rw_volume.py", "volume.py")]
 TARGET = ROOT / "cowfs" / "blocking.py"
 TWINS = ("RWVolume", "ROVolume")
 RENAMED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
@@ -20,7 +20,7 @@ LEFT_OUT = {"__init__", "__await__", "__aexit__", "__reduce__", "__eq__", "__has
 
 HEADER = '''"""The blocking twin of cowfs' volumes: the same names and arguments, without await.
 
-Generated from the async classes by `python -m tests.volume.blocking_twin`; change those, not this file.
+Generated from the async classes by `python -m tests.api.blocking_twin`; change those, not this file.
 All calls run in one event loop on a thread of its own (`portal`), so this works anywhere: in scripts, in threads,
 and inside a running event loop such as a notebook's, which stands still meanwhile.
 """
@@ -34,11 +34,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from cowfs.api import ro_volume, rw_volume
+from cowfs.api import volume as volume_module
+from cowfs.api.portal import run
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
-from cowfs.volume import ro_volume, rw_volume
-from cowfs.volume import volume as volume_module
-from cowfs.volume.portal import run
 
 __all__ = ["Locator", "ROVolume", "RWVolume", "Volume", "volume"]
 '''

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 
 from cowfs import log
+from cowfs.api import provenance
+from cowfs.api.options import MountOptions
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.threads import in_thread
+from cowfs.api.writable import WritableVolume
 from cowfs.errors import CowfsError, InvalidStateError
-from cowfs.volume import provenance
-from cowfs.volume.options import MountOptions
-from cowfs.volume.ro_volume import ROVolume
-from cowfs.volume.threads import in_thread
-from cowfs.volume.writable import WritableVolume
 
 if TYPE_CHECKING:
     from cowfs.version.commit import CommitRequest

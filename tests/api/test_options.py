@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from cowfs.api import names, provenance
+from cowfs.api.options import MountOptions
 from cowfs.errors import InvalidInputError
-from cowfs.volume import names, provenance
-from cowfs.volume.options import MountOptions
 
 pytestmark = pytest.mark.quick
 

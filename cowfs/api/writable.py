@@ -22,6 +22,11 @@ from typing import TYPE_CHECKING, Literal
 
 from cowfs import config, log
 from cowfs import store as stores_layer
+from cowfs.api import daemon, launch, mount_paths, names, stores
+from cowfs.api.daemon import Progress
+from cowfs.api.options import MountOptions
+from cowfs.api.provenance import author, commit_request
+from cowfs.api.readable import ReadableVersion
 from cowfs.control import MountSpec
 from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
@@ -32,11 +37,6 @@ from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.pins import Pin
 from cowfs.version import volumes
 from cowfs.version.volumes import Head
-from cowfs.volume import daemon, launch, mount_paths, names, stores
-from cowfs.volume.daemon import Progress
-from cowfs.volume.options import MountOptions
-from cowfs.volume.provenance import author, commit_request
-from cowfs.volume.readable import ReadableVersion
 
 if TYPE_CHECKING:
     from cowfs.version.commit import CommitRequest

@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from cowfs import blocking
+from cowfs.api.portal import run
 from cowfs.errors import InvalidStateError
-from cowfs.volume.portal import run
-from tests.volume import blocking_twin
+from tests.api import blocking_twin
 
 pytestmark = pytest.mark.quick
 
@@ -24,7 +24,7 @@ async def thread_name() -> str:
 
 
 def test_generated_file_is_current() -> None:
-    assert blocking_twin.TARGET.read_text() == blocking_twin.render(), "run: python -m tests.volume.blocking_twin"
+    assert blocking_twin.TARGET.read_text() == blocking_twin.render(), "run: python -m tests.api.blocking_twin"
 
 
 def test_works_inside_a_running_loop() -> None:
@@ -37,7 +37,7 @@ def test_works_inside_a_running_loop() -> None:
 def test_works_in_a_forked_child() -> None:
     code = (
         "import os, sys, anyio\n"
-        "from cowfs.volume.portal import run\n"
+        "from cowfs.api.portal import run\n"
         "async def five(): return await anyio.to_thread.run_sync(lambda: 5)\n"
         "assert run(five) == 5\n"
         "pid = os.fork()\n"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from cowfs import config
+from cowfs.api.options import MountOptions
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
 from cowfs.machine import mounting, registry
 from cowfs.machine.registry import MountEntry
-from cowfs.volume.options import MountOptions
 
 
 def default_root() -> Path:

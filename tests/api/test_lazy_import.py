@@ -29,7 +29,7 @@ def test_volumes_load_neither_engine_nor_server() -> None:
     assert not loaded & {"trio", "pyfuse3", "s3fs", "fsspec", "apsw", "click", "cowfs._native"}
 
 
-@pytest.mark.parametrize("first", ["pass", "import cowfs.volume.volume", "from cowfs import Volume"])
+@pytest.mark.parametrize("first", ["pass", "import cowfs.api.volume", "from cowfs import Volume"])
 def test_volume_can_be_called_whatever_was_imported_before(first: str) -> None:
     loaded_by(f"{first}\nfrom cowfs import volume\nassert volume('/mydata').name == 'mydata'")
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cowfs.api import stores
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.version import history, volumes
-from cowfs.volume import stores
 
 
 @dataclass(frozen=True)

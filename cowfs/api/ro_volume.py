@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from cowfs.api import readable, writable
+from cowfs.api.options import MountOptions
+from cowfs.api.readable import ReadableVersion
+from cowfs.api.threads import in_thread
 from cowfs.errors import CowfsError, InvalidStateError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
-from cowfs.volume import readable, writable
-from cowfs.volume.options import MountOptions
-from cowfs.volume.readable import ReadableVersion
-from cowfs.volume.threads import in_thread
 
 if TYPE_CHECKING:
-    from cowfs.volume.rw_volume import RWVolume
+    from cowfs.api.rw_volume import RWVolume
 
 
 class ROVolume:
@@ -153,7 +153,7 @@ class ROVolume:
 
         A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its own traces.
         """
-        from cowfs.volume.rw_volume import RWVolume
+        from cowfs.api.rw_volume import RWVolume
 
         return RWVolume(await in_thread(writable.fork, self._blocking.locator, name))
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import RLock
 
+from cowfs.api import daemon, launch, mount_paths, stores
+from cowfs.api.options import MountOptions
 from cowfs.control import MountSpec
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest
 from cowfs.machine import registry
 from cowfs.version import history as versions
-from cowfs.volume import daemon, launch, mount_paths, stores
-from cowfs.volume.options import MountOptions
 
 
 class ReadableVersion:

@@ -1,0 +1,1 @@
+"""The public objects, and what they stand on: options, names, sources, stores, provenance, starting daemons."""
