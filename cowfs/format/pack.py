@@ -19,9 +19,11 @@ Not here: when a pack is full, uploading (`store.packs`); deleting (`maintain`).
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import overload
 
 from blake3 import blake3
 
@@ -68,6 +70,49 @@ class PackEntry:
     raw_length: int
     codec: int
     blob_kind: BlobKind
+
+
+class PackDirectory(Sequence[PackEntry]):
+    """Entries in order of offset, verified; kept as they are stored: 48 bytes each, where the objects would take 400."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data) // ENTRY_BYTES
+
+    @overload
+    def __getitem__(self, at: int) -> PackEntry: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[PackEntry]: ...
+    def __getitem__(self, at: int | slice) -> PackEntry | list[PackEntry]:
+        places = range(len(self))[at]
+        return self._entry(places) if isinstance(places, int) else [self._entry(place) for place in places]
+
+    def at(self, offset: int) -> PackEntry | None:
+        """The blob that begins at an offset of the pack."""
+        place = bisect_left(range(len(self)), offset, key=self._offset)
+        return self._entry(place) if place < len(self) and self._offset(place) == offset else None
+
+    def after(self, offset: int, length: int) -> list[PackEntry]:
+        """Blobs that begin behind an offset of the pack, the last no more than `length` behind it."""
+        places = range(len(self))
+        first = bisect_right(places, offset, key=self._offset)
+        return self[first : bisect_right(places, offset + length, key=self._offset)]
+
+    def _offset(self, place: int) -> int:
+        start = place * ENTRY_BYTES + ChunkHash.length
+        return int.from_bytes(self._data[start : start + 4])
+
+    def _entry(self, place: int) -> PackEntry:
+        hash, offset, stored_length, raw_length, codec, kind, _ = _ENTRY.unpack_from(self._data, place * ENTRY_BYTES)
+        return PackEntry(ChunkHash(hash), offset, stored_length, raw_length, codec, BlobKind(kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,26 +209,25 @@ def parse_footer(tail: bytes, pack_size: int, *, what: str) -> PackFooter:
     return PackFooter(PackKind(kind), offset, length, directory_hash)
 
 
-def parse_directory(directory: bytes, footer: PackFooter, *, what: str) -> list[PackEntry]:
-    """Entries in order of offset, verified against the footer's hash and bounds."""
+def parse_directory(directory: bytes, footer: PackFooter, *, what: str) -> PackDirectory:
+    """Entries verified against the footer's hash and bounds."""
     if len(directory) != footer.directory_length or blake3(directory).digest() != footer.directory_hash:
         raise CorruptError(f"{what}: its directory fails its hash", hint="Its stored bytes were altered or cut.")
-    entries: list[PackEntry] = []
     end = HEADER_BYTES
-    for hash, offset, stored_length, raw_length, codec, blob_kind, zero in _ENTRY.iter_unpack(directory):
+    for number, entry in enumerate(_ENTRY.iter_unpack(directory)):
+        _, offset, stored_length, raw_length, codec, blob_kind, zero = entry
         where = f"{what}, blob at {offset}"
         if offset != end or zero or blob_kind not in _BLOB_KINDS:
-            raise CorruptError(f"{what}: entry {len(entries)} of its directory makes no sense")
+            raise CorruptError(f"{what}: entry {number} of its directory makes no sense")
         check_lengths(codec, stored_length, raw_length, what=where)
         _check_kind(footer.kind, blob_kind, what=where)
-        entries.append(PackEntry(ChunkHash(hash), offset, stored_length, raw_length, codec, BlobKind(blob_kind)))
         end += stored_length
     if end != footer.directory_offset:
         raise CorruptError(f"{what}: its directory covers {end} of {footer.directory_offset} bytes")
-    return entries
+    return PackDirectory(directory)
 
 
-def parse_tail(tail: bytes, directory_offset: int, *, what: str) -> list[PackEntry]:
+def parse_tail(tail: bytes, directory_offset: int, *, what: str) -> PackDirectory:
     """From everything behind directory_offset (directory and footer, one ranged request: directory_length + FOOTER_BYTES)."""
     footer = parse_footer(tail, directory_offset + len(tail), what=what)
     if footer.directory_offset != directory_offset:
@@ -191,7 +235,7 @@ def parse_tail(tail: bytes, directory_offset: int, *, what: str) -> list[PackEnt
     return parse_directory(tail[: footer.directory_length], footer, what=what)
 
 
-def parse_pack(data: bytes, *, what: str) -> tuple[PackKind, list[PackEntry]]:
+def parse_pack(data: bytes, *, what: str) -> tuple[PackKind, PackDirectory]:
     """Checks header, footer and directory of a whole pack; blobs are checked by `codec.decompress`."""
     footer = parse_footer(data, len(data), what=what)
     if data[:HEADER_BYTES] != _HEADER.pack(HEADER_MAGIC, FORMAT, footer.kind, bytes(5)):

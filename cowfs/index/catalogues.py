@@ -14,10 +14,16 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
-from typing import TypeAlias
 
 from cowfs.errors import CowfsError
-from cowfs.format.catalogue import MAX_ENTRIES, Catalogue, CatalogueEntry, CataloguePack, encode_catalogue
+from cowfs.format.catalogue import (
+    MAX_ENTRIES,
+    Catalogue,
+    CatalogueEntry,
+    CataloguePack,
+    encode_catalogue,
+    merge_catalogues,
+)
 from cowfs.format.manifest import CatalogueRef
 from cowfs.format.pack import BlobKind
 from cowfs.index.cache import hash_block
@@ -26,8 +32,6 @@ from cowfs.store.packs import PackReader, PackUploader
 TIER_BOUNDS = (1 << 12, 1 << 16)
 MAX_PER_TIER = 16
 LARGEST_MERGED = MAX_ENTRIES // 2
-
-_Part: TypeAlias = tuple[Sequence[CataloguePack], Sequence[CatalogueEntry]]
 
 
 def add_catalogue(
@@ -42,11 +46,11 @@ def add_catalogue(
     refs = list(old)
     parts = _load(plan_merge(refs), reader) if entries else {}
     if len(parts) > 1:
-        merged = _upload(*_joined(list(parts.values())), uploader)
+        merged = _upload(merge_catalogues(list(parts.values())), uploader)
         refs[max(refs.index(ref) for ref in parts)] = merged
         refs = [ref for ref in refs if ref not in parts]
     for start in range(0, len(entries), MAX_ENTRIES):
-        refs.append(_upload(*_joined([(packs, entries[start : start + MAX_ENTRIES])]), uploader))
+        refs.append(_upload(_encoded(packs, entries[start : start + MAX_ENTRIES]), uploader))
     return tuple(refs)
 
 
@@ -64,39 +68,34 @@ def plan_merge(refs: Sequence[CatalogueRef]) -> list[CatalogueRef]:
     return []
 
 
-def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef, _Part]:
+def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef, Catalogue]:
     """Those that can be read."""
 
-    def load(ref: CatalogueRef) -> _Part | None:
+    def load(ref: CatalogueRef) -> Catalogue | None:
         try:
             raw = reader.read(ref.pack, ref.offset, ref.stored_length, ref.raw_length, ref.codec, ref.hash)
-            catalogue = Catalogue.decode(raw, what=f"catalogue in pack {ref.pack}")
+            return Catalogue.decode(raw, what=f"catalogue in pack {ref.pack}")
         except CowfsError:
             return None
-        return catalogue.packs, list(catalogue.entries())
 
     with ThreadPoolExecutor(MAX_PER_TIER + 1, thread_name_prefix="catalogues") as threads:
         found = zip(refs, threads.map(load, refs), strict=True)
         return {ref: part for ref, part in found if part is not None}
 
 
-def _joined(
-    parts: Sequence[_Part],
-) -> tuple[list[CataloguePack], list[CatalogueEntry]]:
-    """One pack table (each pack once, only packs that entries name) and the entries counted in it."""
-    packs: dict[CataloguePack, int] = {}
-    entries = [
-        CatalogueEntry(entry.prefix, packs.setdefault(table[entry.pack], len(packs)), entry.offset)
-        for table, listed in parts
-        for entry in listed
+def _encoded(packs: Sequence[CataloguePack], entries: Sequence[CatalogueEntry]) -> bytes:
+    """With only those packs that the entries name."""
+    named: dict[CataloguePack, int] = {}
+    counted = [
+        CatalogueEntry(entry.prefix, named.setdefault(packs[entry.pack], len(named)), entry.offset) for entry in entries
     ]
-    return list(packs), entries
+    return encode_catalogue(list(named), counted)
 
 
-def _upload(packs: Sequence[CataloguePack], entries: Sequence[CatalogueEntry], uploader: PackUploader) -> CatalogueRef:
-    raw = encode_catalogue(packs, entries)
+def _upload(raw: bytes, uploader: PackUploader) -> CatalogueRef:
     digest = hash_block(raw)
     where = uploader.add(digest, raw, blob_kind=BlobKind.CATALOGUE)
+    chunks = len(Catalogue.decode(raw, what="a new catalogue"))
     return CatalogueRef(
-        where.pack, where.offset, where.stored_length, where.raw_length, where.codec, digest, chunks=len(entries)
+        where.pack, where.offset, where.stored_length, where.raw_length, where.codec, digest, chunks=chunks
     )

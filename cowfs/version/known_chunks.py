@@ -18,7 +18,6 @@ want to store the same chunk at once store it once.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future
 
@@ -31,24 +30,26 @@ from cowfs.format.catalogue import (
     CatalogueEntry,
     CataloguePack,
     encode_catalogue,
+    merge_catalogues,
 )
 from cowfs.format.manifest import CatalogueRef, IndexSection
-from cowfs.format.pack import BlobKind
+from cowfs.format.pack import BlobKind, PackDirectory, PackEntry
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store import ObjectStore
-from cowfs.store.packs import PackLocation, PackReader, PackReceipt
+from cowfs.store.packs import DirectoryCache, PackLocation, PackReader, PackReceipt
 from cowfs.version.history import open_version
 from cowfs.version.protection import Protection
 from cowfs.version.volumes import find_head, volume_names
 
-BUDGET_BYTES = 256 << 20  # of catalogues: about 16 M chunks, 8 TB of data
+BUDGET_BYTES = 128 << 20  # of catalogues: about 8 M chunks, 4 TB of data; with evict's budget it stays below 512 MB
 MAX_VOLUMES = 256
 MERGED_AT = 16  # so many catalogues of a size become one in memory
 MERGED_BOUNDS = (1 << 12, 1 << 16)
+LEFT_CHUNKS = 1 << 14  # uploaded early, then overwritten before a commit named them: so many are remembered
 LOAD_WAIT_S = 10.0  # a commit does not wait longer for savings. Guessed
 FOREIGN_WAIT_S = 0.5  # and not longer than this for those of other volumes, plus what uploading would take
 FOREIGN_WAIT_BYTES_PER_S = 20 << 20
-MAX_DIRECTORIES = 512  # pack directories kept in memory
+DIRECTORY_BYTES = 16 << 20  # pack directories kept in memory: 350,000 chunks
 
 _log = log.get("known-chunks")
 
@@ -80,7 +81,7 @@ class KnownChunks:
         self._adding = threading.Lock()
         self._loaded: set[ChunkHash] = set()
         self._loaded_bytes = 0
-        self._directories: OrderedDict[PackId, dict[ChunkHash, PackLocation]] = OrderedDict()
+        self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
         self._missing: set[PackId] = set()  # whose directory could not be read
         self._own_are_loaded = threading.Event()
         self._closing = threading.Event()
@@ -168,7 +169,8 @@ class KnownChunks:
 
         packs, entries: the catalogue it added; older ones it names are loaded already, or were too many. No request.
         """
-        self._loaded.update(ref.hash for ref in section.catalogues)
+        if not self.is_loaded:
+            self._loaded.update(ref.hash for ref in section.catalogues)
         if entries:
             data = encode_catalogue(packs, entries)
             if self._loaded_bytes + len(data) <= BUDGET_BYTES:
@@ -177,6 +179,8 @@ class KnownChunks:
         with self._lock:
             for hash in hashes:
                 self._fresh.pop(hash, None)
+            for hash in list(self._fresh)[:-LEFT_CHUNKS]:
+                del self._fresh[hash]
             self._places = dict(self._fresh)
             self._noted = {}
 
@@ -215,40 +219,24 @@ class KnownChunks:
                 location = self._confirm(hash, candidate)
                 if location is not None:
                     return location
-        return self._directory(noted.pack).get(hash) if noted is not None else None
+        return _located(self._directory(noted.pack), noted.pack, noted.offset, hash) if noted is not None else None
 
     def _confirm(self, hash: ChunkHash, candidate: Candidate) -> PackLocation | None:
         pack = candidate.pack
         if not self.is_usable(pack.pack, hash):
             return None
-        return self._directory(pack.pack, pack.directory_offset, pack.directory_length).get(hash)
+        directory = self._directory(pack.pack, pack.directory_offset, pack.directory_length)
+        return _located(directory, pack.pack, candidate.offset, hash)
 
-    def _directory(
-        self, pack: PackId, offset: int | None = None, length: int | None = None
-    ) -> dict[ChunkHash, PackLocation]:
+    def _directory(self, pack: PackId, offset: int | None = None, length: int | None = None) -> PackDirectory:
         """What the pack holds, from the store or read from there before; nothing when it cannot be read."""
-        with self._lock:
-            directory = self._directories.get(pack)
-            if directory is not None:
-                self._directories.move_to_end(pack)
-                return directory
         try:
-            entries = self._packs.directory(pack, directory_offset=offset, directory_length=length)
+            return self._directories.get(pack, offset=offset, length=length)
         except CowfsError as error:
             _log.warning("pack %s is left out of deduplication: %s", pack, error)
             with self._lock:
                 self._missing.add(pack)
-            return {}
-        directory = {
-            entry.hash: PackLocation(pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
-            for entry in entries
-            if entry.blob_kind == BlobKind.CHUNK
-        }
-        with self._lock:
-            self._directories[pack] = directory
-            while len(self._directories) > MAX_DIRECTORIES:
-                self._directories.popitem(last=False)
-        return directory
+            return PackDirectory(b"")
 
     def _load_all(self, own: IndexSection | None) -> None:
         try:
@@ -277,9 +265,10 @@ class KnownChunks:
                 return
             found = self._directory(receipt.pack, receipt.directory_offset, receipt.directory_length)
             with self._lock:
-                for hash, location in found.items():
-                    self._fresh.setdefault(hash, location)
-                    self._places.setdefault(hash, location)
+                for entry in found:
+                    if entry.blob_kind == BlobKind.CHUNK:
+                        location = self._fresh.setdefault(entry.hash, _location(receipt.pack, entry))
+                        self._places.setdefault(entry.hash, location)
 
     def _load_head(self, name: str) -> None:
         if name == self._volume:
@@ -314,15 +303,20 @@ class KnownChunks:
             for bound in MERGED_BOUNDS:
                 small = [some for some in catalogues if len(some) <= bound]
                 if len(small) >= MERGED_AT and sum(map(len, small)) <= MAX_ENTRIES:
-                    catalogues = [*(some for some in catalogues if len(some) > bound), _merged(small)]
+                    catalogues = [
+                        *(some for some in catalogues if len(some) > bound),
+                        Catalogue.decode(merge_catalogues(small), what="a merged catalogue"),
+                    ]
             self._catalogues = catalogues
 
 
-def _merged(catalogues: Iterable[Catalogue]) -> Catalogue:
-    packs: dict[CataloguePack, int] = {}
-    entries = [
-        CatalogueEntry(entry.prefix, packs.setdefault(catalogue.packs[entry.pack], len(packs)), entry.offset)
-        for catalogue in catalogues
-        for entry in catalogue.entries()
-    ]
-    return Catalogue.decode(encode_catalogue(list(packs), entries), what="a merged catalogue")
+def _located(directory: PackDirectory, pack: PackId, offset: int, hash: ChunkHash) -> PackLocation | None:
+    """The chunk of this hash if the directory has it at the offset."""
+    entry = directory.at(offset)
+    if entry is None or entry.hash != hash or entry.blob_kind != BlobKind.CHUNK:
+        return None
+    return _location(pack, entry)
+
+
+def _location(pack: PackId, entry: PackEntry) -> PackLocation:
+    return PackLocation(pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)

@@ -427,7 +427,8 @@ class Publisher:
         self._uploaded_bytes = 0
         self._known.published(prepared.chunks, *prepared.catalogue, prepared.manifest.index)
         left = self._known.uploaded_packs()
-        self._uploads.replace(receipt for pack, receipt in self._receipts.items() if pack in left)
+        self._receipts = {pack: receipt for pack, receipt in self._receipts.items() if pack in left}
+        self._uploads.replace(self._receipts.values())
         before.close()
 
     def _settled(self) -> None:

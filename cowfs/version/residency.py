@@ -24,8 +24,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from bisect import bisect_right
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import InvalidStateError as CompletedError
@@ -35,11 +34,10 @@ from typing import TYPE_CHECKING, TypeVar
 from cowfs import log
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.ids import ChunkHash, PackId
-from cowfs.store.packs import ChunkRequest, PackReader
+from cowfs.store.packs import ChunkRequest, DirectoryCache, PackReader
 from cowfs.version.fetching import Fetchers
 
 if TYPE_CHECKING:
-    from cowfs.format.pack import PackEntry
     from cowfs.index import ExtentRow, Index, InodeRow
     from cowfs.native import ChunkRef, Engine, NotResident, Recovery
 
@@ -49,7 +47,7 @@ SMALL_BYTES = 64 << 10
 NEIGHBOURHOOD_BYTES = 1 << 20
 REPLAY_BATCH = 1000
 TRANSFER_TRIES = 3  # before commits wait for a load
-DIRECTORIES = 64  # pack directories kept in memory
+DIRECTORY_BYTES = 8 << 20  # pack directories kept in memory: 170,000 chunks
 ABANDONED_LOOKS = 3
 
 T = TypeVar("T")
@@ -76,7 +74,7 @@ class Residency:
         self._ahead_bytes = 0
         self._closed = False
         self._small_misses: Counter[int] = Counter()  # by pack number
-        self._directories: OrderedDict[int, list[PackEntry]] = OrderedDict()
+        self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
         self._fetchers = Fetchers()
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
 
@@ -353,17 +351,9 @@ class Residency:
             self._small_misses[chunk.pack] += 1
             if self._small_misses[chunk.pack] < 2:
                 return []
-            directory = self._directories.get(chunk.pack)
-        if directory is None:
-            directory = self._packs.directory(pack)
+        following = self._directories.get(pack).after(chunk.offset, NEIGHBOURHOOD_BYTES)
         with self._lock:
-            self._directories[chunk.pack] = directory
-            self._directories.move_to_end(chunk.pack)
-            while len(self._directories) > DIRECTORIES:
-                self._directories.popitem(last=False)
-            first = bisect_right(directory, chunk.offset, key=lambda entry: entry.offset)
-            last = bisect_right(directory, chunk.offset + NEIGHBOURHOOD_BYTES, key=lambda entry: entry.offset)
-            entries = [entry for entry in directory[first:last] if entry.hash not in self._loading]
+            entries = [entry for entry in following if entry.hash not in self._loading]
             claimed.extend(entry.hash for entry in entries)
             self._loading.update((entry.hash, future) for entry in entries)
         return [

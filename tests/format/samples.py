@@ -171,7 +171,8 @@ def _pack_sample(kind: PackKind) -> Sample:
 
 
 def decode_pack(data: bytes) -> tuple[PackKind, list[PackEntry]]:
-    return parse_pack(data, what="pack")
+    kind, entries = parse_pack(data, what="pack")
+    return kind, list(entries)
 
 
 def read_pack(data: bytes) -> Any:

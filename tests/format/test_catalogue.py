@@ -16,6 +16,7 @@ from cowfs.format.catalogue import (
     CatalogueEntry,
     CataloguePack,
     encode_catalogue,
+    merge_catalogues,
 )
 from cowfs.format.codec import hash_of
 from cowfs.ids import PackId
@@ -42,6 +43,21 @@ def test_round_trip_and_look_up(entries: set[CatalogueEntry]) -> None:
         found = catalogue.lookup(prefix + b"the rest of the hash")
         assert len(found) == min(len(expected), MAX_CANDIDATES)
         assert set(found) <= expected
+
+
+@given(st.lists(entry_sets, max_size=4))
+def test_merging_keeps_every_entry_and_the_packs_they_name(parts: list[set[CatalogueEntry]]) -> None:
+    orders = [PACKS, PACKS[::-1], PACKS[1:] + PACKS[:1], PACKS]
+    catalogues = [
+        Catalogue.decode(encode_catalogue(packs, part), what="x") for packs, part in zip(orders, parts, strict=False)
+    ]
+    merged = Catalogue.decode(merge_catalogues(catalogues), what="x")
+    named = [(e.prefix, c.packs[e.pack], e.offset) for c in catalogues for e in c.entries()]
+    assert {(e.prefix, merged.packs[e.pack], e.offset) for e in merged.entries()} == set(named)
+    assert len(merged) == len(set(named))
+    assert set(merged.packs) == {pack for _, pack, _ in named}
+    assert len(merged.packs) == len(set(merged.packs))
+    assert [e.prefix for e in merged.entries()] == sorted(e.prefix for e in merged.entries())
 
 
 @given(st.binary(max_size=300), st.booleans(), st.binary(max_size=9))

@@ -69,10 +69,21 @@ def test_the_tail_alone_is_enough_for_the_directory(raws: list[bytes]) -> None:
     _, entries = parse_pack(data, what="pack")
     footer = parse_footer(data[-FOOTER_BYTES:], len(data), what="pack")
     at, length = footer.directory_offset, footer.directory_length
-    assert parse_directory(data[at : at + length], footer, what="pack") == entries
-    assert parse_tail(data[at : at + length + FOOTER_BYTES], at, what="pack") == entries
+    assert list(parse_directory(data[at : at + length], footer, what="pack")) == list(entries)
+    assert list(parse_tail(data[at : at + length + FOOTER_BYTES], at, what="pack")) == list(entries)
     with pytest.raises(CorruptError):
         parse_tail(data[at : at + length + FOOTER_BYTES], at + 1, what="pack")
+
+
+@given(blobs, st.integers(0, 600), st.integers(0, 600))
+def test_a_directory_finds_blobs_by_their_offset(raws: list[bytes], offset: int, length: int) -> None:
+    _, directory = parse_pack(build(raws), what="pack")
+    entries = list(directory)
+    assert directory.size_bytes == len(entries) * ENTRY_BYTES
+    for entry in entries:
+        assert directory.at(entry.offset) == entry
+    assert directory.at(offset) == next((entry for entry in entries if entry.offset == offset), None)
+    assert directory.after(offset, length) == [e for e in entries if offset < e.offset <= offset + length]
 
 
 def test_the_builder_tells_where_everything_will_lie() -> None:
@@ -82,7 +93,8 @@ def test_the_builder_tells_where_everything_will_lie() -> None:
     at = builder.directory_offset
     data = b"".join(builder.seal())
     assert parse_footer(data, len(data), what="x").directory_offset == at
-    assert parse_pack(data, what="x") == (PackKind.DATA, [entry])
+    kind, entries = parse_pack(data, what="x")
+    assert (kind, list(entries)) == (PackKind.DATA, [entry])
 
 
 def test_a_sealed_pack_takes_nothing_more() -> None:

@@ -12,11 +12,11 @@ from blake3 import blake3
 from cowfs import clock
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.pack import BlobKind, PackKind
+from cowfs.format.pack import ENTRY_BYTES, BlobKind, PackKind
 from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import ChunkHash, PackId, WriteId
 from cowfs.store import ObjectStore, refs
-from cowfs.store.packs import ChunkRequest, PackLocation, PackReader, PackUploader, upload
+from cowfs.store.packs import ChunkRequest, DirectoryCache, PackLocation, PackReader, PackUploader, upload
 from tests.faulty_store import Fault, FaultyStore
 
 SEED = 20261
@@ -84,9 +84,8 @@ def test_round_trip(store: ObjectStore) -> None:
     for receipt in receipts:
         assert store.size(keys.pack(receipt.pack)) == receipt.size_bytes
         entries = reader.directory(receipt.pack)
-        assert entries == reader.directory(
-            receipt.pack, directory_offset=receipt.directory_offset, directory_length=receipt.directory_length
-        )
+        where = {"directory_offset": receipt.directory_offset, "directory_length": receipt.directory_length}
+        assert list(entries) == list(reader.directory(receipt.pack, **where))
         mine = {(at.offset, hash_of(raw)) for at, raw in zip(locations, raws, strict=True) if at.pack == receipt.pack}
         assert {(entry.offset, entry.hash) for entry in entries} == mine
 
@@ -183,6 +182,32 @@ def test_a_pack_with_a_flipped_bit_or_cut_short(directory: ObjectStore) -> None:
 
 
 @pytest.mark.quick
+def test_kept_directories_are_counted_in_bytes(directory: ObjectStore) -> None:
+    locations = put_pack(directory, chunks(400, 500), target_bytes=20_000)
+    packs = list(dict.fromkeys(location.pack for location in locations))
+    assert len(packs) > 4
+    faulty, limit = FaultyStore(directory), 150 * ENTRY_BYTES
+    kept = DirectoryCache(PackReader(faulty), limit)
+    for pack in packs:
+        assert {entry.offset for entry in kept.get(pack)} == {at.offset for at in locations if at.pack == pack}
+        assert 0 < kept.size_bytes <= limit
+    fetched = faulty.count("get_range")
+    kept.get(packs[-1])
+    assert faulty.count("get_range") == fetched
+    kept.get(packs[0])
+    assert faulty.count("get_range") > fetched
+    kept.clear()
+    assert kept.size_bytes == 0
+
+
+def test_a_directory_beyond_the_limit_is_kept_alone(directory: ObjectStore) -> None:
+    locations = put_pack(directory, chunks(400, 500), target_bytes=20_000)
+    first, last = locations[0].pack, locations[-1].pack
+    kept = DirectoryCache(PackReader(directory), 0)
+    assert len(kept.get(first)) > 0
+    assert ENTRY_BYTES * len(kept.get(last)) == kept.size_bytes
+
+
 def test_impossible_addresses_fetch_nothing(directory: ObjectStore) -> None:
     """An index from a store is untrusted too (pitfalls 22)."""
     faulty = FaultyStore(directory)

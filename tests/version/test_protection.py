@@ -386,13 +386,13 @@ def test_a_damaged_record_of_uploads_costs_an_upload_and_no_more(store: ObjectSt
     with WorkingVolume(store, "v", tmp_path / "v1") as volume:
         volume.write(b"f", NEW)
         volume.commit()
-        receipt = next(iter(volume.publisher._receipts.values()))
+    pack = next(iter(packs(store, len(NEW))))
     lines = [
         "torn",
-        f"{receipt.pack.hex()} x",
+        f"{pack.hex()} x",
         f"{'ab' * 16} 1 2 3 4",
-        f"{receipt.pack.hex()} 9 99999999 9 9",
-        receipt.pack.hex(),
+        f"{pack.hex()} 9 99999999 9 9",
+        pack.hex(),
     ]
     (tmp_path / "v2").mkdir()
     (tmp_path / "v2" / "uploads").write_text("\n".join(lines))

@@ -13,7 +13,7 @@ from cowfs.errors import CowfsError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, initialize, open_store
-from cowfs.version import early
+from cowfs.version import early, known_chunks
 from cowfs.version.commit import CommitRequest
 from cowfs.version.history import history, open_version, resolve_name
 from cowfs.version.known_chunks import KnownChunks
@@ -190,6 +190,20 @@ def test_quiet_files_are_uploaded_before_the_commit(store: ObjectStore, tmp_path
         assert base.manifest.stats.added_bytes == len(data)
     with ReadingVolume(store, base.version_id, tmp_path / "r") as version:
         assert version.tree() == {b"f": data}
+
+
+def test_what_commits_leave_in_memory_does_not_grow(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_chunks, "LEFT_CHUNKS", 2)
+    with WorkingVolume(store, "a", tmp_path) as volume:
+        for turn in range(12):
+            volume.write(b"f", random.Random(turn).randbytes(5000))
+            volume.publisher.upload_quiet(idle_s=0)
+            volume.write(b"f", random.Random(-1 - turn).randbytes(5000))  # what was uploaded is in no version
+            volume.commit()
+            assert len(volume.publisher._receipts) <= 2
+            assert len(volume.publisher._known.uploaded_packs()) <= 2
 
 
 def test_background_upload_reaches_every_file_however_many_are_quiet(

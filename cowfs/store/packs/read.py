@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import codec, keys
-from cowfs.format.pack import FOOTER_BYTES, PackEntry, parse_directory, parse_footer, parse_tail
+from cowfs.format.pack import FOOTER_BYTES, PackDirectory, parse_directory, parse_footer, parse_tail
 from cowfs.format.records import MovedRecord
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store import refs
@@ -97,7 +97,7 @@ class PackReader:
 
     def directory(
         self, pack: PackId, *, directory_offset: int | None = None, directory_length: int | None = None
-    ) -> list[PackEntry]:
+    ) -> PackDirectory:
         """What the pack says it holds: one request when the place of the directory is known, else two (three for a huge one)."""
         what = f"pack {pack} of {self._store.url}"
         key = keys.pack(pack)
