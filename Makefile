@@ -96,7 +96,7 @@ $(STAMPS)/bench: $(STAMPS)/native
 
 bench: $(STAMPS)/bench ## cowfs beside other file systems, into docs/benchmarks; BENCH="options", PASSTHROUGH_HP=PROGRAM
 	cargo build --quiet --release --manifest-path native/Cargo.toml --locked -p cowfs-lane --example do_nothing
-	$(BIN)/python benchmarks/suite.py $(BENCH)
+	$(BIN)/python -m benchmarks.suite $(BENCH)
 
 clean: ## all that was built here
 	rm -rf .venv .tools native/target dist cowfs/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,13 +20,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from benchmarks.runner import run as run
     from cowfs.bench.report import write as write
     from cowfs.bench.results import Results as Results
-    from cowfs.bench.runner import run as run
 
 __all__ = ["Results", "run", "write"]
 
-_HOMES = {"Results": "cowfs.bench.results", "run": "cowfs.bench.runner", "write": "cowfs.bench.report"}
+_HOMES = {"Results": "cowfs.bench.results", "run": "benchmarks.runner", "write": "cowfs.bench.report"}
 
 
 def __getattr__(name: str) -> object:

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cowfs.bench import plots
+from benchmarks import plots
+from benchmarks.workloads.commits import STORE
 from cowfs.bench.results import Measured, Results
 from cowfs.bench.rows import JUICEFS
-from cowfs.bench.workloads.commits import STORE
 
 EXPLANATION = """\
 Ratios are of medians in this run and above 1 where cowfs is better. The two modes of JuiceFS count as one baseline: the

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cowfs.bench.systems.contract import Group
+from benchmarks.systems.contract import Group
 
 JUICEFS = "JuiceFS"
 """The better of its two modes, row by row."""

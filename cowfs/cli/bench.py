@@ -30,7 +30,8 @@ from cowfs.errors import CowfsError
 @output.common_options
 def command(directory: Path, place: Path | None, store: str | None, as_json: bool, **choice: Any) -> None:
     """Measure cowfs in DIR, on a local disk with a few gigabytes to spare. Takes minutes."""
-    from cowfs.bench import report, runner
+    from benchmarks import runner
+    from cowfs.bench import report
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing stays mounted
     results = runner.run(directory, store=store, say=lambda text: output.say(as_json, text), **choice)

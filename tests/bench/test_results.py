@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cowfs.bench import plots
+from benchmarks import plots
+from benchmarks.systems.contract import Group
 from cowfs.bench.results import Results
 from cowfs.bench.rows import JUICEFS, Row, Target
-from cowfs.bench.systems.contract import Group
 
 pytestmark = pytest.mark.quick
 

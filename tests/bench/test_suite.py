@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import runner
+from benchmarks.systems.contract import Group
+from benchmarks.trial import Trial
 from cowfs import bench
-from cowfs.bench import runner
 from cowfs.bench.errors import WorkloadFailed
 from cowfs.bench.results import Results
 from cowfs.bench.rows import all_rows
 from cowfs.bench.sizes import QUICK
-from cowfs.bench.systems.contract import Group
-from cowfs.bench.trial import Trial
 from cowfs.errors import InvalidInputError
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]

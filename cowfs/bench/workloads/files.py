@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cowfs.bench.library import directory_names, directory_shares, shares
-from cowfs.bench.trial import Trial
+from benchmarks.library import directory_names, directory_shares, shares
+from benchmarks.trial import Trial
 
 
 def run(trial: Trial) -> None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.library import LARGE
+from benchmarks.trial import Trial
 from cowfs.bench import machine
-from cowfs.bench.library import LARGE
-from cowfs.bench.trial import Trial
 
 
 def run(trial: Trial) -> None:

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 
-from cowfs.bench.library import Library
+from benchmarks.library import Library
 
 
 class Group(StrEnum):

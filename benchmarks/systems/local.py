@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cowfs.bench.library import Library
-from cowfs.bench.systems.contract import Group, Session, System
+from benchmarks.library import Library
+from benchmarks.systems.contract import Group, Session, System
 
 
 class LocalDisk(System):

@@ -1,6 +1,6 @@
 """What a file of a resident mount costs: a version of so many files, loaded whole into an engine in a process of its own.
 
-`python -m tests.version.resident_memory 250000 1000000` prints the figures of docs/benchmarks/memory.md. Directories of 1,000 files
+`python -m benchmarks.resident_memory 250000 1000000` prints the figures of docs/benchmarks/memory.md. Directories of 1,000 files
 with names of 12 bytes and one extent each. Fewer files than 250,000 tell nothing: until then the index's bounded caches fill up.
 The bound that tests hold is the engine's (`native/engine/tests/memory.rs`).
 """
@@ -41,7 +41,7 @@ def measure(files: int) -> Loaded:
         command = [
             sys.executable,
             "-m",
-            __name__ if __name__ != "__main__" else "tests.version.resident_memory",
+            __name__ if __name__ != "__main__" else "benchmarks.resident_memory",
             directory,
         ]
         done = subprocess.run(command, input=pickle.dumps(published.section), stdout=subprocess.PIPE, check=True)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.library import Library
+from benchmarks.systems import servers
+from benchmarks.systems.contract import Group, Session, System
 from cowfs.bench import machine
 from cowfs.bench.errors import LeftOut
-from cowfs.bench.library import Library
-from cowfs.bench.systems import servers
-from cowfs.bench.systems.contract import Group, Session, System
 
 
 class DoNothing(System):

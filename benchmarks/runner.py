@@ -19,23 +19,25 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks import stores
+from benchmarks.library import Library, make_directory
+from benchmarks.systems import servers
+from benchmarks.systems.contract import Group, System
+from benchmarks.systems.cowfs_mounts import variants
+from benchmarks.systems.do_nothing import DoNothing
+from benchmarks.systems.juicefs import JuiceFS
+from benchmarks.systems.local import LocalDisk
+from benchmarks.systems.passthrough_hp import PassthroughHp
+from benchmarks.trial import Trial
+from benchmarks.workloads import commits, mounts
 from cowfs import clock
-from cowfs.bench import machine, material, stores
+from cowfs.bench import machine, material
 from cowfs.bench.crew import Crew
 from cowfs.bench.errors import LeftOut, WorkloadFailed
-from cowfs.bench.library import Library, make_directory
 from cowfs.bench.results import Results
 from cowfs.bench.rows import all_rows
 from cowfs.bench.sizes import FULL, QUICK
-from cowfs.bench.systems import servers
-from cowfs.bench.systems.contract import Group, System
-from cowfs.bench.systems.cowfs_mounts import variants
-from cowfs.bench.systems.do_nothing import DoNothing
-from cowfs.bench.systems.juicefs import JuiceFS
-from cowfs.bench.systems.local import LocalDisk
-from cowfs.bench.systems.passthrough_hp import PassthroughHp
-from cowfs.bench.trial import Trial
-from cowfs.bench.workloads import commits, files, large, mounts, programs
+from cowfs.bench.workloads import files, large, programs
 from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.format.store_url import StoreUrl
 

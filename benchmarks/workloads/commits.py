@@ -8,11 +8,11 @@ commit-one     commit after one of those files was changed
 
 from __future__ import annotations
 
+from benchmarks import stores
+from benchmarks.library import LARGE, directory_shares
+from benchmarks.systems.cowfs_mounts import WritableSession
+from benchmarks.trial import Trial
 from cowfs import clock
-from cowfs.bench import stores
-from cowfs.bench.library import LARGE, directory_shares
-from cowfs.bench.systems.cowfs_mounts import WritableSession
-from cowfs.bench.trial import Trial
 
 STORE = "store"
 """The column of the store's own speed."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.library import Library
+from benchmarks.systems.contract import Session, System
 from cowfs.bench import machine
 from cowfs.bench.crew import Crew, Outcome
-from cowfs.bench.library import Library
 from cowfs.bench.material import Material
 from cowfs.bench.sizes import Sizes
-from cowfs.bench.systems.contract import Session, System
 
 
 @dataclass

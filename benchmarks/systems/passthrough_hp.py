@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cowfs.bench.library import Library
-from cowfs.bench.systems import servers
-from cowfs.bench.systems.contract import Group, Session, System
+from benchmarks.library import Library
+from benchmarks.systems import servers
+from benchmarks.systems.contract import Group, Session, System
 
 
 class PassthroughHp(System):

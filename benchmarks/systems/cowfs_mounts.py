@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import cowfs
+from benchmarks import stores
+from benchmarks.library import Library
+from benchmarks.systems import servers
+from benchmarks.systems.contract import Group, Session, System
 from cowfs import clock
 from cowfs.api.options import MountOptions
-from cowfs.bench import stores
 from cowfs.bench.errors import LeftOut, WorkloadFailed
-from cowfs.bench.library import Library
-from cowfs.bench.systems import servers
-from cowfs.bench.systems.contract import Group, Session, System
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError
 from cowfs.machine import registry

@@ -7,11 +7,11 @@ memory-clean   what the daemon holds for each file once all names and attributes
 
 from __future__ import annotations
 
+from benchmarks.library import PER_DIRECTORY, directory_names, make_directory
+from benchmarks.systems.cowfs_mounts import CowfsMount
+from benchmarks.trial import Trial
 from cowfs import clock
 from cowfs.bench import machine
-from cowfs.bench.library import PER_DIRECTORY, directory_names, make_directory
-from cowfs.bench.systems.cowfs_mounts import CowfsMount
-from cowfs.bench.trial import Trial
 
 
 def run(trial: Trial) -> None:

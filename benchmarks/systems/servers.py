@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.systems.contract import processes_below
 from cowfs import clock
 from cowfs.bench.errors import LeftOut
-from cowfs.bench.systems.contract import processes_below
 
 START_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 30.0
