@@ -20,28 +20,31 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import stores
+from benchmarks.errors import LeftOut
 from benchmarks.library import Library, make_directory
+from benchmarks.results import SuiteResults
+from benchmarks.rows import all_rows
 from benchmarks.systems import servers
-from benchmarks.systems.contract import Group, System
+from benchmarks.systems.contract import Group, Session, System
 from benchmarks.systems.cowfs_mounts import variants
 from benchmarks.systems.do_nothing import DoNothing
 from benchmarks.systems.juicefs import JuiceFS
 from benchmarks.systems.local import LocalDisk
 from benchmarks.systems.passthrough_hp import PassthroughHp
-from benchmarks.trial import Trial
-from benchmarks.workloads import commits, mounts
+from benchmarks.trial import SystemTrial
+from benchmarks.workloads import commits, files, large, mounts
 from cowfs import clock
 from cowfs.bench import machine, material
-from cowfs.bench.crew import Crew
-from cowfs.bench.errors import LeftOut, WorkloadFailed
-from cowfs.bench.results import Results
-from cowfs.bench.rows import all_rows
+from cowfs.bench.crew import Crew, WorkloadFailed
+from cowfs.bench.runner import INTERRUPTED, Say, chosen
 from cowfs.bench.sizes import FULL, QUICK
-from cowfs.bench.workloads import files, large, programs
-from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.bench.workloads import programs
+from cowfs.errors import CowfsError
 from cowfs.format.store_url import StoreUrl
+from cowfs.machine import mount_table
+from cowfs.machine.mount_table import MountInfo
 
-WORKLOADS: dict[Group, Callable[[Trial], None]] = {
+WORKLOADS: dict[Group, Callable[[SystemTrial], None]] = {
     Group.FILES: files.run,
     Group.FILES_4: files.run_4,
     Group.LARGE: large.run,
@@ -58,8 +61,9 @@ OVERRIDES = (
     "COWFS_PASSTHROUGH",
 )
 """Variables that would make every variant the same."""
+MOUNT_COUNTS, QUICK_MOUNT_COUNTS = (100, 10_000, 100_000), (10, 200)
+"""Files in the versions whose mount is timed."""
 
-Say = Callable[[str], None]
 Pair = tuple[str, Group]
 """A system's name and what it is to do."""
 
@@ -78,43 +82,44 @@ def run(
     do_nothing: str | os.PathLike[str] | None = None,
     note: str = "",
     say: Say = lambda text: None,
-) -> Results:
+) -> SuiteResults:
     """Runs the suite in a new directory below `directory`, which is removed again. Blocks, for minutes.
 
     store: where cowfs (and JuiceFS, on S3) keep contents; None: a directory beside them. systems, groups: only these, by
     name. juicefs, passthrough_hp, do_nothing: programs to compare with, else those on PATH. say gets progress, a line at a time.
     """
     directory = Path(directory).resolve(strict=True)
-    sizes = QUICK if quick else FULL
+    sizes, counts = (QUICK, QUICK_MOUNT_COUNTS) if quick else (FULL, MOUNT_COUNTS)
     settings = {"rounds": rounds, "quick": quick, "store": _kind(store), "note": note, **asdict(sizes)}
-    results = Results(machine.facts(directory), settings, all_rows(sizes.mount_counts))
-    wanted = _chosen_groups(groups)
+    settings["mount_counts"] = counts
+    facts = {**machine.facts(), "file_system": machine.file_system(directory)}
+    results = SuiteResults(facts, settings, all_rows(counts))
+    wanted = [Group(name) for name in chosen(groups, list(Group), "group")]
     scratch = Path(tempfile.mkdtemp(prefix="cowfs-bench-", dir=directory))
     try:
         base = StoreUrl.parse(store) if store else StoreUrl.from_path(str(make_directory(scratch / "stores")))
-        chosen = _chosen_systems(base, juicefs, passthrough_hp, do_nothing, systems)
-        chosen = _able(chosen, results, say)
+        everyone = _every_system(base, juicefs, passthrough_hp, do_nothing)
+        names = chosen(systems, [system.name for system in everyone], "system")
+        able = _able([system for system in everyone if system.name in names], results, say)
         say("making what the workloads work on")
         with _no_overrides(), Crew() as crew, stores.fresh(base) as shared:
             made = material.make(scratch / "material", sizes)
-            library = Library(make_directory(scratch / "library"), base, shared, sizes, made, crew)
-            plan = _Plan(scratch, library, results, say, minutes)
-            plan.run(chosen, wanted, rounds)
+            library = Library(make_directory(scratch / "library"), base, shared, sizes, counts, made, crew)
+            _Plan(scratch, library, results, say, minutes).run(able, wanted, rounds)
     except KeyboardInterrupt:  # what was measured is worth keeping
-        results.failures.append({"system": "", "group": "", "message": "the run was interrupted"})
+        results.failures.append(INTERRUPTED)
     finally:
         _remove(scratch)
     return results
 
 
-def _chosen_systems(
+def _every_system(
     base: StoreUrl,
     juicefs: str | os.PathLike[str] | None,
     passthrough_hp: str | os.PathLike[str] | None,
     do_nothing: str | os.PathLike[str] | None,
-    names: Sequence[str],
 ) -> list[System]:
-    everything: list[System] = [
+    return [
         LocalDisk(),
         *variants(),
         JuiceFS(juicefs, "sqlite3", base),
@@ -122,19 +127,9 @@ def _chosen_systems(
         PassthroughHp(passthrough_hp),
         DoNothing(do_nothing),
     ]
-    known = {system.name for system in everything}
-    if wrong := set(names) - known:
-        raise InvalidInputError(f"no system {', '.join(sorted(wrong))}", hint=f"There are {', '.join(sorted(known))}.")
-    return [system for system in everything if not names or system.name in names]
 
 
-def _chosen_groups(names: Sequence[str]) -> list[Group]:
-    if wrong := set(names) - set(Group):
-        raise InvalidInputError(f"no group {', '.join(sorted(wrong))}", hint=f"There are {', '.join(Group)}.")
-    return [group for group in Group if not names or group in names]
-
-
-def _able(systems: list[System], results: Results, say: Say) -> list[System]:
+def _able(systems: list[System], results: SuiteResults, say: Say) -> list[System]:
     able = []
     for system in systems:
         try:
@@ -149,7 +144,7 @@ def _able(systems: list[System], results: Results, say: Say) -> list[System]:
 
 
 class _Plan:
-    def __init__(self, scratch: Path, library: Library, results: Results, say: Say, minutes: float | None) -> None:
+    def __init__(self, scratch: Path, library: Library, results: SuiteResults, say: Say, minutes: float | None) -> None:
         self._scratch, self._library, self._results, self._say = scratch, library, results, say
         self._end_s = clock.monotonic_s() + minutes * 60 if minutes else None
         self._took_s: dict[Pair, float] = {}
@@ -196,7 +191,7 @@ class _Plan:
 
         try:
             with system.open(place, self._library, group) as session:
-                WORKLOADS[group](Trial(system, session, self._library, place, save))
+                WORKLOADS[group](self._trial(system, session, place, save))
         except LeftOut as reason:
             self._leave_out(group, system, str(reason))
         except (WorkloadFailed, CowfsError, OSError) as error:
@@ -206,6 +201,23 @@ class _Plan:
             os.sync()
         took_s = clock.monotonic_s() - start_s
         self._say(f"round {number + 1}, {group}, {system.name}: {', '.join(found)}; {took_s:.1f} s in all")
+
+    def _trial(
+        self, system: System, session: Session, place: Path, save: Callable[[str, str, float], None]
+    ) -> SystemTrial:
+        library = self._library
+        return SystemTrial(
+            name=system.name,
+            root=session.root,
+            sizes=library.sizes,
+            material=library.material,
+            crew=library.crew,
+            save=save,
+            system=system,
+            session=session,
+            library=library,
+            place=place,
+        )
 
     def _leave_out(self, group: Group, system: System, reason: str) -> None:
         if any(system.name in samples for samples in self._results.samples.values()):
@@ -238,10 +250,12 @@ def _kind(store: str | None) -> str:
 
 def _remove(place: Path) -> None:
     """Nothing is removed through a mount: what is still mounted below is detached first, or everything is left."""
-    table = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
-    below = [Path(line.split()[4]) for line in table.splitlines() if line.split()[4].startswith(f"{place}/")]
-    for mount_point in reversed(below):
-        servers.unmount(mount_point)
-    if not any(map(servers.is_mounted, below)):
+    for mount in reversed(_below(place)):
+        servers.unmount(Path(mount.path))
+    if not _below(place):
         with contextlib.suppress(OSError):
             shutil.rmtree(place)
+
+
+def _below(place: Path) -> list[MountInfo]:
+    return [mount for mount in mount_table.mounts() if mount.path.startswith(f"{place}/")]

@@ -6,7 +6,6 @@ JuiceFS comes from the virtual environment, the do-nothing server from the nativ
 when its path is given: it is built from libfuse's source (`meson setup build && ninja -C build example/passthrough_hp`).
 Takes about `--minutes` (12) on a machine of two idle cores: later rounds leave out what would not fit. As root where
 possible: only root may drop the kernel's caches. For io_uring: `echo Y > /sys/module/fuse/parameters/enable_uring` before.
-Everything else is cowfs.bench, which `cowfs bench DIR` runs too.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cowfs import bench
-from cowfs.bench import report
+from benchmarks import page, runner
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -27,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing stays mounted
     options = _options()
-    results = bench.run(
+    results = runner.run(
         options.directory,
         store=options.store,
         quick=options.quick,
@@ -41,8 +39,9 @@ def main() -> None:
         note=options.note,
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    print(report.tables(results))
-    bench.write(results, options.output, command="make bench")
+    found = results.to_json()
+    print(page.tables(found))
+    page.write(found, options.output)
     for failure in results.failures:
         print(f"FAILED: {failure['system']}, {failure['group']}: {failure['message']}", file=sys.stderr)
     sys.exit(bool(results.failures))

@@ -52,14 +52,21 @@ class Session(ABC):
         """The processes whose memory the system needs."""
         return []
 
+    def memory_bytes(self) -> int:
+        """Their own share of memory (Pss: shared pages count once among those who share them)."""
+        lines = (line for pid in self.pids() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines())
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
 
 class System(ABC):
-    """`keeps_content`: what is read is what was written. `is_reader`: serves what is prepared, takes no writes."""
+    """keeps_content: what is read is what was written. has_store: contents can be fetched from a store.
+    is_reader: serves a version that was made before, and takes no writes."""
 
     name: str
     title: str
     groups: frozenset[Group]
     keeps_content = True
+    has_store = True
     is_reader = False
 
     def check(self) -> str:

@@ -6,13 +6,13 @@
     cowfs-resident     writable fork of a committed version, its whole index in memory
     cowfs-ro           the version itself, read-only; the kernel reads the cache's files by itself where passthrough is possible
 
-A variant whose option this cowfs, or this kernel, does not know is left out.
+Every variant but cowfs-uring uses the device, also where `auto` would choose io_uring.
+A variant that this kernel cannot serve is left out.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import shutil
 from abc import abstractmethod
@@ -23,17 +23,15 @@ from typing import Any
 
 import cowfs
 from benchmarks import stores
+from benchmarks.errors import LeftOut
 from benchmarks.library import Library
 from benchmarks.systems import servers
 from benchmarks.systems.contract import Group, Session, System
 from cowfs import clock
-from cowfs.api.options import MountOptions
-from cowfs.bench.errors import LeftOut, WorkloadFailed
+from cowfs.bench.crew import WorkloadFailed
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError
-from cowfs.machine import registry
-
-_URING = Path("/sys/module/fuse/parameters/enable_uring")
+from cowfs.machine import kernel, registry
 
 ALL = frozenset(Group)
 READERS = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.MOUNTS})
@@ -45,13 +43,11 @@ class CowfsMount(System):
         self.name, self.title, self.groups = name, title, groups
         self.is_reader = bool(reads)
         self._reads, self._is_plain = reads, not options
-        self._options = {**_defaults(), **options}
+        self._options = {"transport": "device", **options}
 
     def check(self) -> str:
-        if unknown := set(self._options) - _known_options():
-            raise LeftOut(f"this cowfs has no mount option {', '.join(sorted(unknown))}")
-        if self._options.get("transport") == "uring" and not _allows_uring():
-            raise LeftOut(f"the kernel's FUSE over io_uring is off ({_URING})")
+        if self._options["transport"] == "uring" and not kernel.is_uring_enabled():
+            raise LeftOut(f"the kernel's FUSE over io_uring is off ({kernel.URING_PARAMETER})")
         return cowfs.__version__
 
     @contextmanager
@@ -162,19 +158,3 @@ def variants() -> list[System]:
         CowfsMount("cowfs-resident", "cowfs, resident", READERS - {Group.LARGE}, reads="fork", resident=True),
         CowfsMount("cowfs-ro", "cowfs, read-only", READERS, reads="version"),
     ]
-
-
-def _known_options() -> set[str]:
-    return {field.name for field in dataclasses.fields(MountOptions)}
-
-
-def _defaults() -> dict[str, Any]:
-    """Every variant but one is served through the device, also where the kernel would do otherwise by itself."""
-    return {"transport": "device"} if "transport" in _known_options() else {}
-
-
-def _allows_uring() -> bool:
-    try:
-        return _URING.read_text().strip() in ("Y", "1")
-    except OSError:
-        return False

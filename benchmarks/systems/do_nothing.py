@@ -1,22 +1,22 @@
 """A server on cowfs' own device loop that answers everything with constants: the limit of FUSE for this design.
 
 It remembers which names exist and nothing else (native/lane/examples/do_nothing.rs), so that what is read is zeros and
-directories cannot be listed. Built with the repository; an installed cowfs does not have it.
+directories cannot be listed. Built with the repository.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.errors import LeftOut
 from benchmarks.library import Library
 from benchmarks.systems import servers
 from benchmarks.systems.contract import Group, Session, System
 from cowfs.bench import machine
-from cowfs.bench.errors import LeftOut
+from cowfs.machine import mount_table
 
 
 class DoNothing(System):
@@ -54,12 +54,14 @@ class DoNothingSession(Session):
 
     def start(self) -> None:
         self._pid = self._running.enter_context(servers.served(self._command, self.root, self._log))
-        servers.read_ahead_in_large_steps(self.root)
+        mount = mount_table.mount_at(str(self.root))
+        assert mount is not None
+        mount_table.set_read_ahead(mount, 4096)  # as a cowfs mount has it
 
     def remount(self) -> None:
-        """It would forget the names; there is nothing on the disk, so the kernel's pages can all go instead."""
-        with contextlib.suppress(OSError):
-            machine.drop_pages()
+        """Mounting anew would lose the names, so only the kernel's caches are emptied."""
+        if machine.can_drop_caches():
+            machine.drop_caches()
 
     def end(self) -> None:
         self._running.close()

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.errors import LeftOut
 from benchmarks.library import Library
 from benchmarks.systems import servers
 from benchmarks.systems.contract import Group, Session, System, processes_below
 from cowfs import clock
-from cowfs.bench.errors import LeftOut, WorkloadFailed
+from cowfs.bench.crew import WorkloadFailed
 from cowfs.format.store_url import StoreUrl
 
 SETTLE_TIMEOUT_S = 300.0

@@ -13,6 +13,7 @@ from benchmarks.systems.contract import Group, Session, System
 class LocalDisk(System):
     name = "local"
     title = "local disk"
+    has_store = False
     groups = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.PROGRAMS})
 
     @contextmanager

@@ -15,6 +15,7 @@ from benchmarks.systems.contract import Group, Session, System
 class PassthroughHp(System):
     name = "passthrough_hp"
     title = "passthrough_hp"
+    has_store = False
     groups = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.PROGRAMS})
 
     def __init__(self, given: str | os.PathLike[str] | None) -> None:

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.errors import LeftOut
 from benchmarks.systems.contract import processes_below
 from cowfs import clock
-from cowfs.bench.errors import LeftOut
+from cowfs.errors import CowfsError
+from cowfs.machine import mount_table, mounting
 
 START_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 30.0
@@ -54,7 +56,7 @@ def served(command: list[str], mount_point: Path, log: Path) -> Iterator[int]:
 
 def _await_mount(process: subprocess.Popen[bytes], mount_point: Path, log: Path) -> None:
     deadline_s = clock.monotonic_s() + START_TIMEOUT_S
-    while not is_mounted(mount_point):
+    while mount_table.mount_at(str(mount_point)) is None:
         if process.poll() is not None or clock.monotonic_s() > deadline_s:
             lines = log.read_text(errors="replace").splitlines()
             raise LeftOut(f"{process.args!r:.100} does not mount: {lines[-1] if lines else 'it says nothing'}")
@@ -76,24 +78,7 @@ def _end(process: subprocess.Popen[bytes], mount_point: Path) -> None:
 
 
 def unmount(mount_point: Path) -> None:
-    """Detaches what is mounted there, as root or through fusermount3; busy or hanging mounts too."""
-    if not is_mounted(mount_point):
-        return
-    command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
-    subprocess.run([*command, mount_point], check=False, capture_output=True, timeout=60)
-
-
-def is_mounted(mount_point: Path) -> bool:
-    """From the kernel's table: the path is not touched."""
-    wanted = os.fsencode(mount_point).replace(b" ", b"\\040")
-    table = Path("/proc/self/mountinfo").read_bytes()
-    return any(line.split()[4] == wanted for line in table.splitlines())
-
-
-def read_ahead_in_large_steps(mount_point: Path) -> None:
-    """The mount's read-ahead as a cowfs mount has it; LeftOut of reach without the right, which is no failure."""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields = line.split()
-        if fields[4] == str(mount_point):
-            with contextlib.suppress(OSError):
-                Path(f"/sys/class/bdi/{fields[2]}/read_ahead_kb").write_text("4096")
+    """Detaches what is mounted there, even if it is busy or hangs. The caller looks whether it is gone."""
+    if mount := mount_table.mount_at(str(mount_point)):
+        with contextlib.suppress(CowfsError):
+            mounting.unmount(mount, lazy=True)

@@ -9,39 +9,39 @@ commit-one     commit after one of those files was changed
 from __future__ import annotations
 
 from benchmarks import stores
-from benchmarks.library import LARGE, directory_shares
 from benchmarks.systems.cowfs_mounts import WritableSession
-from benchmarks.trial import Trial
+from benchmarks.targets import STORE
+from benchmarks.trial import SystemTrial
 from cowfs import clock
+from cowfs.bench.workloads.files import directory_names
+from cowfs.bench.workloads.large import paths
 
-STORE = "store"
-"""The column of the store's own speed."""
 
-
-def run(trial: Trial) -> None:
+def run(trial: SystemTrial) -> None:
     megabytes = trial.sizes.large_bytes / 1e6
     commits = isinstance(trial.session, WritableSession)
     if commits:  # first, while nothing else has to be written
         content = memoryview(trial.material.large.read_bytes())
-        trial.record("commit-large", stores.put_speed(trial.library.base, content) / 1e6, system=STORE)
+        trial.save("commit-large", STORE, stores.put_speed(trial.library.base, content) / 1e6)
     start_s = clock.monotonic_s()
-    trial.work("write", **trial.library.writing(trial.root / LARGE))
+    trial.work("write", **paths(trial.root, trial.material), syncs=False)
     commit_s = _settled(trial)
     trial.record("upload-large", megabytes / (clock.monotonic_s() - start_s))
     if commits:
         trial.record("commit-large", megabytes / commit_s)
-    (share,) = directory_shares(trial.crew, trial.root, trial.sizes.directories, 1)
+    directories = directory_names(trial.root, trial.sizes.directories)
+    trial.work("make_directories", directories=directories)
     start_s = clock.monotonic_s()
-    trial.work("create", **share, count=trial.sizes.per_directory, size=trial.sizes.small_bytes)
+    trial.work("create", directories=directories, count=trial.sizes.per_directory, size=trial.sizes.small_bytes)
     commit_s = _settled(trial)
     trial.record("upload-small", trial.sizes.files / (clock.monotonic_s() - start_s))
     if commits:
         trial.record("commit-small", trial.sizes.files / commit_s)
-        trial.work("append", path=f"{share['directories'][0]}/f0")
+        trial.work("append", path=f"{directories[0]}/f0")
         trial.record("commit-one", _settled(trial))
 
 
-def _settled(trial: Trial) -> float:
+def _settled(trial: SystemTrial) -> float:
     start_s = clock.monotonic_s()
     trial.session.settle()
     return clock.monotonic_s() - start_s

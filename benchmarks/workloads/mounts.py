@@ -7,18 +7,18 @@ memory-clean   what the daemon holds for each file once all names and attributes
 
 from __future__ import annotations
 
-from benchmarks.library import PER_DIRECTORY, directory_names, make_directory
+from benchmarks.library import PER_DIRECTORY, make_directory
 from benchmarks.systems.cowfs_mounts import CowfsMount
-from benchmarks.trial import Trial
+from benchmarks.trial import SystemTrial
 from cowfs import clock
-from cowfs.bench import machine
+from cowfs.bench.workloads.files import directory_names
 
 
-def run(trial: Trial) -> None:
+def run(trial: SystemTrial) -> None:
     system = trial.system
     assert isinstance(system, CowfsMount)
     memory: dict[int, int] = {}
-    for files in trial.sizes.mount_counts:
+    for files in trial.library.mount_counts:
         place = make_directory(trial.place / f"count-{files}")
         session = system.reader(place, trial.library.count(files))
         try:
@@ -29,7 +29,7 @@ def run(trial: Trial) -> None:
             common = {"directories": directories, "count": min(files, PER_DIRECTORY)}
             trial.work("traverse", **common, size=trial.sizes.small_bytes)
             trial.work("stat", **common, size=trial.sizes.small_bytes)
-            memory[files] = machine.memory_bytes(session.pids())
+            memory[files] = session.memory_bytes()
         finally:
             session.end()
     small, large = min(memory), max(memory)

@@ -1,36 +1,24 @@
-"""Speed, measured as ratios in one run: cowfs beside the local disk, JuiceFS, and FUSE's own limits.
+"""The speed of a directory, beside that of the local disk.
 
     from cowfs import bench
-    results = bench.run("/scratch", store="s3://bucket/prefix")       in a task: blocks, for minutes
-    bench.write(results, Path("report"), command="my task")           JSON, tables, plots
+    results = bench.run("/mnt/volume")       in a task: blocks, for minutes
+    print(bench.text(results))
 
-`cowfs bench DIR` does the same, `make bench` in the repository with everything to compare with.
+`cowfs bench DIR` does the same. DIR is a mounted volume, or any other directory.
 
-    runner                 systems in turn through groups of workloads     systems/     what is compared, one module each
-    trial, workloads/      what is done in one session                     jobs, worker, crew     by whom: processes of their own
-    rows, results          what is measured, and its targets               report, plots     how it is shown
-    library, material, stores    what is prepared once
+    runner                 runs the workloads in both directories, in turn
+    trial, workloads/      the workloads                jobs, worker, crew   the processes that do them
+    rows, results          what is measured             report               the results as text
+    material               files made once for a run    machine              facts about the machine
 
-Nothing here passes or fails by its speed; a wrong result fails.
+A run fails if a result is wrong, never because something is slow. `benchmarks/` in the repository
+uses these workloads to compare cowfs with other file systems.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from cowfs.bench.report import text as text
+from cowfs.bench.results import Results as Results
+from cowfs.bench.runner import run as run
 
-if TYPE_CHECKING:
-    from benchmarks.runner import run as run
-    from cowfs.bench.report import write as write
-    from cowfs.bench.results import Results as Results
-
-__all__ = ["Results", "run", "write"]
-
-_HOMES = {"Results": "cowfs.bench.results", "run": "benchmarks.runner", "write": "cowfs.bench.report"}
-
-
-def __getattr__(name: str) -> object:
-    """Workers import this package too, and need none of it."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'cowfs.bench' has no attribute {name!r}")
+__all__ = ["Results", "run", "text"]

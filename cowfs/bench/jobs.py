@@ -16,6 +16,7 @@ import base64
 import csv
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
@@ -84,7 +85,7 @@ def traverse(directories: list[str], count: int, size: int) -> Job:
     return found
 
 
-def read(directories: list[str], count: int, size: int, checks: bool) -> Job:
+def read(directories: list[str], count: int, size: int, checks: bool = True) -> Job:
     names = _names(directories, "f", count)
     contents: list[bytes] = []
     yield
@@ -101,7 +102,7 @@ def read(directories: list[str], count: int, size: int, checks: bool) -> Job:
     return len(names)
 
 
-def rename(directories: list[str], count: int, size: int, checks: bool) -> Job:
+def rename(directories: list[str], count: int, size: int, checks: bool = True) -> Job:
     pairs = list(zip(_names(directories, "f", count), _names(directories, "r", count), strict=True))
     yield
     for old, new in pairs:
@@ -113,7 +114,7 @@ def rename(directories: list[str], count: int, size: int, checks: bool) -> Job:
     return len(pairs)
 
 
-def unlink(directories: list[str], count: int, size: int, checks: bool) -> Job:
+def unlink(directories: list[str], count: int, size: int, checks: bool = True) -> Job:
     names = _names(directories, "r", count)
     yield
     for name in names:
@@ -123,6 +124,15 @@ def unlink(directories: list[str], count: int, size: int, checks: bool) -> Job:
         for directory in directories:
             _expect(os.listdir(directory), [], directory)
     return len(names)
+
+
+def remove(path: str) -> Job:
+    """Everything there; the disk is synced afterwards, so that the next job finds it quiet."""
+    yield
+    shutil.rmtree(path)
+    os.sync()
+    yield
+    return 1
 
 
 # -- one large file
@@ -145,7 +155,7 @@ def write(path: str, material: str, syncs: bool) -> Job:
     return written_s
 
 
-def sequential_read(path: str, material: str, checks: bool) -> Job:
+def sequential_read(path: str, material: str, checks: bool = True) -> Job:
     expected = memoryview(_material(material))
     buffer = bytearray(BLOCK_BYTES)
     length = 0
@@ -164,7 +174,7 @@ def sequential_read(path: str, material: str, checks: bool) -> Job:
     return length
 
 
-def random_read(path: str, material: str, count: int, checks: bool) -> Job:
+def random_read(path: str, material: str, count: int, checks: bool = True) -> Job:
     expected = memoryview(_material(material))
     offsets = _offsets(len(expected), count, b"read")
     pages: list[bytes] = []
@@ -181,7 +191,7 @@ def random_read(path: str, material: str, count: int, checks: bool) -> Job:
     return count
 
 
-def random_write(path: str, material: str, count: int, checks: bool) -> Job:
+def random_write(path: str, material: str, count: int, checks: bool = True) -> Job:
     content = memoryview(_material(material))
     offsets = sorted(set(_offsets(len(content), count, b"write")), key=lambda at: hashlib.blake2b(b"%d" % at).digest())
     pages = [content[len(content) - at - PAGE_BYTES :][:PAGE_BYTES] for at in offsets]  # other bytes than lie there
@@ -277,6 +287,7 @@ JOBS: dict[str, Callable[..., Job]] = {
         read,
         rename,
         unlink,
+        remove,
         write,
         sequential_read,
         random_read,

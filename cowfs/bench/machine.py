@@ -1,4 +1,4 @@
-"""The machine a run is made on: what it is, its caches, and what a process needs of its memory."""
+"""The machine a run is made on: what it is, and its caches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,23 +26,7 @@ def drop_caches() -> None:
     _CACHES.write_text("3")
 
 
-def drop_pages() -> None:
-    """Only contents: names and attributes stay."""
-    os.sync()
-    _CACHES.write_text("1")
-
-
-def memory_bytes(pids: Iterable[int]) -> int:
-    """The processes' own share of memory (Pss: shared pages count once among those who share them)."""
-    total = 0
-    for pid in pids:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                total += int(line.split()[1]) << 10
-    return total
-
-
-def facts(directory: Path) -> dict[str, Any]:
+def facts() -> dict[str, Any]:
     """What has to be known to compare one run with another."""
     started = datetime.fromtimestamp(clock.now_ns() / 1e9, UTC)
     return {
@@ -53,7 +36,6 @@ def facts(directory: Path) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "processor": _field("/proc/cpuinfo", "model name"),
         "memory": _field("/proc/meminfo", "MemTotal"),
-        "file_system": _file_system(directory),
         "python": platform.python_version(),
         "cowfs": cowfs.__version__,
         "fuse_uring": _read("/sys/module/fuse/parameters/enable_uring"),
@@ -62,7 +44,8 @@ def facts(directory: Path) -> dict[str, Any]:
     }
 
 
-def _file_system(directory: Path) -> str:
+def file_system(directory: Path) -> str:
+    """Its kind. Asked for by a program, which may hang."""
     try:
         done = subprocess.run(
             ["stat", "-f", "-c", "%T", directory], check=False, capture_output=True, text=True, timeout=10

@@ -1,96 +1,62 @@
-"""What a run found: every sample of every row and system, who was left out and why, and what failed. JSON both ways.
+"""What a run found: every sample of every row and column, and what failed.
 
-{"format": 1, "machine": {…}, "settings": {…}, "systems": [{name, title, version}], "left_out": {name: reason},
- "failures": [{system, group, message}], "rows": [{key, title, unit, more_is_better, samples: {system: [value, …]}}],
- "targets": [{row, system, baseline, target, measured}]}        measured: null where one of the two did not take part
+{"format": 1, "machine": {…}, "settings": {…}, "systems": [{name, title}],
+ "failures": [{system, group, message}],
+ "rows": [{key, title, unit, more_is_better, samples: {system: [value, …]}}]}
 """
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cowfs.bench.rows import JUICEFS, Row, Target
+from cowfs.bench.rows import Row
 
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One cell of the table."""
-
-    median: float
-    low: float
-    high: float
-    count: int
-
-
 @dataclass
 class Results:
+    """titles: what each column is called, by its name."""
+
     machine: dict[str, Any]
     settings: dict[str, Any]
-    rows: list[Row]
+    rows: Sequence[Row]
     titles: dict[str, str] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
     failures: list[dict[str, str]] = field(default_factory=list)
     samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, row: str, system: str, value: float) -> None:
         self.samples.setdefault(row, {}).setdefault(system, []).append(value)
 
-    def cell(self, row: str, system: str) -> Measured | None:
-        values = self.samples.get(row, {}).get(system)
-        if not values:
-            return None
-        return Measured(statistics.median(values), min(values), max(values), len(values))
+    def values(self, row: str, system: str) -> list[float]:
+        return self.samples.get(row, {}).get(system, [])
 
-    def ratio(self, row: Row, target: Target) -> float | None:
-        """How many times better the target's system is than its baseline, by medians; None: one of them is missing."""
-        ours, theirs = self.cell(row.key, target.system), self._baseline(row, target.baseline)
-        if ours is None or theirs is None or min(ours.median, theirs) <= 0:
-            return None
-        return ours.median / theirs if row.more_is_better else theirs / ours.median
+    def ratio(self, row: Row, system: str, *baselines: str) -> float | None:
+        """How many times better a system's median is than the best of the baselines.
 
-    def _baseline(self, row: Row, name: str) -> float | None:
-        names = [name] if name != JUICEFS else [each for each in self.titles if each.startswith("juicefs")]
-        medians = [cell.median for each in names if (cell := self.cell(row.key, each)) is not None]
-        if not medians:
+        None if the system, or every baseline, has no value.
+        """
+        theirs = [statistics.median(values) for each in baselines if (values := self.values(row.key, each))]
+        if not theirs or not (ours := self.values(row.key, system)):
             return None
-        return max(medians) if row.more_is_better else min(medians)
+        median, best = statistics.median(ours), (max if row.more_is_better else min)(theirs)
+        if min(median, best) <= 0:
+            return None
+        return median / best if row.more_is_better else best / median
 
     def to_json(self) -> dict[str, Any]:
+        measured = [row for row in self.rows if row.key in self.samples]
         return {
             "format": FORMAT,
             "machine": self.machine,
             "settings": self.settings,
-            "systems": [
-                {"name": name, "title": title, "version": self.versions.get(name, "")}
-                for name, title in self.titles.items()
-            ],
-            "left_out": self.left_out,
+            "systems": [{"name": name, "title": title} for name, title in self.titles.items()],
             "failures": self.failures,
             "rows": [
-                {
-                    "key": row.key,
-                    "title": row.title,
-                    "unit": row.unit,
-                    "more_is_better": row.more_is_better,
-                    "samples": self.samples[row.key],
-                }
-                for row in self.rows
-                if row.key in self.samples
-            ],
-            "targets": [
-                {
-                    "row": row.key,
-                    "system": target.system,
-                    "baseline": target.baseline,
-                    "target": target.factor,
-                    "measured": self.ratio(row, target),
-                }
-                for row in self.rows
-                for target in row.targets
+                {**asdict(row), "more_is_better": row.more_is_better, "samples": self.samples[row.key]}
+                for row in measured
             ],
         }

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Small files lie `per_directory` in each of `directories`. mount_counts: files in the versions whose mount is timed.
+    """Small files lie `per_directory` in each of `directories`.
+
     random_writes: few, for the time they take: on a busy machine JuiceFS did 200 to 500 a second, whether of 2,000 or of
-    10,000; why is not known, and an idle machine may show far more."""
+    10,000; why is not known, and an idle machine may show far more.
+    """
 
     large_bytes: int = 512 << 20
     directories: int = 100
@@ -18,7 +20,6 @@ class Sizes:
     random_reads: int = 20_000
     random_writes: int = 2_000
     transactions: int = 5_000
-    mount_counts: tuple[int, ...] = (100, 10_000, 100_000)
     stdlib_packages: tuple[str, ...] | None = None
 
     @property
@@ -34,6 +35,5 @@ QUICK = Sizes(
     random_reads=200,
     random_writes=100,
     transactions=20,
-    mount_counts=(10, 200),
     stdlib_packages=("json", "email"),
 )

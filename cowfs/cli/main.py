@@ -30,7 +30,7 @@ COMMANDS = {
     "log": "Show a volume's versions.",
     "ls": "List volumes.",
     "status": "List mounts and working copies on this machine.",
-    "bench": "Measure cowfs beside other file systems.",
+    "bench": "Measure a directory beside the local disk.",
     "doctor": "Check what mounting needs, and say what to do.",
 }
 INTERRUPTED = 130

@@ -21,10 +21,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def common_options(function: F) -> F:
     """--store and --json."""
-    function = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(function)
     return click.option(
         "--store", metavar="URL", callback=_named, help="The store; default: COWFS_STORE, or a directory of yours."
-    )(function)
+    )(json_option(function))
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(function)
 
 
 def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:

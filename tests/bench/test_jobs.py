@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from cowfs.bench.crew import Crew
-from cowfs.bench.errors import WorkloadFailed
+from cowfs.bench.crew import Crew, WorkloadFailed
 from cowfs.bench.jobs import JOBS, PAGE_BYTES, Wrong, small_content, tree_digest
 
 pytestmark = pytest.mark.quick

@@ -1,1 +1,1 @@
-"""What is done in one session of a system: a module for each group of workloads, each with `run(trial)`."""
+"""The workloads: a module for each group, each with `run(trial)`."""

@@ -9,53 +9,47 @@ rename     within the directory                unlink
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from benchmarks.library import directory_names, directory_shares, shares
-from benchmarks.trial import Trial
+from cowfs.bench.trial import Trial
 
 
-def run(trial: Trial) -> None:
-    _Files(trial, 1, "").run()
+class Files:
+    """The directories of small files; each worker has its share of them."""
+
+    def __init__(self, trial: Trial, workers: int) -> None:
+        self.trial = trial
+        self._suffix = "" if workers == 1 else f"-{workers}"
+        names = directory_names(trial.root, trial.sizes.directories)
+        self._shares = [{"directories": names[worker::workers]} for worker in range(workers)]
+        self._common = {"count": trial.sizes.per_directory, "size": trial.sizes.small_bytes}
+
+    def make_directories(self) -> None:
+        self.trial.crew.run("make_directories", self._shares)
+
+    def cold(self, job: str, **more: Any) -> None:
+        self.trial.forget()
+        self.measure(job, **more)
+
+    def measure(self, job: str, **more: Any) -> None:
+        outcome = self.trial.crew.run(job, [{**share, **self._common, **more} for share in self._shares])
+        self.trial.record(job + self._suffix, sum(outcome.results) / outcome.seconds)
+
+
+def directory_names(root: Path, directories: int) -> list[str]:
+    return [f"{root}/d{number}" for number in range(directories)]
+
+
+def run(trial: Trial, workers: int = 1) -> None:
+    files = Files(trial, workers)
+    files.make_directories()
+    files.measure("create")
+    for job in ("stat", "traverse", "read"):
+        files.cold(job)
+    for job in ("rename", "unlink"):
+        files.measure(job)
 
 
 def run_4(trial: Trial) -> None:
-    _Files(trial, 4, "-4").run()
-
-
-class _Files:
-    def __init__(self, trial: Trial, workers: int, suffix: str) -> None:
-        self._trial, self._workers, self._suffix = trial, workers, suffix
-        self._common = {"count": trial.sizes.per_directory, "size": trial.sizes.small_bytes}
-        self._checks = {"checks": trial.checks}
-        self._shares: list[dict[str, Any]] = []
-
-    def run(self) -> None:
-        trial = self._trial
-        if trial.system.is_reader:
-            self._shares = shares(directory_names(trial.root, trial.sizes.directories), self._workers)
-        else:
-            self._create()
-        self._cold("stat")
-        if trial.checks:  # what keeps nothing has nothing to list
-            self._cold("traverse")
-        self._cold("read", **self._checks)
-        if not trial.system.is_reader:
-            self._measure("rename", **self._checks)
-            self._measure("unlink", **self._checks)
-
-    def _create(self) -> None:
-        trial = self._trial
-        self._shares = directory_shares(trial.crew, trial.root, trial.sizes.directories, self._workers)
-        before = trial.memory_bytes()
-        self._measure("create")
-        if trial.session.pids() and not self._suffix and trial.checks:
-            trial.record("memory-changed", max(0, trial.memory_bytes() - before) / trial.sizes.files)
-
-    def _cold(self, job: str, **more: Any) -> None:
-        self._trial.forget()
-        self._measure(job, **more)
-
-    def _measure(self, job: str, **more: Any) -> None:
-        outcome = self._trial.crew.run(job, [{**share, **self._common, **more} for share in self._shares])
-        self._trial.record(job + self._suffix, sum(outcome.results) / outcome.seconds)
+    run(trial, 4)

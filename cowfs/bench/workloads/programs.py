@@ -13,11 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.trial import Trial
 from cowfs import clock
-from cowfs.bench.crew import TIMEOUT_S
-from cowfs.bench.errors import WorkloadFailed
+from cowfs.bench.crew import TIMEOUT_S, WorkloadFailed
 from cowfs.bench.material import GIT
+from cowfs.bench.trial import Trial
 
 
 def run(trial: Trial) -> None:

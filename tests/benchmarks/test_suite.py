@@ -1,29 +1,24 @@
-"""The suite runs as a whole: every cell it promises, checked results, JSON and page of the same run, nothing left behind."""
+"""The suite as a whole: every row is measured, page and plots are of the same run, nothing is left."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from benchmarks import runner
+from benchmarks import page, runner
+from benchmarks.results import SuiteResults
 from benchmarks.systems.contract import Group
-from benchmarks.trial import Trial
-from cowfs import bench
-from cowfs.bench.errors import WorkloadFailed
-from cowfs.bench.results import Results
-from cowfs.bench.rows import all_rows
+from benchmarks.trial import SystemTrial
+from cowfs.bench.crew import WorkloadFailed
+from cowfs.bench.rows import FILES, PROGRAMS, RANDOM, WRITE
 from cowfs.bench.sizes import QUICK
 from cowfs.errors import InvalidInputError
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow]
-
-NOT_LOCAL = {"read-store", "memory-changed"}
 
 
 @pytest.fixture(scope="module")
@@ -32,65 +27,63 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(scratch: Path) -> Results:
+def results(scratch: Path) -> SuiteResults:
     os.environ["COWFS_FAST_LANE"] = "0"  # a variable that would turn every variant into another one
     try:
-        return bench.run(
+        return runner.run(
             scratch, quick=True, rounds=1, systems=["local", "cowfs", "juicefs-sqlite"], juicefs="/no/such/juicefs"
         )
     finally:
         assert os.environ.pop("COWFS_FAST_LANE") == "0"
 
 
-def test_every_cell_is_measured(results: Results) -> None:
+def test_every_cell_is_measured(results: SuiteResults) -> None:
     assert results.failures == []
-    missing = {(row.key, "cowfs") for row in results.rows if results.cell(row.key, "cowfs") is None}
+    missing = {(row.key, "cowfs") for row in results.rows if not results.values(row.key, "cowfs")}
     assert missing <= {("git-clone", "cowfs"), ("git-status", "cowfs"), ("pip-install", "cowfs")}
-    local = {Group.FILES, Group.FILES_4, Group.LARGE, Group.PROGRAMS}
-    for row in results.rows:
-        if row.group in local and row.key not in NOT_LOCAL and (row.key, "cowfs") not in missing:
-            assert results.cell(row.key, "local") is not None or not results.machine["drops_caches"], row.key
-    assert results.cell("commit-large", "store") is not None
+    for row in [*FILES, *WRITE, *RANDOM, *PROGRAMS]:
+        assert (row.key, "cowfs") in missing or results.values(row.key, "local"), row.key
+    assert results.values("commit-large", "store")
 
 
-def test_who_cannot_take_part_is_left_out_with_a_reason(results: Results) -> None:
+def test_who_cannot_take_part_is_left_out_with_a_reason(results: SuiteResults) -> None:
     assert "/no/such/juicefs is not installed" in results.left_out["juicefs-sqlite"]
     assert "juicefs-sqlite" not in results.titles
 
 
-def test_nothing_is_left_behind(results: Results, scratch: Path) -> None:
+def test_nothing_is_left_behind(results: SuiteResults, scratch: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
-def test_json_page_and_plots_are_of_the_same_run(results: Results, tmp_path: Path) -> None:
-    bench.write(results, tmp_path, command="a test")
+def test_json_page_and_plots_are_of_the_same_run(results: SuiteResults, tmp_path: Path) -> None:
+    page.write(results.to_json(), tmp_path)
     stored = json.loads((tmp_path / "results.json").read_text())
     assert stored == json.loads(json.dumps(results.to_json()))
     assert stored["format"] == 1
     assert {"date", "host", "kernel", "cores", "cowfs", "python"} <= set(stored["machine"])
     assert stored["settings"]["large_bytes"] == QUICK.large_bytes
-    page = (tmp_path / "README.md").read_text()
+    text = (tmp_path / "README.md").read_text()
     for row in stored["rows"]:
-        assert f"| {row['title']} | {row['unit']} |" in page
+        assert f"| {row['title']} | {row['unit']} |" in text
         assert all(value >= 0 for values in row["samples"].values() for value in values)
     for target in stored["targets"]:
         assert target["measured"] is None or target["measured"] > 0
     images = list(tmp_path.glob("*.svg"))
-    assert images
+    assert [image.stem for image in images] == ["mount-time"]  # nobody to compare with took part
     for image in images:
         assert ET.parse(image).getroot().tag.endswith("svg")
-        assert f"({image.name})" in page
+        assert f"({image.name})" in text
 
 
 def test_a_failing_system_fails_the_run_and_no_other_system(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(trial: Trial) -> None:
+    def wrong(trial: SystemTrial) -> None:
         trial.record("create", 1.0)
         if trial.system.name == "cowfs":
             raise WorkloadFailed("not what was written")
 
     monkeypatch.setitem(runner.WORKLOADS, Group.FILES, wrong)
     said: list[str] = []
-    found = bench.run(scratch, quick=True, rounds=2, systems=["local", "cowfs"], groups=["files"], say=said.append)
+    found = runner.run(scratch, quick=True, rounds=2, systems=["local", "cowfs"], groups=["files"], say=said.append)
     assert [failure["system"] for failure in found.failures] == ["cowfs"]  # once: it is not tried again
     assert len(found.samples["create"]["local"]) == 2
     assert any("FAILED: cowfs" in line for line in said)
@@ -98,7 +91,7 @@ def test_a_failing_system_fails_the_run_and_no_other_system(scratch: Path, monke
 
 
 def test_later_rounds_keep_to_the_minutes(scratch: Path) -> None:
-    found = bench.run(scratch, quick=True, rounds=5, minutes=1e-6, systems=["local"], groups=["files"])
+    found = runner.run(scratch, quick=True, rounds=5, minutes=1e-6, systems=["local"], groups=["files"])
     assert len(found.samples["create"]["local"]) == 1
 
 
@@ -112,21 +105,5 @@ def test_short_of_time_the_slowest_are_left_out_first(scratch: Path) -> None:
 @pytest.mark.parametrize("choice", [{"systems": ["zfs"]}, {"groups": ["sleep"]}])
 def test_unknown_names_are_refused(scratch: Path, choice: dict[str, list[str]]) -> None:
     with pytest.raises(InvalidInputError, match=r"zfs|sleep"):
-        bench.run(scratch, quick=True, **choice)  # type: ignore[arg-type]
+        runner.run(scratch, quick=True, **choice)  # type: ignore[arg-type]
     assert list(scratch.iterdir()) == []
-
-
-def test_the_command_prints_one_document(scratch: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cowfs.cli", "bench", str(scratch), "--quick", "--only", "local", "--json"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    command += ["--rounds", "2", "--group", "files", "--output", str(tmp_path / "page")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
-    (row, *_) = json.loads(done.stdout)["rows"]
-    assert (row["key"], len(row["samples"]["local"])) == ("create", 2)
-    assert (tmp_path / "page" / "README.md").exists()
-
-
-def test_rows_have_names_of_their_own() -> None:
-    keys = [row.key for row in all_rows(QUICK.mount_counts)]
-    assert len(set(keys)) == len(keys)

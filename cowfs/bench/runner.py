@@ -1,0 +1,121 @@
+"""Runs the workloads in a directory and on the local disk, in turn.
+
+    for each round, for each group of workloads, for each of the two:
+        a fresh directory · the group's workloads · the directory removed, the disk synced
+
+Both see the same load of the machine: they take turns within a round, and the other one begins in
+the next round. Worker processes do everything below the two directories, so a file system that
+hangs does not hang the run. A directory where a workload fails is left out of that group from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from cowfs import clock
+from cowfs.bench import machine, material, rows
+from cowfs.bench.crew import Crew, WorkloadFailed
+from cowfs.bench.material import Material
+from cowfs.bench.results import Results
+from cowfs.bench.sizes import FULL, QUICK, Sizes
+from cowfs.bench.trial import Trial
+from cowfs.bench.workloads import files, large, programs
+from cowfs.errors import InvalidInputError, NotFoundError
+
+WORKLOADS: dict[str, Callable[[Trial], None]] = {
+    "files": files.run,
+    "files4": files.run_4,
+    "large": large.run,
+    "programs": programs.run,
+}
+DIRECTORY, LOCAL = "directory", "local"
+INTERRUPTED = {"system": "", "group": "", "message": "the run was interrupted"}
+
+Say = Callable[[str], None]
+
+
+def run(
+    directory: str | os.PathLike[str],
+    *,
+    local: str | os.PathLike[str] | None = None,
+    quick: bool = False,
+    rounds: int = 3,
+    groups: Sequence[str] = (),
+    say: Say = lambda text: None,
+) -> Results:
+    """Blocks, for minutes. Everything is done in new directories, which are removed afterwards.
+
+    local: a directory on the local disk; None: the system's directory for temporary files.
+    quick: a few megabytes only. groups: only these workloads, by name. say: receives progress.
+    """
+    places = {DIRECTORY: _checked(directory), LOCAL: _checked(local or tempfile.gettempdir())}
+    wanted = chosen(groups, WORKLOADS, "group")
+    sizes = QUICK if quick else FULL
+    kinds = {name: machine.file_system(place) for name, place in places.items()}
+    settings = {"rounds": rounds, "quick": quick, "file_systems": kinds, **asdict(sizes)}
+    titles = {DIRECTORY: str(places[DIRECTORY]), LOCAL: "local disk"}
+    results = Results(machine.facts(), settings, rows.ALL, titles)
+    try:
+        with Crew() as crew, tempfile.TemporaryDirectory(prefix="cowfs-bench-", dir=places[LOCAL]) as scratch:
+            say("making what the workloads work on")
+            turns = _Turns(results, sizes, material.make(Path(scratch) / "material", sizes), crew, say)
+            for number in range(rounds):
+                for group in wanted:
+                    for name in (DIRECTORY, LOCAL) if number % 2 else (LOCAL, DIRECTORY):
+                        turns.take(number, group, name, places[name])
+    except KeyboardInterrupt:  # what was measured is worth keeping
+        results.failures.append(INTERRUPTED)
+    return results
+
+
+def chosen(names: Sequence[str], known: Collection[str], what: str) -> list[str]:
+    """The known names that were asked for; all of them when none was."""
+    if wrong := set(names) - set(known):
+        raise InvalidInputError(f"no {what} {', '.join(sorted(wrong))}", hint=f"There are {', '.join(known)}.")
+    return [name for name in known if not names or name in names]
+
+
+def _checked(directory: str | os.PathLike[str]) -> Path:
+    path = Path(directory).absolute()
+    if not path.is_dir():
+        raise NotFoundError(f"{path} is no directory", hint="Name one with room for a gigabyte.")
+    return path
+
+
+class _Turns:
+    def __init__(self, results: Results, sizes: Sizes, made: Material, crew: Crew, say: Say) -> None:
+        self._results, self._sizes, self._material, self._crew, self._say = results, sizes, made, crew, say
+        self._failed: set[tuple[str, str]] = set()
+
+    def take(self, number: int, group: str, name: str, place: Path) -> None:
+        if (name, group) in self._failed:
+            return
+        root = place / f"cowfs-bench-{clock.random_bytes(6).hex()}"
+        found: list[str] = []
+
+        def save(row: str, column: str, value: float) -> None:
+            self._results.add(row, column, value)
+            found.append(f"{row} {value:.3g}")
+
+        try:
+            self._crew.run("make_directories", [{"directories": [str(root)]}])
+            WORKLOADS[group](
+                Trial(name=name, root=root, sizes=self._sizes, material=self._material, crew=self._crew, save=save)
+            )
+        except (WorkloadFailed, OSError) as error:
+            self._failed.add((name, group))
+            self._results.failures.append({"system": name, "group": group, "message": str(error)})
+            self._say(f"FAILED: {name}, {group}: {error}")
+        finally:
+            self._remove(root)
+        self._say(f"round {number + 1}, {group}, {name}: {', '.join(found)}")
+
+    def _remove(self, root: Path) -> None:
+        try:
+            self._crew.run("remove", [{"path": str(root)}])
+        except WorkloadFailed as error:
+            self._say(f"{root} is left behind: {error}")

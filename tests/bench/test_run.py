@@ -1,0 +1,97 @@
+"""A directory beside the local disk: every row is measured, a wrong result fails, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs import bench, blocking
+from cowfs.bench import rows, runner
+from cowfs.bench.crew import WorkloadFailed
+from cowfs.bench.trial import Trial
+from cowfs.errors import InvalidInputError, NotFoundError
+
+ROOT_ONLY = {"read-disk"}
+NOT_EVERYWHERE = {"git-clone", "git-status", "pip-install"}
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """A directory and one on the local disk."""
+    for name in ("directory", "local"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "directory", tmp_path / "local"
+
+
+@pytest.mark.slow
+def test_an_ordinary_directory_is_measured(places: tuple[Path, Path]) -> None:
+    directory, local = places
+    results = bench.run(directory, local=local, quick=True, rounds=1)
+    assert results.failures == []
+    for name in (runner.DIRECTORY, runner.LOCAL):
+        missing = {row.key for row in rows.ALL if not results.values(row.key, name)}
+        assert missing <= NOT_EVERYWHERE | (set() if results.machine["drops_caches"] else ROOT_ONLY)
+    page = bench.text(results)
+    assert str(directory) in page
+    for row in results.to_json()["rows"]:
+        assert f"| {row['title']} | {row['unit']} |" in page
+    assert [*directory.iterdir(), *local.iterdir()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.mount
+def test_a_mounted_volume_is_measured(places: tuple[Path, Path], tmp_path: Path) -> None:
+    volume = blocking.Volume.new("bench", store=(tmp_path / "store").as_uri())
+    path = volume.mount(places[0], cache_dir=tmp_path / "cache", meta_dir=tmp_path / "meta")
+    try:
+        results = bench.run(path, local=places[1], quick=True, rounds=1)
+        assert results.failures == []
+        assert results.values("sqlite", runner.DIRECTORY)
+        assert list(path.iterdir()) == []
+    finally:
+        volume.unmount()
+
+
+def test_a_wrong_result_fails_the_run_and_not_the_other_directory(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(trial: Trial) -> None:
+        trial.record("create", 1.0)
+        if trial.name == runner.DIRECTORY:
+            raise WorkloadFailed("not what was written")
+
+    monkeypatch.setitem(runner.WORKLOADS, "files", wrong)
+    said: list[str] = []
+    found = bench.run(places[0], local=places[1], quick=True, rounds=2, groups=["files"], say=said.append)
+    assert [failure["system"] for failure in found.failures] == [runner.DIRECTORY]  # once: it is not tried again
+    assert len(found.values("create", runner.LOCAL)) == 2
+    assert any("FAILED: directory" in line for line in said)
+    assert "**Failed: directory, files: not what was written**" in bench.text(found)
+    assert [*places[0].iterdir(), *places[1].iterdir()] == []
+
+
+def test_what_cannot_be_done_is_refused(places: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="sleep"):
+        bench.run(places[0], quick=True, groups=["sleep"])
+    with pytest.raises(NotFoundError):
+        bench.run(tmp_path / "missing", quick=True)
+
+
+@pytest.mark.slow
+def test_the_command_prints_one_document(places: tuple[Path, Path]) -> None:
+    command = [sys.executable, "-m", "cowfs.cli", "bench", str(places[0]), "--local", str(places[1])]
+    command += ["--quick", "--rounds", "2", "--group", "files", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    (row, *_) = json.loads(done.stdout)["rows"]
+    assert (row["key"], len(row["samples"]["directory"])) == ("create", 2)
+
+
+def test_rows_have_names_of_their_own() -> None:
+    assert len({row.key for row in rows.ALL}) == len(rows.ALL)
