@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cowfs import errors as errors
-    from cowfs.api.ro_volume import ROVolume as ROVolume
-    from cowfs.api.rw_volume import RWVolume as RWVolume
-    from cowfs.api.volume import Volume as Volume
-    from cowfs.api.volume import volume as volume
+    from cowfs.api.asynchronous import ROVolume as ROVolume
+    from cowfs.api.asynchronous import RWVolume as RWVolume
+    from cowfs.api.asynchronous import Volume as Volume
+    from cowfs.api.asynchronous import volume as volume
     from cowfs.format.locator import Locator as Locator
 
     __version__: str
@@ -24,10 +24,10 @@ __all__ = ["Locator", "ROVolume", "RWVolume", "Volume", "__version__", "errors",
 
 _HOMES = {
     "Locator": "cowfs.format.locator",
-    "ROVolume": "cowfs.api.ro_volume",
-    "RWVolume": "cowfs.api.rw_volume",
-    "Volume": "cowfs.api.volume",
-    "volume": "cowfs.api.volume",
+    "ROVolume": "cowfs.api.asynchronous",
+    "RWVolume": "cowfs.api.asynchronous",
+    "Volume": "cowfs.api.asynchronous",
+    "volume": "cowfs.api.asynchronous",
 }
 
 

@@ -10,14 +10,46 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from inspect import Parameter, Signature, signature
 from pathlib import Path
+from typing import Any, TypedDict, TypeVar
 
 from cowfs import config
 from cowfs.errors import InvalidInputError
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+CACHE_DEFAULT_S = 60.0
 TRANSPORTS = ("auto", "device", "uring")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class ReadOptions(TypedDict, total=False):
+    """What may be said of any mount, by the types of `MountOptions`, which explains them."""
+
+    max_uploads: int
+    attr_cache: float | None
+    entry_cache: float | None
+    dir_entry_cache: float | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_size: int | str | None
+    store_timeout: float | None
+    resident: bool
+    fast_lane: bool
+    transport: str
+    allow_other: bool | None
+    fuse_fd: int | None
+    foreground: bool
+
+
+class WriteOptions(ReadOptions, total=False):
+    """What may be said of a writable mount besides."""
+
+    meta_dir: str | os.PathLike[str] | None
+    take_over: bool
+    accept_unsafe_store: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +72,7 @@ class MountOptions:
     accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
     allow_other           let other users in: None where permitted, True demands it, False never
     fuse_fd               a /dev/fuse descriptor already mounted at the path (by whoever started this process)
+    foreground            the daemon's log goes to this process' standard error
     """
 
     max_uploads: int = 50
@@ -107,6 +140,23 @@ class MountOptions:
     @property
     def meta_path(self) -> Path | None:
         return Path(os.path.abspath(self.meta_dir)) if self.meta_dir is not None else None
+
+
+def shows_options(options: type[ReadOptions], cache_s: float | None = None) -> Callable[[F], F]:
+    """Lets the signature of a function that takes `**options` name each of them with its default, for `help` and notebooks.
+
+    cache_s: the default of this mode's cache times."""
+    defaults = {field.name: field.default for field in fields(MountOptions)}
+    defaults |= dict.fromkeys(("attr_cache", "entry_cache", "dir_entry_cache"), cache_s)
+
+    def decorate(function: F) -> F:
+        said = signature(function)
+        own = [each for each in said.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        named = [Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name]) for name in options.__annotations__]
+        function.__signature__ = Signature([*own, *named], return_annotation=said.return_annotation)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def parse_size(name: str, value: int | str) -> int:

@@ -1,28 +1,33 @@
-"""ROVolume: one version, immutable, for programs; async, under asyncio and trio alike.
+"""ROVolume: one version, immutable. Blocking; `asynchronous` has its async twin.
 
 Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`, `from_locator` and
 `history` have it already; an unpickled one fetches it when a field is first asked for, which blocks for one request:
-`await version` (or resolve()) does it beforehand.
+resolve() (of an async one, `await version`) does it beforehand.
+Mounts are read-only; each object has at most one. Threads: any; calls that change the mount wait for each other.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import anyio
-
-from cowfs.api import readable, writable
-from cowfs.api.options import MountOptions
-from cowfs.api.readable import ReadableVersion
-from cowfs.api.threads import in_thread
-from cowfs.errors import CowfsError, InvalidStateError
+from cowfs.api import daemon, launch, mount_paths, names, stores
+from cowfs.api.claiming import claimed
+from cowfs.api.options import MountOptions, ReadOptions, shows_options
+from cowfs.api.provenance import author as default_author
+from cowfs.control import MountSpec
+from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
-from cowfs.format.manifest import Stats
+from cowfs.format.manifest import Manifest, Stats
+from cowfs.machine import registry
+from cowfs.version import history, volumes
+from cowfs.version.volumes import Head
 
 if TYPE_CHECKING:
     from cowfs.api.rw_volume import RWVolume
@@ -31,150 +36,205 @@ if TYPE_CHECKING:
 class ROVolume:
     """A version of a volume. Pickles to its locator, compares equal by it, and can be used on any machine."""
 
-    def __init__(self, blocking: ReadableVersion) -> None:
-        self._blocking = blocking
+    def __init__(self, locator: Locator, manifest: Manifest | None = None, *, is_pruned: bool = False) -> None:
+        self._named = locator
+        self._is_pruned = is_pruned
+        self._manifest = manifest
+        self._mount_id: str | None = None
+        self._mount_path: str | None = None
+        self._mutex = RLock()
+        self.started: launch.Started | None = None
+        """The daemon of the last mount that this object made."""
+
+    @classmethod
+    def from_locator(cls, locator: str | Locator) -> Self:
+        """The version a locator names, verified to exist: one request. NotFoundError, InvalidInputError, CorruptError."""
+        found = cls(locator if isinstance(locator, Locator) else Locator.parse(locator))
+        return found.resolve()
 
     @property
     def locator(self) -> str:
         """A string that leads to this version from anywhere, and proves that it is this one."""
-        return str(self._blocking.locator)
+        return str(self._named)
 
     @property
     def name(self) -> str:
         """The volume's name."""
-        return self._blocking.locator.volume
+        return self._named.volume
 
     @property
     def id(self) -> str:
         """The version id: BLAKE3 of the manifest, 64 hex digits."""
-        return self._blocking.locator.version.hex()
+        return self._named.version.hex()
 
     @property
     def is_pruned(self) -> bool:
         """Whether `history` found only the name of this version: its bytes are gone, and so are the fields below."""
-        return self._blocking.is_pruned
+        return self._is_pruned
 
     @property
     def message(self) -> str:
-        return self._blocking.manifest.message
+        return self._fetched().message
 
     @property
     def author(self) -> str:
-        return self._blocking.manifest.author
+        return self._fetched().author
 
     @property
     def created(self) -> datetime:
-        """When the version was committed, by the committer's clock; UTC."""
-        return datetime.fromtimestamp(self._blocking.manifest.created_ns / 1e9, UTC)
+        """When the version was committed, by the committer's clock; UTC, to the microsecond."""
+        return datetime.fromtimestamp(self.created_ns / 1e9, UTC)
+
+    @property
+    def created_ns(self) -> int:
+        """When the version was committed, by the committer's clock, in nanoseconds since 1970."""
+        return self._fetched().created_ns
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return dict(self._blocking.manifest.labels)
+        return dict(self._fetched().labels)
 
     @property
     def produced_by(self) -> Mapping[str, str]:
         """What made it: system, run, action, output, host, as far as known."""
-        return dict(self._blocking.manifest.produced_by)
+        return dict(self._fetched().produced_by)
 
     @property
     def parents(self) -> list[str]:
         """Version ids; one, but none for a first version and several for a merge. They may be pruned."""
-        return [parent.hex() for parent in self._blocking.manifest.parents]
+        return [parent.hex() for parent in self._fetched().parents]
 
     @property
     def stats(self) -> Stats:
         """files, directories, bytes, and what this version added."""
-        return self._blocking.manifest.stats
+        return self._fetched().stats
 
     @property
     def path(self) -> Path:
         """Where this object is mounted. InvalidStateError when it is not."""
-        path = self._blocking.mount_path
-        if path is None:
+        entry = self._live()
+        if entry is None:
             raise InvalidStateError(f"{self.name}@{self.id[:12]} is not mounted", hint="Call mount() first.")
-        return path
+        return Path(entry.mount_path)
 
     @property
     def is_mounted(self) -> bool:
-        return self._blocking.mount_path is not None
+        return self._live() is not None
 
-    async def resolve(self) -> Self:
-        """Fetches the manifest unless it is here already; `await version` does the same."""
-        await in_thread(lambda: self._blocking.manifest)
+    @property
+    def owns_mount(self) -> bool:
+        """Whether a mount that this object made is there: the same, since it counts no other."""
+        return self.is_mounted
+
+    def resolve(self) -> Self:
+        """Fetches the manifest unless it is here already; of an async version `await version` does the same."""
+        self._fetched()
         return self
 
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.resolve().__await__()
-
-    async def mount(
-        self,
-        mount_path: str | os.PathLike[str] | None = None,
-        *,
-        max_uploads: int = 50,
-        attr_cache: float | None = None,
-        entry_cache: float | None = None,
-        dir_entry_cache: float | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_size: int | str | None = None,
-        store_timeout: float | None = None,
-        resident: bool = False,
-        fast_lane: bool = True,
-        transport: str = "auto",
-        allow_other: bool | None = None,
-        fuse_fd: int | None = None,
-    ) -> Path:
+    @shows_options(ReadOptions)
+    def mount(self, mount_path: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
 
         Any number of processes may mount it. The kernel caches attributes and names without limit unless told otherwise.
         mount_path: as for RWVolume. `MountOptions` explains the options.
         """
-        options = MountOptions(
-            max_uploads=max_uploads,
-            attr_cache=attr_cache,
-            entry_cache=entry_cache,
-            dir_entry_cache=dir_entry_cache,
-            cache_dir=cache_dir,
-            cache_size=cache_size,
-            store_timeout=store_timeout,
-            resident=resident,
-            fast_lane=fast_lane,
-            transport=transport,
-            allow_other=allow_other,
-            fuse_fd=fuse_fd,
-        )
-        return await in_thread(self._blocking.mount, mount_path, options)
+        chosen = MountOptions(**options)
+        if chosen.take_over or chosen.accept_unsafe_store or chosen.meta_dir is not None:
+            raise InvalidInputError(
+                "a read-only mount takes nothing over, writes to no store and has no working copy",
+                hint="Leave take_over, accept_unsafe_store and meta_dir out.",
+            )
+        with self._mutex:
+            if (entry := self._live()) is not None:
+                return mount_paths.same(entry, mount_path)
+            return self._mount(mount_path, chosen)
 
-    async def unmount(self) -> None:
+    def _mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions) -> Path:
+        self._fetched()
+        store = self._store()
+        stores.refuse_memory(store)
+        with mount_paths.chosen(mount_path, f"{self.name}@{self.id[:12]}", store.record.store_id) as path:
+            registration = registry.new_id()
+            spec = MountSpec(
+                store_url=store.url,
+                volume=self.name,
+                mode="ro",
+                source=self.locator,
+                version=self.id,
+                log=str(registry.log_path(registration)),
+                **mount_paths.common_fields(registration, path, options),
+            )
+            self.started = launch.start(spec)
+        self._mount_id, self._mount_path = registration, path
+        return Path(path)
+
+    def unmount(self) -> None:
         """Unmounts what this object mounted. ConflictError while files are open."""
-        await in_thread(self._blocking.unmount)
+        with self._mutex:
+            if (entry := self._live()) is not None:
+                daemon.unmount(entry)
+            mount_paths.leave(self._mount_path)
+            self._mount_id = self._mount_path = None
 
-    async def fork(self, name: str | None = None) -> RWVolume:
+    def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its own traces.
+        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its own traces;
+        strict: ConflictError.
         """
         from cowfs.api.rw_volume import RWVolume
 
-        return RWVolume(await in_thread(writable.fork, self._blocking.locator, name))
+        store = self._store()
 
-    async def history(self) -> list[ROVolume]:
-        """This version and its ancestors, newest first; one request each. Pruned ones have is_pruned set."""
-        return [ROVolume(past) for past in await in_thread(lambda: list(self._blocking.history()))]
+        def create(new_name: str) -> Head:
+            return volumes.fork_volume(store.objects, new_name, self._named, owner=default_author())
 
-    async def __aenter__(self) -> Self:
-        await self.mount()
+        wanted = names.checked(name) if name is not None else names.generated()
+        return RWVolume.made(store, claimed(wanted, create, strict=strict))
+
+    def history(self, limit: int | None = None) -> list[ROVolume]:
+        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned ones have is_pruned set."""
+        return list(islice(self._history(), limit))
+
+    def _history(self) -> Iterator[ROVolume]:
+        for past in history.history(self._store().objects, self._named.version):
+            locator = Locator(self._named.store, self._named.volume, past.version)
+            yield ROVolume(locator, past.manifest, is_pruned=past.manifest is None)
+
+    def _fetched(self) -> Manifest:
+        """The manifest, fetched once. NotFoundError when the version is pruned or deleted."""
+        with self._mutex:
+            if self._manifest is None:
+                self._manifest = history.open_version(self._store().objects, self._named.version)
+            return self._manifest
+
+    def _live(self) -> registry.MountEntry | None:
+        return registry.find_by_id(self._mount_id) if self._mount_id else None
+
+    def _store(self) -> stores.OpenStore:
+        try:
+            return stores.open_store(self._named.store_url)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{self.locator} leads to no cowfs store: {error.message}",
+                hint="Check the locator; the store may have moved or been deleted.",
+            ) from error
+
+    # -- as a context, as a path, as a value
+
+    def __enter__(self) -> Self:
+        self.mount()
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with anyio.CancelScope(shield=True):
-            try:
-                await self.unmount()
-            except CowfsError as failure:
-                if error is None:
-                    raise
-                error.add_note(f"cowfs: {failure.message}. {failure.hint}")  # what went wrong first matters more
+        try:
+            self.unmount()
+        except CowfsError as failure:
+            if error is None:
+                raise
+            error.add_note(f"cowfs: {failure.message}. {failure.hint}")  # what went wrong first matters more
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -183,24 +243,18 @@ class ROVolume:
         return self.path / name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ROVolume) and other.locator == self.locator
+        return isinstance(other, ROVolume) and other._named == self._named
 
     def __hash__(self) -> int:
         return hash(self.locator)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (unpickled, (self.locator,))
+        return (_unpickled, (self.locator,))
 
     def __repr__(self) -> str:
-        manifest = self._blocking.known_manifest
-        said = f", {manifest.message!r}" if manifest is not None and manifest.message else ""
-        return f"ROVolume({self.locator!r}{said}{', pruned' if self.is_pruned else ''})"
+        said = f", {self._manifest.message!r}" if self._manifest is not None and self._manifest.message else ""
+        return f"ROVolume({self.locator!r}{said}{', pruned' if self._is_pruned else ''})"
 
 
-async def from_locator(locator: str | Locator) -> ROVolume:
-    """The version a locator names, verified to exist."""
-    return ROVolume(await in_thread(readable.from_locator, locator))
-
-
-def unpickled(locator: str) -> ROVolume:
-    return ROVolume(ReadableVersion(Locator.parse(locator)))
+def _unpickled(locator: str) -> ROVolume:
+    return ROVolume(Locator.parse(locator))

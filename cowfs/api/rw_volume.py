@@ -1,36 +1,55 @@
-"""RWVolume: the writable end of a volume, for programs; async, under asyncio and trio alike.
+"""RWVolume: the writable end of a volume, mounted on this machine. Blocking; `asynchronous` has its async twin.
 
-Every method runs its blocking half (`writable`) in a worker thread, so that the event loop goes on. A cancelled call
-still runs to its end in its thread: nothing is left half done.
+    unclaimed ── resolve ── claimed ── mount ── mounted ── unmount ── claimed … ── finalize ── ended
 
-    async with Volume.new("my-dataset") as vol:      mounts; vol / "file" is a path below the mount
+resolve      opens the store and claims or finds the name; before that nothing was read or written anywhere
+mounted      a daemon serves it; found through the registry, so that another process than the one that mounted can commit
+             and unmount. A daemon that died leaves the volume claimed: the next mount resumes its work
+ended        finalized: the line goes on, but through another object
+
+    with Volume.new("my-dataset") as vol:            mounts; vol / "file" is a path below the mount
         (vol / "file").write_text("…")
                                                      normal exit: committed, unmounted, ended (finalize)
                                                      exception: unmounted, nothing published, work kept; a note says where
+
+Work that is not committed lives in the working copy, never in this object. Threads: any; calls wait for each other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import anyio
-
-from cowfs import log
-from cowfs.api import provenance
-from cowfs.api.options import MountOptions
+from cowfs import config, log
+from cowfs import store as stores_layer
+from cowfs.api import daemon, launch, mount_paths, names, stores
+from cowfs.api.claiming import Claim, claimed
+from cowfs.api.daemon import Progress
+from cowfs.api.options import CACHE_DEFAULT_S, MountOptions, WriteOptions, shows_options
+from cowfs.api.provenance import author as default_author
+from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
-from cowfs.api.threads import in_thread
-from cowfs.api.writable import WritableVolume
-from cowfs.errors import CowfsError, InvalidStateError
+from cowfs.control import MountSpec
+from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError, UnavailableError
+from cowfs.format.locator import Locator
+from cowfs.ids import VersionId
+from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.store.pins import Pin
+from cowfs.version import volumes
+from cowfs.version.volumes import Head
 
 if TYPE_CHECKING:
     from cowfs.version.commit import CommitRequest
 
-_logger = log.get("volume")
+_log = log.get("volume")
 
 
 class RWVolume:
@@ -40,92 +59,197 @@ class RWVolume:
     finalized one. Any other pickles to its store and name: it is opened, or a new one is made, where it is first used.
     """
 
-    def __init__(self, blocking: WritableVolume) -> None:
-        self._blocking = blocking
+    def __init__(self, store_url: str | None, name: str, claim: Claim, *, strict: bool = False) -> None:
+        """claim says what resolve does about the name: make it (strict: refuse a taken one), find it, or either."""
+        self._name = name
+        self._store_url = store_url
+        self._claim = claim
+        self._is_strict = strict
+        self._store: stores.OpenStore | None = None
+        self._version: VersionId | None = None
+        self._ended = ""
+        self._is_discarded = False
+        self._options = MountOptions()
+        self._mount_id: str | None = None
+        self._mount_path: str | None = None
+        self._mutex = RLock()
+        self.started: launch.Started | None = None
+        """The daemon of the last mount that this object made."""
+
+    @classmethod
+    def made(cls, store: stores.OpenStore, head: Head) -> Self:
+        """The volume that was just made with this head."""
+        volume = cls(store.url, head.volume, "existing")
+        volume._adopt(store, head)
+        return volume
+
+    # -- what is known
 
     @property
     def name(self) -> str:
         """The volume's name. Of a new volume it is settled by the first call that reaches the store: a taken one gets a suffix."""
-        return self._blocking.name
+        return self._name
+
+    @property
+    def store_url(self) -> str | None:
+        """The store's canonical URL once it was reached; before that what was given, None for the default store."""
+        return self._store_url
 
     @property
     def locator(self) -> str | None:
         """Locator of the last committed version, of a fresh fork's base, or None before the first commit.
 
-        InvalidStateError for an opened volume that nobody has awaited or mounted yet.
+        InvalidStateError for an opened volume that nobody has resolved (or awaited) or mounted yet.
         """
-        locator = self._blocking.locator
-        return str(locator) if locator is not None else None
+        if self._store is None and self._claim != "new":
+            raise InvalidStateError(
+                f"volume {self.name!r} has not been looked up yet", hint="Await it (or call resolve()), or mount it."
+            )
+        return str(self._locator(self._version)) if self._version is not None else None
 
     @property
     def path(self) -> Path:
         """Where the volume is mounted. InvalidStateError when it is not."""
-        entry = self._blocking.live()
+        entry = self.live()
         if entry is None:
             raise InvalidStateError(f"volume {self.name!r} is not mounted", hint="Call mount() first.")
         return Path(entry.mount_path)
 
     @property
     def is_mounted(self) -> bool:
-        return self._blocking.live() is not None
+        return self.live() is not None
 
-    async def resolve(self) -> Self:
-        """Reaches the store and finds or makes the volume, without mounting; `await volume` does the same.
+    @property
+    def owns_mount(self) -> bool:
+        """Whether a mount that this object made is there."""
+        return self._own_mount() is not None
+
+    def live(self) -> MountEntry | None:
+        """The volume's writable mount on this machine, whoever made it."""
+        if self._store is not None:
+            return registry.find_by_volume(self._store.record.store_id.hex(), self.name)
+        if self._claim == "new":
+            return None
+        return registry.find_by_url(stores.canonical_url(self._store_url), self.name)
+
+    # -- claiming
+
+    def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
+        """Reaches the store and finds or makes the volume, without mounting; of an async one `await volume` does the same.
 
         NotFoundError: no such volume. Two or three requests the first time, none later.
         """
-        await in_thread(self._blocking.resolve)
-        return self
+        with self._mutex:
+            self._require_not_ended()
+            if self._store is not None:
+                return self
+            if self._claim == "existing":
+                store = stores.open_store(self._store_url)
+            else:
+                store = stores.open_or_initialize(self._store_url)
+                stores_layer.require_writable(store.record, accept_unsafe=accept_unsafe_store)
+            self._adopt(store, self._claim_name(store))
+            return self
 
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.resolve().__await__()
+    def _claim_name(self, store: stores.OpenStore) -> Head:
+        def create(name: str) -> Head:
+            return volumes.create_volume(store.objects, name, owner=default_author())
 
-    async def mount(
+        if self._claim == "new":
+            return claimed(self.name, create, strict=self._is_strict)
+        if self._claim == "existing":
+            return volumes.read_head(store.objects, self.name)
+        try:
+            return volumes.find_head(store.objects, self.name) or create(self.name)
+        except ConflictError:  # somebody made it between the two
+            return volumes.read_head(store.objects, self.name)
+
+    # -- mounting
+
+    @shows_options(WriteOptions, CACHE_DEFAULT_S)
+    def mount(
         self,
         mount_path: str | os.PathLike[str] | None = None,
         *,
-        max_uploads: int = 50,
-        attr_cache: float | None = 60.0,
-        entry_cache: float | None = 60.0,
-        dir_entry_cache: float | None = 60.0,
-        cache_dir: str | os.PathLike[str] | None = None,
-        meta_dir: str | os.PathLike[str] | None = None,
-        cache_size: int | str | None = None,
-        store_timeout: float | None = None,
-        resident: bool = False,
-        fast_lane: bool = True,
-        transport: str = "auto",
-        take_over: bool = False,
-        accept_unsafe_store: bool = False,
-        allow_other: bool | None = None,
-        fuse_fd: int | None = None,
+        progress: Progress | None = None,
+        **options: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory; mounting again returns the same.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
-        of an earlier mount on this machine is there again. `MountOptions` explains the options.
+        of an earlier mount on this machine is there again; progress hears how far its replay is.
+        cache_dir: where chunks lie; cache_size: the most it may hold ("20GiB"); meta_dir: where uncommitted work lies;
+        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others.
         LeaseHeldError: somebody else writes to this volume; it says who, where and since when.
         """
-        options = MountOptions(
-            max_uploads=max_uploads,
-            attr_cache=attr_cache,
-            entry_cache=entry_cache,
-            dir_entry_cache=dir_entry_cache,
-            cache_dir=cache_dir,
-            meta_dir=meta_dir,
-            cache_size=cache_size,
-            store_timeout=store_timeout,
-            resident=resident,
-            fast_lane=fast_lane,
-            transport=transport,
-            take_over=take_over,
-            accept_unsafe_store=accept_unsafe_store,
-            allow_other=allow_other,
-            fuse_fd=fuse_fd,
-        )
-        return await in_thread(self._blocking.mount, mount_path, options)
+        chosen = MountOptions(**options)
+        with self._mutex:
+            self._require_not_ended()
+            if (entry := self._own_mount()) is not None:
+                return mount_paths.same(entry, mount_path)
+            mount_paths.check(mount_path)
+            self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
+            path = self._mount(mount_path, chosen, progress or (lambda _: None))
+            self._options = chosen
+            return path
 
-    async def commit(
+    def _mount(
+        self, mount_path: str | os.PathLike[str] | None, options: MountOptions, progress: Progress = lambda _: None
+    ) -> Path:
+        store = self._opened()
+        self._leave(None)
+        stores.refuse_memory(store)
+        stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
+        working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
+        with mount_paths.chosen(mount_path, self.name, store.record.store_id) as path:
+            registration = registry.new_id()
+            spec = MountSpec(
+                store_url=store.url,
+                volume=self.name,
+                mode="rw",
+                source=self.name,
+                working_copy=str(working_copy.path),
+                log=str(working_copy.log_path),
+                **mount_paths.common_fields(registration, path, options),
+            )
+            self.started = launch.start(spec, progress=progress)
+        self._mount_id, self._mount_path = registration, path
+        return Path(path)
+
+    def unmount(self) -> None:
+        """Unmounts and keeps uncommitted work for the next mount on this machine. ConflictError while files are open."""
+        with self._mutex:
+            self._require_not_ended()
+            if (entry := self.live()) is not None:
+                daemon.unmount(entry)
+            self._leave(entry)
+
+    def discard(self) -> None:
+        """Unmounts and drops uncommitted work for good; the volume is again what its last version is."""
+        with self._mutex:
+            self._require_not_ended()
+            if (entry := self.live()) is not None:
+                daemon.discard(entry)
+            elif self._claim != "new":
+                self.resolve()
+                self._discard_unmounted()
+            self._leave(entry)
+            self._is_discarded = True
+
+    def _discard_unmounted(self) -> None:
+        """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed only costs space."""
+        working_copy = self._working_copy()
+        pin = working_copy.state.pin if working_copy.exists else None
+        working_copy.delete()
+        try:
+            if pin is not None and (held := Pin.resume(self._opened().objects, pin)) is not None:
+                held.remove()
+        except CowfsError as error:
+            _log.warning("the hold %s of the discarded work stays in the store: %s", pin, error)
+
+    # -- committing
+
+    def commit(
         self,
         message: str = "",
         *,
@@ -140,10 +264,9 @@ class RWVolume:
         somebody else took the volume over; the work is kept. progress is called from another thread with
         {"stage", "done_bytes", "total_bytes"}.
         """
-        request = await _request(message, author, produced_by, labels)
-        return ROVolume(await in_thread(self._blocking.commit, request, progress))
+        return self._commit(commit_request(message, author, produced_by, labels), progress)
 
-    async def finalize(
+    def finalize(
         self,
         message: str = "",
         *,
@@ -156,60 +279,116 @@ class RWVolume:
 
         When it fails the object lives on and finalize can be tried again.
         """
-        request = await _request(message, author, produced_by, labels)
-        return ROVolume(await in_thread(self._blocking.finalize, request, progress))
+        request = commit_request(message, author, produced_by, labels)
+        with self._mutex:
+            if (entry := self.live()) is not None:
+                self._require_not_ended()
+                self._version = daemon.commit_and_unmount(entry, request, progress)
+                version = ROVolume(self._locator(self._version))
+            else:
+                version = self._commit(request, progress)
+            self._leave(entry)
+            self._working_copy().delete_if_committed()
+            self._ended = "finalized"
+            return version
 
-    async def unmount(self) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. ConflictError while files are open."""
-        await in_thread(self._blocking.unmount)
-
-    async def discard(self) -> None:
-        """Unmounts and drops uncommitted work for good; the volume is again what its last version is."""
-        await in_thread(self._blocking.discard)
-
-    async def fork(self, name: str | None = None) -> RWVolume:
+    def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from here; uncommitted work is committed first. Shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>. When another writer has taken this volume over, uncommitted work can't be
-        committed any more: it moves to the fork, unpublished, and this mount ends.
+        A taken name becomes NAME-<6 hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
+        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
         """
-        return RWVolume(await in_thread(self._blocking.fork, name))
+        with self._mutex:
+            message = f"before the fork {name}" if name else "before a fork"
+            try:
+                version = self._commit(commit_request(message))
+            except LeaseLostError:
+                return self._rescue(name, strict=strict)
+            return version.fork(name, strict=strict)
 
-    async def __aenter__(self) -> Self:
+    def _commit(self, request: CommitRequest, progress: Progress | None = None) -> ROVolume:
+        with self._mutex:
+            self._require_not_ended()
+            self.resolve()
+            if (entry := self.live()) is not None:
+                self._version = daemon.commit(entry, request, progress)
+                return ROVolume(self._locator(self._version))
+            head = volumes.read_head(self._opened().objects, self.name)  # somebody may have gone on with it
+            if head.version is None or self._working_copy().may_have_uncommitted:
+                self._version = self._commit_unmounted(request, progress)
+            else:
+                self._version = head.version
+            return ROVolume(self._locator(self._version))
+
+    def _commit_unmounted(self, request: CommitRequest, progress: Progress | None) -> VersionId:
+        """Brings the working copy to life for one commit, on a mount point nobody else uses."""
+        place = config.runtime_dir() / f"commit-{registry.new_id()}"
+        self._mount(place, replace(self._options, foreground=False, fuse_fd=None, take_over=False))
         try:
-            await self.mount()
-        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
-            with anyio.CancelScope(shield=True):
-                if self._blocking.has_mounted:
-                    await self._abandon(error)
+            entry = self.live()
+            if entry is None:
+                raise UnavailableError(
+                    f"the mount daemon of volume {self.name!r} ended before it could commit",
+                    hint="Nothing is lost: try again. `cowfs status` shows the working copy.",
+                )
+            return daemon.commit(entry, request, progress)
+        finally:
+            self.unmount()
+            with contextlib.suppress(FileNotFoundError):
+                place.rmdir()
+
+    def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
+        """Work that can't be published in its own line goes on in a new one, from the version it was made on."""
+        store, working_copy = self._opened(), self._working_copy()
+        self.unmount()
+        state = WorkingCopy(working_copy.path).state
+        if state.base_version is not None:
+            rescued = ROVolume(self._locator(state.base_version)).fork(name, strict=strict)
+        else:
+            wanted = names.checked(name) if name is not None else names.generated()
+            rescued = RWVolume(store.url, wanted, "new", strict=strict)
+            rescued.resolve(accept_unsafe_store=True)
+        head = volumes.read_head(store.objects, rescued.name)
+        place = WorkingCopy.locate(store.record.store_id, rescued.name, meta_dir=self._options.meta_path)
+        working_copy.move_to(place, head.number)
+        rescued._options = self._options
+        return rescued
+
+    # -- as a context, as a path, as a value
+
+    def __enter__(self) -> Self:
+        try:
+            self.mount()
+        except BaseException as error:
+            if self.owns_mount:  # interrupted after the mount was made
+                self._abandon(error)
             raise
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with anyio.CancelScope(shield=True):
-            if error is not None:
-                await self._abandon(error)
-            elif not self._blocking.ended and not self._blocking.is_discarded:
-                try:
-                    await self.finalize()
-                except CowfsError as failure:
-                    await self._abandon(failure)
-                    raise
+        if error is not None:
+            self._abandon(error)
+        elif not self._ended and not self._is_discarded:
+            try:
+                self.finalize()
+            except CowfsError as failure:
+                self._abandon(failure)
+                raise
 
-    async def _abandon(self, error: BaseException) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """Leaves the mount without publishing anything; never hides the error that led here."""
-        if self._blocking.ended or self._blocking.is_discarded:
+        if self._ended or self._is_discarded:
             return
-        notes = [self._blocking.resume_hint]
+        notes = [self._resume_hint()]
         try:
-            await self.unmount()
+            self.unmount()
         except CowfsError as failure:
             notes.append(f"It is still mounted: {failure.message}. {failure.hint}")
         for note in notes:
             error.add_note(f"cowfs: {note}")
-            _logger.warning("%s", note)
+            _log.warning("%s", note)
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -218,18 +397,75 @@ class RWVolume:
         return self.path / name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._blocking.require_sendable()
-        return (_opened_again, (self._blocking.store_url, self._blocking.name, self._blocking.claim))
+        self._require_sendable()
+        return (RWVolume, (self._store_url, self.name, self._claim))
 
     def __repr__(self) -> str:
-        return f"RWVolume({self._blocking.description})"
+        """What can be said without asking anybody."""
+        parts = [repr(self.name)]
+        if self._store_url is not None:
+            parts.append(f"store={self._store_url!r}")
+        if self._ended:
+            parts.append(self._ended)
+        elif (entry := self.live()) is not None:
+            parts.append(f"mounted at {entry.mount_path!r}")
+        elif self._store is None:
+            parts.append("new" if self._claim == "new" else "not looked up yet")
+        if self._version is not None:
+            parts.append(f"version {self._version.hex()[:12]}")
+        return f"RWVolume({', '.join(parts)})"
 
+    # -- inside
 
-async def _request(
-    message: str, author: str | None, produced_by: Mapping[str, str] | None, labels: Mapping[str, str] | None
-) -> CommitRequest:
-    return await in_thread(provenance.commit_request, message, author, produced_by, labels)
+    def _require_sendable(self) -> None:
+        """InvalidStateError while this object stands for work that lies on this machine only."""
+        self._require_not_ended()
+        if self.live() is not None:
+            what = "is mounted"
+        elif self._store is not None and self._working_copy().may_have_uncommitted:
+            what = "has uncommitted work on this machine"
+        else:
+            return
+        raise InvalidStateError(
+            f"volume {self.name!r} {what} and cannot be pickled: commit first",
+            hint="Send what commit() or finalize() returns, or its locator.",
+        )
 
+    def _resume_hint(self) -> str:
+        """How to go on with work that was not published."""
+        return (
+            f"Uncommitted work of volume {self.name!r} was not published; it is kept on this machine: "
+            f"go on with Volume.open({self.name!r}).mount() or `cowfs mount {self.name} PATH`, "
+            f"drop it with `cowfs unmount {self.name} --discard`, "
+            f"or save it under another name with Volume.open({self.name!r}).fork(NAME)."
+        )
 
-def _opened_again(store_url: str | None, name: str, claim: Any) -> RWVolume:
-    return RWVolume(WritableVolume(store_url, name, claim))
+    def _adopt(self, store: stores.OpenStore, head: Head) -> None:
+        """From now on this object stands for a volume that exists."""
+        self._claim = "existing"
+        self._name, self._version, self._store_url = head.volume, head.version, store.url
+        self._store = store
+
+    def _leave(self, entry: MountEntry | None) -> None:
+        mount_paths.leave(entry.mount_path if entry is not None else None, self._mount_path)
+        self._mount_id = self._mount_path = None
+
+    def _own_mount(self) -> MountEntry | None:
+        return registry.find_by_id(self._mount_id) if self._mount_id else None
+
+    def _opened(self) -> stores.OpenStore:
+        assert self._store is not None, "resolve comes first"
+        return self._store
+
+    def _working_copy(self) -> WorkingCopy:
+        return WorkingCopy.locate(self._opened().record.store_id, self.name, meta_dir=self._options.meta_path)
+
+    def _locator(self, version: VersionId) -> Locator:
+        return volumes.locator(self._opened().objects, self.name, version)
+
+    def _require_not_ended(self) -> None:
+        if self._ended:
+            raise InvalidStateError(
+                f"volume {self.name!r} was {self._ended}: this object cannot be used any more",
+                hint=f"Volume.open({self.name!r}) goes on with the volume; forking the version starts another one.",
+            )

@@ -15,10 +15,9 @@ from cowfs.cli import output
 @output.common_options
 def command(name: str, store: str | None, as_json: bool, accept_unsafe_store: bool) -> None:
     """Make volume NAME. Prints the name."""
-    from cowfs.api import names
-    from cowfs.api.writable import WritableVolume
+    from cowfs.blocking import Volume
 
-    volume = WritableVolume(store, names.checked(name), "new", is_strict=True)
+    volume = Volume.new(name, store=store, strict=True)
     volume.resolve(accept_unsafe_store=accept_unsafe_store)
     output.say(as_json, f"Made volume {volume.name} in {volume.store_url}")
     output.emit(as_json, {"name": volume.name, "store_url": volume.store_url}, volume.name)

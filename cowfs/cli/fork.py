@@ -16,15 +16,15 @@ from cowfs.cli import output
 @output.common_options
 def command(source: str, name: str, store: str | None, as_json: bool) -> None:
     """Make volume NAME from SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR). Prints the new name."""
-    from cowfs.api import names, sources, writable
-    from cowfs.api.writable import WritableVolume
+    from cowfs.api import names, sources
+    from cowfs.blocking import Volume
 
     wanted = names.checked(name)
     found = sources.find(source, store)
     if found.is_writable:
-        fork = WritableVolume(found.store.url, found.volume, "existing").fork(wanted, is_strict=True)
+        fork = Volume.open(found.volume, store=found.store.url).fork(wanted, strict=True)
     else:
-        fork = writable.fork(found.locator(), wanted, is_strict=True)
-    locator = str(fork.locator)
+        fork = Volume.from_locator(found.locator()).fork(wanted, strict=True)
+    locator = fork.locator
     output.say(as_json, f"Made volume {fork.name} from {source}")
     output.emit(as_json, {"name": fork.name, "locator": locator, "store_url": fork.store_url}, fork.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +9,7 @@ import click
 from cowfs.cli import output
 
 if TYPE_CHECKING:
-    from cowfs.api.readable import ReadableVersion
+    from cowfs.blocking import ROVolume
 
 
 @click.command("log")
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
 def command(source: str, limit: int | None, store: str | None, as_json: bool) -> None:
     """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first."""
     from cowfs.api import sources
-    from cowfs.api.readable import ReadableVersion
+    from cowfs.blocking import Volume
     from cowfs.cli import versions
 
     found = sources.find(source, store)
-    past = [] if found.version is None else list(islice(ReadableVersion(found.locator()).history(), limit))
+    past = [] if found.version is None else Volume.from_locator(found.locator()).history(limit)
     if not past:
         output.say(as_json, f"Volume {found.volume} has no version yet")
     header = ("VERSION", "COMMITTED", "FILES", "SIZE", "UPLOADED", "AUTHOR", "MESSAGE")
@@ -33,17 +32,16 @@ def command(source: str, limit: int | None, store: str | None, as_json: bool) ->
     output.emit(as_json, record, output.table(header, rows) if rows else "")
 
 
-def _row(version: ReadableVersion) -> tuple[str, ...]:
-    name = version.locator.version.hex()[:12]
+def _row(version: ROVolume) -> tuple[str, ...]:
+    name = version.id[:12]
     if version.is_pruned:
         return (name, "pruned", "", "", "", "", "")
-    manifest = version.manifest
     return (
         name,
-        output.time(manifest.created_ns),
-        str(manifest.stats.files),
-        output.size(manifest.stats.bytes),
-        output.size(manifest.stats.stored_bytes_added),
-        output.printable(manifest.author),
-        output.printable(manifest.message),
+        output.time(version.created_ns),
+        str(version.stats.files),
+        output.size(version.stats.bytes),
+        output.size(version.stats.stored_bytes_added),
+        output.printable(version.author),
+        output.printable(version.message),
     )

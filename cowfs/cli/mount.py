@@ -67,19 +67,18 @@ def command(
     """
     from cowfs.api import sources
     from cowfs.api.options import MountOptions
-    from cowfs.api.readable import ReadableVersion
-    from cowfs.api.writable import WritableVolume
+    from cowfs.blocking import ROVolume, RWVolume, Volume
 
-    options = MountOptions(foreground=foreground, **tuning)
+    MountOptions(**tuning)  # a wrong one is refused before anything is looked up
     found = sources.find(source, store)
-    mounted: WritableVolume | ReadableVersion
+    mounted: RWVolume | ROVolume
     if found.is_writable and not read_only:
-        mounted = WritableVolume(found.store.url, found.volume, "existing")
+        mounted = Volume.open(found.volume, store=found.store.url)
         with closing(output.Progress()) as progress:
-            canonical = mounted.mount(path, options, progress)
+            canonical = mounted.mount(path, progress=progress, foreground=foreground, **tuning)
     else:
-        mounted = ReadableVersion(found.locator())
-        canonical = mounted.mount(path, options)
+        mounted = ROVolume(found.locator())
+        canonical = mounted.mount(path, foreground=foreground, **tuning)
     started = mounted.started
     assert started is not None
     record = {
@@ -87,7 +86,7 @@ def command(
         "volume": found.volume,
         "version": found.version.hex() if found.version else None,
         "locator": str(found.locator()) if found.version else None,
-        "read_only": isinstance(mounted, ReadableVersion),
+        "read_only": isinstance(mounted, ROVolume),
         "pid": started.pid,
         "lost_files": started.ready.get("lost_files", []),
         "store_url": found.store.url,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 
-from cowfs.api import names
-from cowfs.api.writable import WritableVolume
+from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
 
 
-def find_mount(target: str, store: str | None, *, inside: bool = False) -> MountEntry | WritableVolume:
+def find_mount(target: str, store: str | None, *, inside: bool = False) -> MountEntry | RWVolume:
     """The live mount that target means, else the volume of that name (which exists, and is not mounted here).
 
     inside: a path (with a slash) below a mount point will do. NotFoundError for a path that is no mount, and for an unknown volume.
@@ -39,11 +38,10 @@ def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mount
     return found
 
 
-def _volume(name: str, store: str | None, *, is_guess: bool) -> WritableVolume | None:
+def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
     """The volume of that name; None when there is none and a mount of that path was found already."""
     try:
-        volume = WritableVolume(store, names.checked(name), "existing")
-        volume.resolve()
+        volume = Volume.open(name, store=store).resolve()
     except (NotFoundError, InvalidInputError):
         if is_guess:
             return None

@@ -15,7 +15,7 @@ from cowfs.cli import output
 from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
 
 if TYPE_CHECKING:
-    from cowfs.api.writable import WritableVolume
+    from cowfs.blocking import RWVolume
     from cowfs.machine.registry import MountEntry
 
 
@@ -77,7 +77,7 @@ def _unmount(entry: MountEntry, *, is_discard: bool, is_forced: bool) -> dict[st
     return {**record, "uncommitted": is_kept, "said": said}
 
 
-def _unmounted(volume: WritableVolume, *, is_discard: bool) -> dict[str, Any]:
+def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
     """A volume that is not mounted here has nothing to unmount, but may have a working copy to drop."""
     if not is_discard:
         raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")

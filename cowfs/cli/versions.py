@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cowfs.api.readable import ReadableVersion
+from cowfs.blocking import ROVolume
 from cowfs.cli import output
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
@@ -13,36 +13,35 @@ from cowfs.ids import VersionId
 from cowfs.machine.registry import MountEntry
 
 
-def of_mount(entry: MountEntry, version: VersionId) -> ReadableVersion:
-    return ReadableVersion(Locator(StoreUrl.parse(entry.store_url), entry.volume, version))
+def of_mount(entry: MountEntry, version: VersionId) -> ROVolume:
+    return ROVolume(Locator(StoreUrl.parse(entry.store_url), entry.volume, version))
 
 
-def record(version: ReadableVersion) -> dict[str, Any]:
+def record(version: ROVolume) -> dict[str, Any]:
     """locator, version, volume, and the manifest's fields (null when the version is pruned)."""
     names = {
-        "locator": str(version.locator),
-        "volume": version.locator.volume,
-        "version": version.locator.version.hex(),
+        "locator": version.locator,
+        "volume": version.name,
+        "version": version.id,
         "is_pruned": version.is_pruned,
     }
     if version.is_pruned:
         return names
-    manifest = version.manifest
     return {
         **names,
-        "message": manifest.message,
-        "author": manifest.author,
-        "created_ns": manifest.created_ns,
-        "parents": [parent.hex() for parent in manifest.parents],
-        "labels": dict(manifest.labels),
-        "produced_by": dict(manifest.produced_by),
-        "stats": dataclasses.asdict(manifest.stats),
+        "message": version.message,
+        "author": version.author,
+        "created_ns": version.created_ns,
+        "parents": version.parents,
+        "labels": version.labels,
+        "produced_by": version.produced_by,
+        "stats": dataclasses.asdict(version.stats),
     }
 
 
-def summary(version: ReadableVersion) -> str:
-    stats = version.manifest.stats
+def summary(version: ROVolume) -> str:
+    stats = version.stats
     return (
-        f"Version {version.locator.version.hex()[:12]} of {version.locator.volume}: {stats.files} files, "
+        f"Version {version.id[:12]} of {version.name}: {stats.files} files, "
         f"{output.size(stats.bytes)}, {output.size(stats.stored_bytes_added)} uploaded"
     )

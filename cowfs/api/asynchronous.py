@@ -1,0 +1,371 @@
+"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
+
+Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
+Every call runs in a worker thread, so that the event loop goes on. A cancelled call still runs to its end there: nothing
+is left half done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import anyio
+
+from cowfs.api import ro_volume, rw_volume
+from cowfs.api import volume as volume_module
+from cowfs.api.daemon import Progress
+from cowfs.api.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions, shows_options
+from cowfs.api.threads import in_thread
+from cowfs.format.locator import Locator
+from cowfs.format.manifest import Stats
+
+__all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
+
+
+class ROVolume:
+    """A version of a volume. Pickles to its locator, compares equal by it, and can be used on any machine."""
+
+    def __init__(self, blocking: ro_volume.ROVolume) -> None:
+        self._blocking = blocking
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.resolve().__await__()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await in_thread(self._blocking.__enter__)
+        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
+            if self._blocking.owns_mount:
+                await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await in_thread(self._blocking.__exit__, kind, error, traceback)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self._blocking)
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> Path:
+        return self._blocking / name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ROVolume) and other._blocking == self._blocking
+
+    def __hash__(self) -> int:
+        return hash(self._blocking)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ROVolume, (self._blocking,))
+
+    def __repr__(self) -> str:
+        return repr(self._blocking)
+
+    @property
+    def locator(self) -> str:
+        """A string that leads to this version from anywhere, and proves that it is this one."""
+        return self._blocking.locator
+
+    @property
+    def name(self) -> str:
+        """The volume's name."""
+        return self._blocking.name
+
+    @property
+    def id(self) -> str:
+        """The version id: BLAKE3 of the manifest, 64 hex digits."""
+        return self._blocking.id
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether `history` found only the name of this version: its bytes are gone, and so are the fields below."""
+        return self._blocking.is_pruned
+
+    @property
+    def message(self) -> str:
+        return self._blocking.message
+
+    @property
+    def author(self) -> str:
+        return self._blocking.author
+
+    @property
+    def created(self) -> datetime:
+        """When the version was committed, by the committer's clock; UTC, to the microsecond."""
+        return self._blocking.created
+
+    @property
+    def created_ns(self) -> int:
+        """When the version was committed, by the committer's clock, in nanoseconds since 1970."""
+        return self._blocking.created_ns
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self._blocking.labels
+
+    @property
+    def produced_by(self) -> Mapping[str, str]:
+        """What made it: system, run, action, output, host, as far as known."""
+        return self._blocking.produced_by
+
+    @property
+    def parents(self) -> list[str]:
+        """Version ids; one, but none for a first version and several for a merge. They may be pruned."""
+        return self._blocking.parents
+
+    @property
+    def stats(self) -> Stats:
+        """files, directories, bytes, and what this version added."""
+        return self._blocking.stats
+
+    @property
+    def path(self) -> Path:
+        """Where this object is mounted. InvalidStateError when it is not."""
+        return self._blocking.path
+
+    @property
+    def is_mounted(self) -> bool:
+        return self._blocking.is_mounted
+
+    async def resolve(self) -> Self:
+        """Fetches the manifest unless it is here already; of an async version `await version` does the same."""
+        await in_thread(self._blocking.resolve)
+        return self
+
+    @shows_options(ReadOptions)
+    async def mount(self, mount_path: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]) -> Path:
+        """Mounts the version read-only and returns the directory; mounting again returns the same.
+
+        Any number of processes may mount it. The kernel caches attributes and names without limit unless told otherwise.
+        mount_path: as for RWVolume. `MountOptions` explains the options.
+        """
+        return await in_thread(partial(self._blocking.mount, mount_path, **options))
+
+    async def unmount(self) -> None:
+        """Unmounts what this object mounted. ConflictError while files are open."""
+        await in_thread(self._blocking.unmount)
+
+    async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
+        """A new volume that starts from this version and shares every byte: two small objects.
+
+        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its own traces;
+        strict: ConflictError.
+        """
+        return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
+
+    async def history(self, limit: int | None = None) -> list[ROVolume]:
+        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned ones have is_pruned set."""
+        return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
+
+
+class RWVolume:
+    """A volume to write to. Made by Volume.new, Volume.open and fork, never directly.
+
+    Pickling: a mounted one is refused (commit, and send the ROVolume); so is one with uncommitted work here, or a
+    finalized one. Any other pickles to its store and name: it is opened, or a new one is made, where it is first used.
+    """
+
+    def __init__(self, blocking: rw_volume.RWVolume) -> None:
+        self._blocking = blocking
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.resolve().__await__()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await in_thread(self._blocking.__enter__)
+        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
+            if self._blocking.owns_mount:
+                await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await in_thread(self._blocking.__exit__, kind, error, traceback)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self._blocking)
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> Path:
+        return self._blocking / name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RWVolume) and other._blocking == self._blocking
+
+    def __hash__(self) -> int:
+        return hash(self._blocking)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (RWVolume, (self._blocking,))
+
+    def __repr__(self) -> str:
+        return repr(self._blocking)
+
+    @property
+    def name(self) -> str:
+        """The volume's name. Of a new volume it is settled by the first call that reaches the store: a taken one gets a suffix."""
+        return self._blocking.name
+
+    @property
+    def store_url(self) -> str | None:
+        """The store's canonical URL once it was reached; before that what was given, None for the default store."""
+        return self._blocking.store_url
+
+    @property
+    def locator(self) -> str | None:
+        """Locator of the last committed version, of a fresh fork's base, or None before the first commit.
+
+        InvalidStateError for an opened volume that nobody has resolved (or awaited) or mounted yet.
+        """
+        return self._blocking.locator
+
+    @property
+    def path(self) -> Path:
+        """Where the volume is mounted. InvalidStateError when it is not."""
+        return self._blocking.path
+
+    @property
+    def is_mounted(self) -> bool:
+        return self._blocking.is_mounted
+
+    async def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
+        """Reaches the store and finds or makes the volume, without mounting; of an async one `await volume` does the same.
+
+        NotFoundError: no such volume. Two or three requests the first time, none later.
+        """
+        await in_thread(partial(self._blocking.resolve, accept_unsafe_store=accept_unsafe_store))
+        return self
+
+    @shows_options(WriteOptions, CACHE_DEFAULT_S)
+    async def mount(
+        self,
+        mount_path: str | os.PathLike[str] | None = None,
+        *,
+        progress: Progress | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> Path:
+        """Mounts the volume writable and returns the directory; mounting again returns the same.
+
+        mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
+        of an earlier mount on this machine is there again; progress hears how far its replay is.
+        cache_dir: where chunks lie; cache_size: the most it may hold ("20GiB"); meta_dir: where uncommitted work lies;
+        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others.
+        LeaseHeldError: somebody else writes to this volume; it says who, where and since when.
+        """
+        return await in_thread(partial(self._blocking.mount, mount_path, progress=progress, **options))
+
+    async def unmount(self) -> None:
+        """Unmounts and keeps uncommitted work for the next mount on this machine. ConflictError while files are open."""
+        await in_thread(self._blocking.unmount)
+
+    async def discard(self) -> None:
+        """Unmounts and drops uncommitted work for good; the volume is again what its last version is."""
+        await in_thread(self._blocking.discard)
+
+    async def commit(
+        self,
+        message: str = "",
+        *,
+        author: str | None = None,
+        produced_by: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> ROVolume:
+        """Publishes everything written before the call as a version; writers go on meanwhile, the volume stays mounted.
+
+        Nothing changed: the last version again. Never mounted: the base, or an empty first version. LeaseLostError:
+        somebody else took the volume over; the work is kept. progress is called from another thread with
+        {"stage", "done_bytes", "total_bytes"}.
+        """
+        return ROVolume(
+            await in_thread(
+                partial(
+                    self._blocking.commit,
+                    message,
+                    author=author,
+                    produced_by=produced_by,
+                    labels=labels,
+                    progress=progress,
+                )
+            )
+        )
+
+    async def finalize(
+        self,
+        message: str = "",
+        *,
+        author: str | None = None,
+        produced_by: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> ROVolume:
+        """Commits, unmounts and ends this object: every later call raises InvalidStateError.
+
+        When it fails the object lives on and finalize can be tried again.
+        """
+        return ROVolume(
+            await in_thread(
+                partial(
+                    self._blocking.finalize,
+                    message,
+                    author=author,
+                    produced_by=produced_by,
+                    labels=labels,
+                    progress=progress,
+                )
+            )
+        )
+
+    async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
+        """A new volume that starts from here; uncommitted work is committed first. Shares every byte: two small objects.
+
+        A taken name becomes NAME-<6 hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
+        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
+        """
+        return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
+
+
+class Volume:
+    """The entry to cowfs. store: a URL or directory; None: COWFS_STORE, the config file, else a directory of the user."""
+
+    def __init__(self) -> None:
+        raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
+
+    @staticmethod
+    def new(name: str | None = None, *, store: str | None = None, strict: bool = False) -> RWVolume:
+        """A volume that does not exist yet. Nothing is read or written until it is mounted (or resolved).
+
+        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict: ConflictError then.
+        Without a name one is made up.
+        """
+        return RWVolume(volume_module.Volume.new(name, store=store, strict=strict))
+
+    @staticmethod
+    def open(name: str, *, store: str | None = None, create: bool = False) -> RWVolume:
+        """A volume by name: mounting it goes on from its head, with the uncommitted work this machine has of it.
+
+        Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes what is missing.
+        """
+        return RWVolume(volume_module.Volume.open(name, store=store, create=create))
+
+    @staticmethod
+    async def from_locator(locator: str | Locator) -> ROVolume:
+        """The version a locator names, verified to exist: one request. NotFoundError, InvalidInputError, CorruptError."""
+        return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator)))
+
+
+def volume(name: str, *, store: str | None = None) -> RWVolume:
+    """The volume of that name, made when it is missing; "/mydata" and "mydata" are the same."""
+    return RWVolume(volume_module.volume(name, store=store))

@@ -1,0 +1,49 @@
+"""The async classes are what the blocking ones say, and both say what a mount may be told."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import cowfs
+from cowfs import blocking
+from cowfs.api.options import MountOptions
+from cowfs.errors import InvalidInputError, InvalidStateError
+from tests.api import async_twin
+
+pytestmark = pytest.mark.quick
+
+NOT_ASYNC = {*async_twin.LEFT_OUT, "from_locator"}
+
+
+def test_generated_file_is_current() -> None:
+    assert async_twin.TARGET.read_text() == async_twin.render(), "run: python -m tests.api.async_twin"
+
+
+def test_errors_come_through() -> None:
+    with pytest.raises(InvalidStateError):
+        _ = blocking.Volume.open("x", store="file:///nowhere").locator
+
+
+@pytest.mark.parametrize("name", ["RWVolume", "ROVolume"])
+def test_names_are_the_same(name: str) -> None:
+    asynchronous = {each for each in dir(getattr(cowfs, name)) if not each.startswith("_")}
+    blocks = {each for each in dir(getattr(blocking, name)) if not each.startswith("_")}
+    assert asynchronous == blocks - NOT_ASYNC
+
+
+@pytest.mark.parametrize("owner", [cowfs.RWVolume, blocking.RWVolume, cowfs.ROVolume, blocking.ROVolume])
+def test_the_signature_of_mount_names_every_option(owner: type) -> None:
+    said = set(inspect.signature(owner.mount).parameters)  # type: ignore[attr-defined]
+    writable_only = {"meta_dir", "take_over", "accept_unsafe_store"}
+    options = set(MountOptions.__dataclass_fields__)
+    assert said >= options - writable_only
+    assert (said >= writable_only) is (owner.__name__ == "RWVolume")
+
+
+def test_a_read_only_mount_has_no_options_of_writers() -> None:
+    version = blocking.ROVolume(cowfs.Locator.parse("cowfs+file:///nowhere/-/v@" + "0" * 64))
+    for option in ({"take_over": True}, {"accept_unsafe_store": True}, {"meta_dir": "/m"}):
+        with pytest.raises(InvalidInputError, match="read-only"):
+            version.mount("/nowhere", **option)
