@@ -11,7 +11,7 @@
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
 //! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
-//! checkpoint  long journals, without a commit
+//! checkpoint  long journals, without a commit               survey     what is live in which segment
 //! entry_set   which entries that are                        evict, away     what can be loaded again leaves
 //! refused     mapped stores that could not be staged
 //! inode, directory, extents, content                        the tables
@@ -54,6 +54,7 @@ mod row;
 mod share;
 mod staged;
 mod state;
+mod survey;
 mod write;
 mod xattr;
 

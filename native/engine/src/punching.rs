@@ -19,7 +19,7 @@ use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
 use crate::extents::Extent;
-use crate::reclaim::{extents_of, live_extents};
+use crate::survey::extents_of;
 
 const BATCH_EXTENTS: usize = 512;
 const RECORD_BYTES: u64 = 50;
@@ -67,7 +67,7 @@ impl Engine {
 
     /// Maps what is mapped of the segment under a second number. None: it has no other, or it would not pay.
     fn renumber(&self, disk: &Disk, old: Segment) -> Result<Option<Renumbered>> {
-        let extents = live_extents(&*self.read()?, &BTreeSet::from([old]));
+        let extents = self.extents_in(disk, &BTreeSet::from([old]))?;
         let live_bytes: u64 = extents.iter().map(|(_, extent)| extent.length).sum();
         let dead_bytes = disk.staging.occupied_bytes(old).saturating_sub(live_bytes);
         if extents.len() as u64 * RECORD_BYTES * 8 > dead_bytes {

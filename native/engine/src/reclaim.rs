@@ -20,9 +20,9 @@
 //!
 //! On a full disk, where there is no room for copies, `punching` gives back the dead parts instead.
 //!
-//! Cost: the state is locked while the extents of changed files are counted.
+//! What is live is counted a batch of extents at a time, while everybody goes on (`survey`).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -30,24 +30,28 @@ use cowfs_base::{Ino, Segment};
 use cowfs_staging::crc_of;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::changes::EXTENTS;
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
-use crate::extents::{Extent, ExtentMap, Staged};
+use crate::extents::Extent;
 use crate::state::State;
+use crate::survey::{Survey, extents_of};
 
 /// 256 MiB in earnest.
 const PACE_SEGMENTS: u64 = 4;
 /// So much is copied at once.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_EXTENTS: usize = 512;
+/// Of staged bytes, 32 KiB: 2,048 extents in earnest are counted under one lock.
+const COUNTED_BYTES: u64 = 32 << 10;
 /// Of copying, when there is not room for all copies at once.
 const ROUNDS_MAX: usize = 8;
 
 /// When the next pass is due.
 pub(crate) struct Reclaim {
     pace_bytes: u64,
+    /// So many are looked at while the state is locked.
+    pub batch_extents: usize,
     /// One pass at a time.
     running: Mutex<()>,
     /// Staging's count of appended bytes at which the next pass is due.
@@ -61,6 +65,7 @@ impl Reclaim {
         let pace_bytes = PACE_SEGMENTS * segment_bytes;
         Reclaim {
             pace_bytes,
+            batch_extents: (segment_bytes / COUNTED_BYTES).max(1) as usize,
             running: Mutex::default(),
             due: pace_bytes.into(),
             is_wanted: Mutex::default(),
@@ -87,42 +92,6 @@ impl Reclaim {
     fn overdue_bytes(&self, disk: &Disk) -> Option<u64> {
         let due = self.due.load(Ordering::Relaxed);
         disk.staging.appended_bytes().checked_sub(due)
-    }
-}
-
-/// Live bytes of the segments that could go.
-pub(crate) struct Survey {
-    pub live: BTreeMap<Segment, u64>,
-    pub sizes: BTreeMap<Segment, u64>,
-}
-
-impl Survey {
-    fn dead(&self) -> impl Iterator<Item = Segment> {
-        let dead = self.live.iter().filter(|(_, live)| **live == 0);
-        dead.map(|(segment, _)| *segment)
-    }
-
-    /// At least half of it dead: as many as can be copied into `room_bytes`, the sparsest first.
-    fn sparse(&self, room_bytes: u64) -> BTreeSet<Segment> {
-        let is_sparse =
-            |(segment, live): &(&Segment, &u64)| **live > 0 && **live * 2 <= self.sizes[*segment];
-        let mut sparse: Vec<(u64, Segment)> = self
-            .live
-            .iter()
-            .filter(is_sparse)
-            .map(|(segment, live)| (*live, *segment))
-            .collect();
-        sparse.sort_unstable();
-        let mut left_bytes = room_bytes;
-        let fits = |(live, _): &(u64, Segment)| {
-            left_bytes = left_bytes.saturating_sub(*live);
-            left_bytes > 0
-        };
-        sparse
-            .into_iter()
-            .take_while(fits)
-            .map(|(_, segment)| segment)
-            .collect()
     }
 }
 
@@ -241,17 +210,9 @@ impl Engine {
         Ok((freed_bytes, survey))
     }
 
-    pub(crate) fn survey(&self, disk: &Disk) -> Result<Survey> {
-        let _no_unmapped = disk.appends.write();
-        Ok(survey(&*self.read()?, disk))
-    }
-
     /// Removes the dead segments that nobody was promised; returns their bytes, and how the others are.
     fn remove_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
-        let (dead, survey) = {
-            let _no_unmapped = disk.appends.write();
-            let mut state = self.fill()?;
-            let mut survey = survey(&state, disk);
+        let (survey, dead) = self.survey_then(disk, |state, survey| {
             // An fsync promises segments under the state's lock.
             let dead: Vec<Segment> = survey
                 .dead()
@@ -261,15 +222,13 @@ impl Engine {
                 state.forget_segment(*segment);
                 survey.live.remove(segment);
             }
-            (dead, survey)
-        };
+            dead
+        })?;
         for segment in &dead {
             disk.staging.remove(*segment)?;
         }
-        Ok((
-            dead.iter().map(|segment| survey.sizes[segment]).sum(),
-            survey,
-        ))
+        let freed_bytes = dead.iter().map(|segment| survey.sizes[segment]).sum();
+        Ok((freed_bytes, survey))
     }
 
     /// Removes dead segments after a sync that began when they were dead, but for those that a layer was frozen with since.
@@ -294,10 +253,7 @@ impl Engine {
 
     /// Stages what is mapped of these segments once more, and maps it there.
     fn move_live(&self, disk: &Disk, segments: &BTreeSet<Segment>) -> Result<()> {
-        let extents = {
-            let state = self.read()?;
-            live_extents(&state, segments)
-        };
+        let extents = self.extents_in(disk, segments)?;
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         for (ino, extent) in extents {
             let mut from = extent.offset;
@@ -381,76 +337,4 @@ fn unchanged_runs(state: &State, pieces: &[&Piece]) -> Vec<(Ino, u64, u64, usize
         }
     }
     runs
-}
-
-/// The uncommitted extents of every file that may have some, and those a frozen layer has saved.
-fn uncommitted(state: &State) -> impl Iterator<Item = (Ino, &Extent)> {
-    let frozen = state.frozen.as_ref();
-    let mut inodes: HashSet<Ino> = state.changes.marked(EXTENTS).collect();
-    inodes.extend(
-        frozen
-            .iter()
-            .flat_map(|frozen| frozen.changes.marked(EXTENTS)),
-    );
-    inodes.extend(&state.orphans);
-    let live = inodes
-        .into_iter()
-        .filter_map(|ino| Some((ino, extents_of(state, ino)?)));
-    let saved = frozen.into_iter().flat_map(|frozen| {
-        let saved = frozen.saved.iter();
-        saved.filter_map(|(ino, saved)| Some((*ino, &saved.extents.as_ref()?.1)))
-    });
-    live.chain(saved)
-        .flat_map(|(ino, extents)| extents.iter().map(move |extent| (ino, extent)))
-        .filter(|(_, extent)| extent.chunk.is_none())
-}
-
-pub(crate) fn extents_of(state: &State, ino: Ino) -> Option<&ExtentMap> {
-    Some(&state.inodes.get(ino)?.content.as_deref()?.extents)
-}
-
-fn survey(state: &State, disk: &Disk) -> Survey {
-    let current = disk.staging.current_segment();
-    let sizes: BTreeMap<Segment, u64> = disk.staging.segments().into_iter().collect();
-    let candidates = state.changes.segments.union(&state.nameless_segments);
-    let mut live: BTreeMap<Segment, u64> = candidates
-        .filter(|segment| {
-            sizes.contains_key(segment) && Some(**segment) != current && !state.keeps(**segment)
-        })
-        .map(|segment| (*segment, 0))
-        .collect();
-    for (_, extent) in uncommitted(state) {
-        if let Some(bytes) = extent.staged.and_then(|at| live.get_mut(&at.segment())) {
-            *bytes += extent.length;
-        }
-    }
-    Survey { live, sizes }
-}
-
-/// Uncommitted extents in these segments, by inode and offset.
-pub(crate) fn live_extents(state: &State, segments: &BTreeSet<Segment>) -> Vec<(Ino, Extent)> {
-    let is_there =
-        |staged: Option<Staged>| staged.is_some_and(|at| segments.contains(&at.segment()));
-    let mut found: Vec<(Ino, Extent)> = uncommitted(state)
-        .filter(|(_, extent)| is_there(extent.staged))
-        .map(|(ino, extent)| (ino, extent.clone()))
-        .collect();
-    found.sort_by_key(|(ino, extent)| (*ino, extent.offset));
-    found
-}
-
-impl State {
-    /// Whether records may name it for bytes that no later record covers, mapped or not.
-    fn keeps(&self, segment: Segment) -> bool {
-        let mut frozen = self.frozen.iter().chain(&self.snapshot);
-        self.changes.held.contains(&segment)
-            || frozen.any(|frozen| frozen.changes.segments.contains(&segment))
-    }
-
-    /// No record that counts, and nothing that is mapped, refers to it.
-    fn forget_segment(&mut self, segment: Segment) {
-        self.segments.remove(&segment);
-        self.changes.segments.remove(&segment);
-        self.nameless_segments.remove(&segment);
-    }
 }

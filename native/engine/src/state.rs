@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub segments: HashSet<Segment>,
     /// Those with bytes of inodes without a name; perhaps with others' too.
     pub nameless_segments: BTreeSet<Segment>,
+    /// Those that a survey counts, and that nothing has mapped again since it began (`survey`).
+    pub surveyed: BTreeSet<Segment>,
     /// Inodes without a name that somebody can still reach.
     pub orphans: HashSet<Ino>,
     /// Those of them that never had a name.
@@ -200,6 +202,7 @@ impl State {
                     return Err("an impossible extent");
                 }
                 self.segments.insert(segment);
+                self.surveyed.remove(&segment);
                 let content = self.change_extents(ino)?;
                 content.unsynced.add(segment);
                 content.extents.map(Extent {

@@ -2,10 +2,12 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use support::{ROOT, World, root_user, tree_of};
+use cowfs_base::Ino;
+use cowfs_engine::{AttrChange, Engine};
+use support::{Base, ROOT, World, root_user, tree_of};
 
 #[test]
 fn writes_of_many_threads_to_one_file_are_whole_and_none_is_lost() {
@@ -130,5 +132,115 @@ fn directories_hold_when_threads_fight_over_names() {
     });
     for path in ["left", "right"] {
         assert_eq!(world.stat(path).nlink as usize, 2 + world.names(path).len());
+    }
+}
+
+const PIECE: usize = 1500;
+const PIECES: usize = 8;
+
+/// Writes to the first file, shares bytes with the second, and takes them from the first again; each has to read as it should.
+fn write_copy_and_cut(engine: &Engine, files: [Ino; 2], turns: u64) -> [Vec<u8>; 2] {
+    let [first, second] = files;
+    let mut bytes = [vec![0; PIECE * PIECES], vec![0; PIECE * PIECES]];
+    let to = engine.open_file(second, libc::O_RDWR).expect("opens");
+    for turn in 0..turns {
+        let at = (turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PIECES * PIECE;
+        let fh = engine.open_file(first, libc::O_RDWR).expect("opens");
+        let data = [turn as u8 | 1; PIECE];
+        engine.write(fh, at as u64, &data, true).expect("writes");
+        bytes[0][at..][..PIECE].copy_from_slice(&data);
+        engine.release(fh).expect("closes");
+        let from = engine.open_file(first, libc::O_RDONLY).expect("opens");
+        let mut place = at;
+        while place < at + PIECE {
+            let (left, offset) = ((at + PIECE - place) as u64, place as u64);
+            let copied = engine.copy_range((from, offset), (to, offset), left, true);
+            place += copied.expect("copies") as usize;
+        }
+        let (source, target) = bytes.split_at_mut(1);
+        target[0][at..][..PIECE].copy_from_slice(&source[0][at..][..PIECE]);
+        engine.release(from).expect("closes");
+        let mut cut = |size: usize| {
+            let change = AttrChange {
+                size: Some(size as u64),
+                ..AttrChange::default()
+            };
+            let outcome = engine.setattr(first, &root_user(), &change);
+            outcome.expect("cuts");
+            bytes[0].truncate(size);
+            bytes[0].resize(PIECE * PIECES, 0);
+        };
+        cut(at);
+        cut(PIECE * PIECES);
+        let read = engine.read_file(to, 0, PIECE * PIECES).expect("reads");
+        assert!(read[..] == bytes[1][..read.len()], "turn {turn}");
+    }
+    engine.release(to).expect("closes");
+    bytes
+}
+
+/// One worker less, also if it panics.
+struct Ends<'a>(&'a AtomicUsize);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[test]
+fn nothing_is_lost_beside_endless_passes_over_staging() {
+    let mut world = World::with_segments(Base::empty(), 16 << 10);
+    let names = ["a", "b", "c"].map(|name| [format!("{name}1"), format!("{name}2")]);
+    let inos = names.each_ref().map(|pair| {
+        let made = pair.each_ref().map(|name| world.put(name, b""));
+        // The second comes first when extents are counted, for one pair.
+        if pair[0] == "b1" {
+            [made[1], made[0]]
+        } else {
+            made
+        }
+    });
+    let (engine, busy) = (world.engine(), AtomicUsize::new(inos.len()));
+    let expected = thread::scope(|scope| {
+        let busy = &busy;
+        let workers = inos.map(|pair| {
+            scope.spawn(move || {
+                let _ends = Ends(busy);
+                write_copy_and_cut(engine, pair, 300)
+            })
+        });
+        let pass = |run: fn(&Engine)| {
+            scope.spawn(move || {
+                while busy.load(Ordering::Acquire) > 0 {
+                    run(engine);
+                }
+            });
+        };
+        pass(|engine| assert!(engine.reclaim_staging().is_ok(), "reclaims"));
+        pass(|engine| assert!(engine.punch_staging().is_ok(), "punches"));
+        pass(|engine| {
+            if let Some(layer) = engine.freeze().expect("freezes") {
+                thread::yield_now();
+                engine.layer_failed(layer).expect("joins");
+            }
+            engine.checkpoint().expect("checkpoints");
+            engine.sync().expect("syncs");
+        });
+        workers.map(|worker| worker.join().expect("no panic"))
+    });
+    for killed in [false, true] {
+        for (pair, bytes) in inos.iter().zip(&expected) {
+            for (ino, bytes) in pair.iter().zip(bytes) {
+                let fh = world.ask(|engine| engine.open_file(*ino, libc::O_RDONLY));
+                let fh = fh.expect("opens");
+                let read = world.ask(|engine| engine.read_file(fh, 0, bytes.len()));
+                let mut read = read.expect("reads");
+                read.resize(bytes.len(), 0);
+                assert!(read == *bytes, "inode {ino}, killed: {killed}");
+                world.ask(|engine| engine.release(fh)).expect("closes");
+            }
+        }
+        world.crash();
     }
 }

@@ -10,6 +10,8 @@
 mod engine;
 #[path = "model/local.rs"]
 mod local;
+#[path = "model/passes.rs"]
+mod passes;
 mod support;
 
 use std::fs;
@@ -21,7 +23,7 @@ use cowfs_engine::{AttrChange, ExtentRow, SEGMENT_BYTES, XattrPair};
 use local::Local;
 use proptest::prelude::*;
 use support::cases::run_cases;
-use support::{Base, ROOT, Tree, World, root_user, tree_of};
+use support::{Base, Tree, World, root_user, tree_of};
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -62,6 +64,8 @@ enum Op {
     CrashBehindHead,
     Trim,
     Reclaim,
+    /// Bytes that move from one file to another during a pass.
+    MoveInPass(Where, Where, (u16, u16, u16), bool),
     /// What can be loaded again leaves memory.
     Evict,
     Checkpoint,
@@ -137,6 +141,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::CrashBehindHead),
         3 => Just(Op::Trim),
         2 => Just(Op::Reclaim),
+        3 => (place(), place(), range(), any::<bool>()).prop_map(|(from, to, range, punches)| Op::MoveInPass(from, to, range, punches)),
         4 => Just(Op::Evict),
         2 => Just(Op::Checkpoint),
         1 => Just(Op::Remount),
@@ -359,20 +364,6 @@ impl Model {
         );
     }
 
-    fn fill_segment(&self) {
-        let world = &self.world;
-        let made =
-            world.ask(|engine| engine.create(ROOT, b"big", 0o600, libc::O_RDWR, &root_user()));
-        let (attr, fh) = made.expect("creates");
-        // A segment that cannot take a write is closed.
-        let outcome =
-            world.ask(|engine| engine.write(fh, 0, &vec![0; LIMIT_BYTES as usize + 1], true));
-        assert_eq!(outcome, Err(Errno::ENOSPC));
-        world.unlink("big").expect("unlinks");
-        world.engine().release(fh).expect("closes");
-        world.engine().forget(attr.ino, 1).expect("forgets");
-    }
-
     fn pick(&self, which: usize) -> Option<&Held> {
         self.held.get(which % self.held.len().max(1))
     }
@@ -383,6 +374,9 @@ impl Model {
             Op::OpenUnnamed(at) => self.open_unnamed(at),
             Op::LinkOpen(which, at) => self.link_open(*which, at),
             Op::CopyOpen(from, to, range) => self.copy_open(*from, *to, *range),
+            Op::MoveInPass(from, to, range, punches) => {
+                self.move_in_pass(from, to, *range, *punches);
+            }
             Op::WriteOpen(which, offset, length, byte) => {
                 let bytes = vec![*byte; usize::from(*length)];
                 self.write_open(*which, u64::from(*offset), &bytes);

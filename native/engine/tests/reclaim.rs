@@ -4,6 +4,8 @@
 mod support;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cowfs_engine::AttrChange;
 use support::{Base, World, root_user};
@@ -212,5 +214,83 @@ fn bytes_that_were_fsynced_go_only_when_what_replaced_them_is_durable() {
         assert!(world.engine().reclaim_staging().expect("reclaims") > 0);
         // Nobody waits for bytes that were never promised, and they are never written to the disk.
         assert_eq!(world.engine().is_durable().expect("says"), syncs);
+    }
+}
+
+/// So many extents are counted under one lock, with segments as short as here.
+const BATCH: usize = 2;
+
+#[test]
+fn everybody_goes_on_while_extents_are_counted() {
+    let world = World::with_segments(Base::empty(), SEGMENT);
+    let extents = 500;
+    let ino = world.put("a", b"");
+    for number in 0..extents as u64 {
+        world
+            .write_at("a", number * 200, &[number as u8; 100])
+            .expect("writes");
+    }
+    let fh = world.ask(|engine| engine.open_file(ino, libc::O_RDWR));
+    let (fh, turns) = (fh.expect("opens"), Arc::new(AtomicUsize::new(0)));
+    let counted = turns.clone();
+    world.interrupt_always_with(move |engine| {
+        let turn = counted.fetch_add(1, Ordering::Relaxed) % extents;
+        // Of another thread: nobody else may hold what it needs either.
+        std::thread::scope(|scope| {
+            let written = scope.spawn(|| {
+                engine.write_at_once(fh, turn as u64 * 200 + 100, &[turn as u8; 100], true)
+            });
+            assert_eq!(written.join().expect("no panic").expect("writes"), 100);
+        });
+    });
+    world.engine().reclaim_staging().expect("reclaims");
+    let turns = turns.load(Ordering::Relaxed);
+    assert!(turns >= extents / BATCH, "{turns} turns");
+    let bytes = world.get("a");
+    for turn in 0..extents.min(turns) {
+        assert!(bytes[turn * 200 + 100..][..100] == [turn as u8; 100]);
+    }
+}
+
+/// Bytes that move, while they are counted, from a file that is yet to come to one that was counted have not died.
+#[test]
+fn bytes_that_are_copied_while_extents_are_counted_stay() {
+    for punches in [false, true] {
+        let mut world = World::with_segments(Base::empty(), SEGMENT);
+        let target = world.put("target", b"");
+        let between = ["0", "1", "2", "3"].map(|name| world.put(name, b""));
+        assert!(between.iter().all(|ino| *ino > target));
+        let source = world.put("source", &[1; 30_000]);
+        world.put("dead", b"");
+        for _ in 0..3 {
+            world.write_at("dead", 0, &[2; 30_000]).expect("writes");
+        }
+        for name in ["0", "1", "2", "3"] {
+            world.put(name, &[3; 10]);
+        }
+        world.unlink("dead").expect("unlinks");
+        let open = |ino, flags| world.ask(|engine| engine.open_file(ino, flags));
+        let from = open(source, libc::O_RDONLY).expect("opens");
+        let to = open(target, libc::O_WRONLY).expect("opens");
+        world.interrupt_with(move |engine| {
+            let copied = engine.copy_range((from, 0), (to, 0), 30_000, true);
+            assert_eq!(copied.expect("copies"), 30_000);
+            let change = AttrChange {
+                size: Some(0),
+                ..AttrChange::default()
+            };
+            engine.setattr(source, &root_user(), &change).expect("cuts");
+        });
+        let engine = world.engine();
+        let freed = if punches {
+            engine.punch_staging()
+        } else {
+            engine.reclaim_staging()
+        };
+        freed.expect("frees");
+        assert!(!world.was_not_interrupted());
+        assert!(world.get("target") == vec![1; 30_000]);
+        world.crash();
+        assert!(world.get("target") == vec![1; 30_000]);
     }
 }

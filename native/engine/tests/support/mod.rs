@@ -7,7 +7,7 @@ pub mod cases;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use cowfs_base::{ChunkHash, Errno, Ino, Layer};
 use cowfs_engine::{
@@ -142,6 +142,9 @@ pub const RELIEF_BYTES: u64 = 64 << 20;
 /// What happens between the halves of an operation.
 type Interlude = Box<dyn FnOnce(&Engine) + Send>;
 
+/// The same, each time.
+type Always = Box<dyn Fn(&Engine) + Send + Sync>;
+
 /// A working copy with its engine. Dropping the engine without closing it is a crash.
 pub struct World {
     pub temp: TempDir,
@@ -150,6 +153,7 @@ pub struct World {
     pub boot_id: String,
     engine: Option<Engine>,
     interlude: Arc<Mutex<Option<Interlude>>>,
+    always: Arc<OnceLock<Always>>,
     pub staging_limit_bytes: u64,
     pub segment_bytes: u64,
     pub checkpoint_bytes: u64,
@@ -175,6 +179,7 @@ impl World {
             boot_id: "boot-1".into(),
             engine: None,
             interlude: Arc::default(),
+            always: Arc::default(),
             staging_limit_bytes: 0,
             segment_bytes,
         };
@@ -223,8 +228,9 @@ impl World {
             engine.load_directory(*ino, &self.base.directory(*ino))?;
         }
         let dropped = engine.replay()?;
-        let interlude = self.interlude.clone();
+        let (interlude, always) = (self.interlude.clone(), self.always.clone());
         engine.set_interlude(move |engine| {
+            always.get().into_iter().for_each(|run| run(engine));
             let waiting = interlude.lock().expect("no panic in it").take();
             if let Some(run) = waiting {
                 run(engine);
@@ -237,6 +243,11 @@ impl World {
     /// Between the halves of the next operation that has two, `run` is called.
     pub fn interrupt_with(&self, run: impl FnOnce(&Engine) + Send + 'static) {
         *self.interlude.lock().expect("no panic in it") = Some(Box::new(run));
+    }
+
+    /// Between the halves of every operation that has two, `run` is called. Once in a world.
+    pub fn interrupt_always_with(&self, run: impl Fn(&Engine) + Send + Sync + 'static) {
+        assert!(self.always.set(Box::new(run)).is_ok(), "only once");
     }
 
     /// Whether what `interrupt_with` was given still waits; then it is forgotten.

@@ -1,0 +1,224 @@
+//! Counting what uncommitted files have in which segment, while everybody goes on.
+//!
+//! 1. For a moment, `Disk::appends` and the state are held exclusively: the segments that may go are chosen (`State::surveyed`). None of
+//!    them takes appends any more, and no bytes of them wait to be mapped.
+//! 2. The extents of changed files are counted, a batch at a time, under the shared lock.
+//! 3. The state is held exclusively once more: segments that were mapped again meanwhile, frozen, or let go of by somebody else, are left out.
+//!
+//! Bytes may move while they are counted: a copy takes them from a file that is yet to come to one that was counted, and the
+//! first one is overwritten. Copies, first names and moves all map anew, and each mapping takes its segment out of
+//! `State::surveyed`. So a segment that is still there at the end has at most as many bytes mapped as were counted, and one with none is dead: nobody can map
+//! bytes that nothing maps.
+//!
+//! What frozen layers and checkpoints have saved need not be counted: all their segments are kept anyway.
+//!
+//! One survey at a time: its caller holds `Reclaim::running`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cowfs_base::{Ino, Segment};
+
+use crate::changes::EXTENTS;
+use crate::engine::{Disk, Engine};
+use crate::error::Result;
+use crate::extents::{Extent, ExtentMap};
+use crate::state::State;
+
+/// Live bytes of the segments that could go.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub live: BTreeMap<Segment, u64>,
+    pub sizes: BTreeMap<Segment, u64>,
+}
+
+impl Survey {
+    pub fn dead(&self) -> impl Iterator<Item = Segment> {
+        let dead = self.live.iter().filter(|(_, live)| **live == 0);
+        dead.map(|(segment, _)| *segment)
+    }
+
+    /// At least half of it dead: as many as can be copied into `room_bytes`, the sparsest first.
+    pub fn sparse(&self, room_bytes: u64) -> BTreeSet<Segment> {
+        let is_sparse =
+            |(segment, live): &(&Segment, &u64)| **live > 0 && **live * 2 <= self.sizes[*segment];
+        let mut sparse: Vec<(u64, Segment)> = self
+            .live
+            .iter()
+            .filter(is_sparse)
+            .map(|(segment, live)| (*live, *segment))
+            .collect();
+        sparse.sort_unstable();
+        let mut left_bytes = room_bytes;
+        let fits = |(live, _): &(u64, Segment)| {
+            left_bytes = left_bytes.saturating_sub(*live);
+            left_bytes > 0
+        };
+        sparse
+            .into_iter()
+            .take_while(fits)
+            .map(|(_, segment)| segment)
+            .collect()
+    }
+
+    /// Leaves out what was mapped again since the survey began, or has to stay. Nothing comes to the others from then on.
+    fn end(&mut self, state: &mut State) {
+        let surveyed = std::mem::take(&mut state.surveyed);
+        self.live
+            .retain(|segment, _| surveyed.contains(segment) && state.may_go(*segment));
+    }
+}
+
+impl Engine {
+    /// The segments that may go, and what is mapped of each.
+    pub(crate) fn survey(&self, disk: &Disk) -> Result<Survey> {
+        self.survey_then(disk, |_, _| ()).map(|(survey, ())| survey)
+    }
+
+    /// A survey, and `then` while nothing can have changed since its end.
+    pub(crate) fn survey_then<T>(
+        &self,
+        disk: &Disk,
+        then: impl FnOnce(&mut State, &mut Survey) -> T,
+    ) -> Result<(Survey, T)> {
+        let mut survey = self.begin_survey(disk)?;
+        let live = &mut survey.live;
+        self.see_uncommitted(disk, |_, extent| {
+            let bytes = extent.staged.and_then(|at| live.get_mut(&at.segment()));
+            if let Some(bytes) = bytes {
+                *bytes += extent.length;
+            }
+        })?;
+        let mut state = self.fill()?;
+        survey.end(&mut state);
+        let outcome = then(&mut state, &mut survey);
+        Ok((survey, outcome))
+    }
+
+    fn begin_survey(&self, disk: &Disk) -> Result<Survey> {
+        // Nobody is between staging bytes and mapping them.
+        let _no_unmapped = disk.appends.write();
+        let mut state = self.fill()?;
+        debug_assert!(
+            is_saved_kept(&state),
+            "a saved extent in a segment that may go"
+        );
+        let current = disk.staging.current_segment();
+        let sizes: BTreeMap<Segment, u64> = disk.staging.segments().into_iter().collect();
+        let may_go = |segment: &Segment| Some(*segment) != current && state.may_go(*segment);
+        let surveyed: BTreeSet<Segment> = sizes.keys().copied().filter(may_go).collect();
+        let live = surveyed.iter().map(|segment| (*segment, 0)).collect();
+        state.surveyed = surveyed;
+        Ok(Survey { live, sizes })
+    }
+
+    /// Uncommitted extents in these segments, by inode and offset. What is mapped meanwhile may be missing.
+    pub(crate) fn extents_in(
+        &self,
+        disk: &Disk,
+        segments: &BTreeSet<Segment>,
+    ) -> Result<Vec<(Ino, Extent)>> {
+        let mut found = Vec::new();
+        self.see_uncommitted(disk, |ino, extent| {
+            if extent
+                .staged
+                .is_some_and(|at| segments.contains(&at.segment()))
+            {
+                found.push((ino, extent.clone()));
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Shows the uncommitted extents of every file that may have some, by inode and offset, a batch of them under one lock.
+    fn see_uncommitted(&self, disk: &Disk, mut see: impl FnMut(Ino, &Extent)) -> Result<()> {
+        let mut inodes = {
+            let state = self.read()?;
+            let marked = state.changes.marked(EXTENTS);
+            let mut inodes: Vec<Ino> = marked.chain(state.orphans.iter().copied()).collect();
+            if let Some(frozen) = &state.frozen {
+                inodes.extend(frozen.changes.marked(EXTENTS));
+            }
+            inodes
+        };
+        inodes.sort_unstable();
+        inodes.dedup();
+        let mut next = Some((0, 0));
+        while let Some(place) = next {
+            next = {
+                let state = self.read()?;
+                see_batch(&state, &inodes, place, disk.reclaim.batch_extents, &mut see)
+            };
+            self.play_interlude();
+        }
+        Ok(())
+    }
+}
+
+/// Shows about so many extents from a place on: (which inode, offset in it). Returns where to go on.
+fn see_batch(
+    state: &State,
+    inodes: &[Ino],
+    (mut number, mut from): (usize, u64),
+    batch_extents: usize,
+    see: &mut impl FnMut(Ino, &Extent),
+) -> Option<(usize, u64)> {
+    let mut left = batch_extents;
+    while let Some(ino) = inodes.get(number) {
+        if left == 0 {
+            return Some((number, from));
+        }
+        let extents = extents_of(state, *ino).map(|extents| extents.overlapping(from, u64::MAX));
+        for extent in extents.into_iter().flatten() {
+            if left == 0 {
+                return Some((number, from));
+            }
+            left -= 1;
+            if extent.chunk.is_none() {
+                see(*ino, &extent.clip(from, u64::MAX));
+            }
+            from = extent.end();
+        }
+        // A file takes its time, too, if it has nothing.
+        left = left.saturating_sub(1);
+        (number, from) = (number + 1, 0);
+    }
+    None
+}
+
+pub(crate) fn extents_of(state: &State, ino: Ino) -> Option<&ExtentMap> {
+    Some(&state.inodes.get(ino)?.content.as_deref()?.extents)
+}
+
+/// Whether no segment may go that a frozen layer has saved uncommitted extents in.
+fn is_saved_kept(state: &State) -> bool {
+    let saved = state.frozen.iter().flat_map(|frozen| frozen.saved.values());
+    let extents = saved.filter_map(|saved| saved.extents.as_ref());
+    extents
+        .flat_map(|(_, extents)| extents.iter())
+        .filter(|extent| extent.chunk.is_none())
+        .filter_map(|extent| extent.staged)
+        .all(|at| !state.may_go(at.segment()))
+}
+
+impl State {
+    /// Whether the segment may go once nothing maps it.
+    fn may_go(&self, segment: Segment) -> bool {
+        let is_named =
+            self.changes.segments.contains(&segment) || self.nameless_segments.contains(&segment);
+        is_named && !self.keeps(segment)
+    }
+
+    /// Whether records may name it for bytes that no later record covers, mapped or not.
+    pub fn keeps(&self, segment: Segment) -> bool {
+        let mut frozen = self.frozen.iter().chain(&self.snapshot);
+        self.changes.held.contains(&segment)
+            || frozen.any(|frozen| frozen.changes.segments.contains(&segment))
+    }
+
+    /// No record that counts, and nothing that is mapped, refers to it.
+    pub fn forget_segment(&mut self, segment: Segment) {
+        self.segments.remove(&segment);
+        self.changes.segments.remove(&segment);
+        self.nameless_segments.remove(&segment);
+    }
+}
