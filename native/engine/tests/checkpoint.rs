@@ -175,6 +175,58 @@ fn overwriting_for_ever_keeps_a_short_journal_and_a_quick_recovery() {
     assert_eq!(world.get("db"), before);
 }
 
+/// The journal that a day may leave behind.
+const DAY_BYTES: u64 = 256 << 20;
+
+/// With everything as it is in earnest; 86,400,000 writes take a quarter of an hour or more in release.
+#[test]
+#[ignore = "takes long; DAY_SECONDS says how much of a day"]
+fn a_day_of_a_thousand_writes_a_second_leaves_a_short_journal() {
+    let seconds = std::env::var("DAY_SECONDS").map_or(86_400, |text| text.parse().expect("number"));
+    let mut world = World::new();
+    let inos = ["a", "b", "c", "d"].map(|name| world.put(name, &[0; 1 << 20]));
+    let open = |ino| world.ask(|engine| engine.open_file(ino, libc::O_WRONLY));
+    let handles = inos.map(|ino| open(ino).expect("opens"));
+    let (mut number, mut most, mut checkpoints) = (0_u64, 0, 0);
+    for second in 0..seconds {
+        for _ in 0..1000 {
+            number += 1;
+            let place = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+            let fh = handles[place as usize % 4];
+            world
+                .engine()
+                .write(fh, place / 4 * 64, &number.to_le_bytes(), true)
+                .expect("writes");
+        }
+        world.put(&format!("made-{second}"), &number.to_le_bytes());
+        if second >= 100 {
+            world
+                .unlink(&format!("made-{}", second - 100))
+                .expect("unlinks");
+        }
+        // As the keeper's threads do.
+        let engine = world.engine();
+        most = most.max(journal_bytes(&world));
+        checkpoints += u64::from(engine.checkpoint_when_due().expect("checkpoints"));
+        engine
+            .reclaim_when_due(std::time::Duration::ZERO)
+            .expect("reclaims");
+        if second % 3600 == 0 {
+            eprintln!(
+                "hour {}: at most {most}, {checkpoints} checkpoints",
+                second / 3600
+            );
+        }
+    }
+    eprintln!("{number} writes: at most {most} bytes of journal, {checkpoints} checkpoints");
+    assert!(most <= DAY_BYTES, "{most} bytes");
+    let before = world.tree();
+    let begun = std::time::Instant::now();
+    let (recovery, _) = world.crash();
+    eprintln!("{} records in {:?}", recovery.records, begun.elapsed());
+    assert_eq!(world.tree(), before);
+}
+
 #[test]
 fn an_orderly_end_leaves_little_to_replay() {
     let mut world = World::new();
