@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature, signature
@@ -17,13 +16,13 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from cowfs import config
+from cowfs.api import sizes
 from cowfs.errors import InvalidInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 CACHE_DEFAULT_S = 60.0
 TRANSPORTS = ("auto", "device", "uring")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class ReadOptions(TypedDict, total=False):
@@ -109,7 +108,7 @@ class MountOptions:
 
     @property
     def cache_size_bytes(self) -> int | None:
-        return None if self.cache_size is None else parse_size("cache_size", self.cache_size)
+        return None if self.cache_size is None else _size_bytes("cache_size", self.cache_size)
 
     @property
     def store_timeout_s(self) -> float:
@@ -159,18 +158,13 @@ def shows_options(options: type[ReadOptions], cache_s: float | None = None) -> C
     return decorate
 
 
-def parse_size(name: str, value: int | str) -> int:
-    """Bytes of 1048576, "512M", "20 GiB"; units are powers of 1024."""
+def _size_bytes(name: str, value: int | str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    match = (
-        re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", value, re.IGNORECASE)
-        if isinstance(value, str)
-        else None
-    )
-    if match is None:
+    parsed = sizes.parsed(value) if isinstance(value, str) else None
+    if parsed is None:
         raise _wrong(name, value, "bytes, or a size like 512M or 20GiB")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return parsed
 
 
 def _is_seconds(value: object) -> bool:

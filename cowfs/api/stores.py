@@ -68,6 +68,11 @@ def name(url: str | None) -> None:
         trust.name(StoreUrl.parse(canonical_url(url)))
 
 
+def trust_server(server: str) -> None:
+    """From now on this server may see the user's credentials, whoever names it."""
+    trust.remember(server)
+
+
 def canonical_url(url: str | None = None) -> str:
     """How the store calls itself: what registrations and working copies carry. No I/O."""
     url = url or config.default_store()

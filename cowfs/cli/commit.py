@@ -23,18 +23,13 @@ def command(
 
     Nothing changed: the last version's locator again.
     """
-    from cowfs.api import daemon, provenance
-    from cowfs.cli import targets, versions
-    from cowfs.machine.registry import MountEntry
+    from cowfs.api import targets
+    from cowfs.cli import versions
 
     table = _table(labels)
     found = targets.find_mount(target, store, inside=True)
     with closing(output.Progress()) as progress:
-        if isinstance(found, MountEntry):
-            request = provenance.commit_request(message, author, None, table)
-            version = versions.of_mount(found, daemon.commit(found, request, progress))
-        else:
-            version = found.commit(message, author=author, labels=table, progress=progress)
+        version = found.commit(message, author=author, labels=table, progress=progress)
     record = versions.record(version)
     output.say(as_json, versions.summary(version))
     output.emit(as_json, record, record["locator"])

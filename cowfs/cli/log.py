@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cowfs.api import sizes
 from cowfs.cli import output
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def _row(version: ROVolume) -> tuple[str, ...]:
         name,
         output.time(version.created_ns),
         str(version.stats.files),
-        output.size(version.stats.bytes),
-        output.size(version.stats.stored_bytes_added),
+        sizes.shown(version.stats.bytes),
+        sizes.shown(version.stats.stored_bytes_added),
         output.printable(version.author),
         output.printable(version.message),
     )

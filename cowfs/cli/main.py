@@ -107,9 +107,9 @@ def _is_trusted_now(error: CowfsError) -> bool:
     click.echo(f"cowfs: {error.message}", err=True)
     if not click.confirm(f"Send your credentials to {server}, now and from now on?", default=False, err=True):
         return False
-    from cowfs.store import trust
+    from cowfs.api import stores
 
-    trust.remember(str(server))
+    stores.trust_server(str(server))
     return True
 
 

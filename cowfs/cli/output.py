@@ -1,6 +1,6 @@
 """How commands speak: results on stdout, as text or as one JSON document; everything else on stderr.
 
-Also the options every command has, and how sizes, times and tables are shown to people.
+Also the options every command has, and how times and tables are shown to people.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from cowfs.api import sizes
 from cowfs.errors import InvalidInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,7 +73,7 @@ class Progress:
         done, total = event.get("done_bytes") or 0, event.get("total_bytes") or 0
         text = str(event.get("stage", ""))
         if total:
-            text += f" {size(done)} of {size(total)}"
+            text += f" {sizes.shown(done)} of {sizes.shown(total)}"
         elif event.get("total"):
             text += f" {event.get('done', 0):,} of {event['total']:,}"
         click.echo("\r" + text.ljust(self._width), nl=False, err=True)
@@ -82,16 +83,6 @@ class Progress:
         if self._width:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
             self._width = 0
-
-
-def size(size_bytes: int) -> str:
-    """1234567 → "1.2 MiB"."""
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def time(time_ns: int) -> str:

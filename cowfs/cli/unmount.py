@@ -6,17 +6,16 @@ A mount whose daemon has died is taken off too; what was written is in the worki
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cowfs.cli import output
-from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
+    from cowfs.api.targets import Mounted
     from cowfs.blocking import RWVolume
-    from cowfs.machine.registry import MountEntry
 
 
 @click.command("unmount")
@@ -30,19 +29,18 @@ def command(
     target: str, is_commit: bool, message: str, is_discard: bool, is_forced: bool, store: str | None, as_json: bool
 ) -> None:
     """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say otherwise."""
-    from cowfs.cli import targets
-    from cowfs.machine.registry import MountEntry
+    from cowfs.api import targets
 
     if is_commit and is_discard:
         raise InvalidInputError("--commit and --discard exclude each other", hint="Choose one.")
     if message and not is_commit:
         raise InvalidInputError("a message without --commit", hint="Add --commit.")
-    if _detach_dead(target, wants_work=is_commit or is_discard):
+    if targets.detach_dead(target, wants_work=is_commit or is_discard):
         output.say(as_json, f"Took off {target}, whose daemon had died; its work comes back at the next mount")
         output.emit(as_json, {"mount_path": target, "was_dead": True}, "")
         return
     found = targets.find_mount(target, store)
-    if not isinstance(found, MountEntry):
+    if not isinstance(found, targets.Mounted):
         record = _unmounted(found, is_discard=is_discard)
     elif is_commit:
         record = _commit(found, message)
@@ -52,28 +50,22 @@ def command(
     output.emit(as_json, record, record.get("locator", ""))
 
 
-def _commit(entry: MountEntry, message: str) -> dict[str, Any]:
-    from cowfs.api import daemon, provenance
+def _commit(mount: Mounted, message: str) -> dict[str, Any]:
     from cowfs.cli import versions
 
-    request = provenance.commit_request(message)
     with closing(output.Progress()) as progress:
-        version = versions.of_mount(entry, daemon.commit_and_unmount(entry, request, progress))
-    said = f"{versions.summary(version)}; unmounted {entry.mount_path}"
-    return {**versions.record(version), "mount_path": entry.mount_path, "said": said}
+        version = mount.commit_and_unmount(message, progress=progress)
+    said = f"{versions.summary(version)}; unmounted {mount.path}"
+    return {**versions.record(version), "mount_path": mount.path, "said": said}
 
 
-def _unmount(entry: MountEntry, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
-    from cowfs.api import daemon
-    from cowfs.machine.working_copy import WorkingCopy
-
-    record = {"mount_path": entry.mount_path, "volume": entry.volume, "was_dead": False}
+def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
+    record = {"mount_path": mount.path, "volume": mount.volume, "was_dead": False}
     if is_discard:
-        daemon.discard(entry, force=is_forced)
-        return {**record, "uncommitted": False, "said": f"Unmounted {entry.mount_path} and dropped uncommitted work"}
-    daemon.unmount(entry, force=is_forced)
-    is_kept = entry.working_copy is not None and WorkingCopy(Path(entry.working_copy)).may_have_uncommitted
-    said = f"Unmounted {entry.mount_path}" + ("; uncommitted work is kept" if is_kept else "")
+        mount.discard(force=is_forced)
+        return {**record, "uncommitted": False, "said": f"Unmounted {mount.path} and dropped uncommitted work"}
+    is_kept = mount.unmount(force=is_forced)
+    said = f"Unmounted {mount.path}" + ("; uncommitted work is kept" if is_kept else "")
     return {**record, "uncommitted": is_kept, "said": said}
 
 
@@ -84,16 +76,3 @@ def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
     volume.discard()
     said = f"Dropped uncommitted work of {volume.name}"
     return {"mount_path": None, "volume": volume.name, "uncommitted": False, "said": said}
-
-
-def _detach_dead(target: str, *, wants_work: bool) -> bool:
-    """Takes a mount without a live daemon off its path; False when target is no such mount."""
-    from cowfs.machine import dead_mounts, mounting, registry
-
-    path = registry.canonical(target)
-    if wants_work and dead_mounts.find_at(path) is not None:
-        raise InvalidStateError(
-            f"the daemon of {path} has died; its work is in the working copy",
-            hint="Mount the volume again (there or elsewhere), then commit or discard.",
-        )
-    return mounting.detach_dead(path)

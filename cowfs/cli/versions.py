@@ -5,16 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from cowfs.api import sizes
 from cowfs.blocking import ROVolume
-from cowfs.cli import output
-from cowfs.format.locator import Locator
-from cowfs.format.store_url import StoreUrl
-from cowfs.ids import VersionId
-from cowfs.machine.registry import MountEntry
-
-
-def of_mount(entry: MountEntry, version: VersionId) -> ROVolume:
-    return ROVolume(Locator(StoreUrl.parse(entry.store_url), entry.volume, version))
 
 
 def record(version: ROVolume) -> dict[str, Any]:
@@ -43,5 +35,5 @@ def summary(version: ROVolume) -> str:
     stats = version.stats
     return (
         f"Version {version.id[:12]} of {version.name}: {stats.files} files, "
-        f"{output.size(stats.bytes)}, {output.size(stats.stored_bytes_added)} uploaded"
+        f"{sizes.shown(stats.bytes)}, {sizes.shown(stats.stored_bytes_added)} uploaded"
     )

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cowfs import config
+from cowfs.api.doctor.check import OK, WARN, Check, failed
 from cowfs.api.stores import canonical_url
-from cowfs.cli.checks import OK, WARN, Check, failed
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.cli import machine_checks
+from cowfs.api.doctor import machine
 from cowfs.machine import kernel
 
 pytestmark = pytest.mark.quick
@@ -18,6 +18,6 @@ def test_halt_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: 
     if setting is not None:
         path.write_text(setting)
     monkeypatch.setattr(kernel, "GUEST_HALT_POLL_NS", path)
-    check = machine_checks.halt_polling()
+    check = machine.halt_polling()
     assert check.state == state
     assert (str(path) in check.hint) is (state == "warn")

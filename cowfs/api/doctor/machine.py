@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from cowfs import config
-from cowfs.cli import output
-from cowfs.cli.checks import OK, WARN, Check, failed
+from cowfs.api import sizes
+from cowfs.api.doctor.check import OK, WARN, Check, failed
 from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
 from cowfs.machine import kernel, processes
 
@@ -175,8 +175,8 @@ def _directory(name: str, path: Path, how: str) -> Check:
     found = os.statvfs(path)
     free_bytes = found.f_bavail * found.f_frsize
     if free_bytes < LOW_DISK_BYTES:
-        return Check(name, WARN, f"{path} has only {output.size(free_bytes)} free", f"Free space, or use {how}.")
-    return Check(name, OK, f"{path} is writable, {output.size(free_bytes)} free")
+        return Check(name, WARN, f"{path} has only {sizes.shown(free_bytes)} free", f"Free space, or use {how}.")
+    return Check(name, OK, f"{path} is writable, {sizes.shown(free_bytes)} free")
 
 
 def _reads_ahead(device: str) -> bool:

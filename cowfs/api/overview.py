@@ -1,0 +1,181 @@
+"""What there is: the volumes of a store, and the mounts and working copies of this machine.
+
+A store is asked five times a volume, several volumes at a time. Mounts are asked through their daemons; one that does not
+answer in time is shown as such, and a mount whose daemon has died as dead. Nothing here touches a mount point.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cowfs.api import daemon, stores
+from cowfs.api.stores import OpenStore
+from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError, ReadOnlyError
+from cowfs.machine import dead_mounts, registry, working_copy
+from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.store import leases, refs
+from cowfs.version import history, volumes
+
+VOLUMES_AT_ONCE = 16
+DAEMONS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class VolumeSummary:
+    """One volume of a store. version, locator: None before the first version. is_missing: the head's version is gone.
+
+    mounted: "host:path" of its writer; None: nobody, or it can't be told (the store's clock takes a write to read).
+    """
+
+    name: str
+    owner: str
+    head_number: int
+    version: str | None
+    locator: str | None
+    changed_ns: int
+    bytes: int
+    files: int
+    mounted: str | None
+    is_missing: bool
+
+
+@dataclass(frozen=True)
+class MountSummary:
+    """One live mount. uncommitted: None when its daemon does not say; error: why it does not. details: what it says."""
+
+    mount_path: str
+    volume: str
+    store_url: str
+    version: str | None
+    read_only: bool
+    pid: int
+    since_ns: int
+    working_copy: str | None
+    uncommitted: bool | None
+    transport: str | None
+    error: str | None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkingCopySummary:
+    """A working copy that no daemon serves. pid: of a process that holds it all the same. error: it can't be read."""
+
+    working_copy: str
+    volume: str
+    store_url: str | None
+    version: str | None
+    uncommitted: bool | None
+    pid: int | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """This machine's mounts and working copies, as far as this user's directories know them."""
+
+    mounts: list[MountSummary]
+    working_copies: list[WorkingCopySummary]
+    dead_mounts: list[str]
+
+
+def volumes_of(store: str | None = None) -> list[VolumeSummary]:
+    """The volumes of a store, by name. NotFoundError: there is no cowfs store."""
+    opened = stores.open_store(store)
+    with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
+        names = sorted(volumes.volume_names(opened.objects))  # in key order "a-b" stands before "a"
+        found = pool.map(lambda name: _volume(opened, name), names)
+        return [summary for summary in found if summary is not None]
+
+
+def status(store: str | None = None, *, meta_dir: Path | None = None) -> Status:
+    """Mounts and working copies of this machine; of one store only, if one is named. meta_dir: look there too."""
+    live = registry.list_mounts()
+    with ThreadPoolExecutor(DAEMONS_AT_ONCE) as pool:
+        mounted = list(pool.map(_mount, live))
+    copies = {copy.path: copy for place in {None, meta_dir} for copy in working_copy.list_working_copies(place)}
+    served = {entry.working_copy for entry in live}
+    kept = [_working_copy(copy) for path, copy in sorted(copies.items()) if str(path) not in served]
+    if store is not None:
+        url = stores.canonical_url(store)
+        mounted = [each for each in mounted if each.store_url == url]
+        kept = [each for each in kept if each.store_url == url]
+    return Status(mounted, kept, dead_mounts.find())
+
+
+def _volume(store: OpenStore, name: str) -> VolumeSummary | None:
+    """None for a volume that is half made, or goes away at this moment."""
+    head = volumes.find_head(store.objects, name)
+    if head is None:
+        return None
+    meta = refs.newest(store.objects, refs.meta(name))
+    stats, is_missing = None, False
+    if head.version is not None:
+        try:
+            stats = history.open_version(store.objects, head.version).stats
+        except NotFoundError:
+            is_missing = True
+    return VolumeSummary(
+        name=name,
+        owner=meta[1].owner if meta is not None else "",
+        head_number=head.number,
+        version=head.version.hex() if head.version is not None else None,
+        locator=str(volumes.locator(store.objects, name, head.version)) if head.version is not None else None,
+        changed_ns=head.created_ns,
+        bytes=stats.bytes if stats is not None else 0,
+        files=stats.files if stats is not None else 0,
+        mounted=_writer(store, name),
+        is_missing=is_missing,
+    )
+
+
+def _writer(store: OpenStore, name: str) -> str | None:
+    try:
+        lease = leases.read(store.objects, name)
+    except (ReadOnlyError, AccessDeniedError):
+        return None
+    return f"{lease.holder.host}:{lease.holder.mount_path}" if lease is not None and lease.state == "held" else None
+
+
+def _mount(entry: MountEntry) -> MountSummary:
+    said: dict[str, Any] = {}
+    error = None
+    try:
+        said = daemon.status(entry)
+    except CowfsError as failure:
+        error = failure.message
+    return MountSummary(
+        mount_path=entry.mount_path,
+        volume=entry.volume,
+        store_url=entry.store_url,
+        version=said.get("version", entry.version_id),
+        read_only=entry.read_only,
+        pid=entry.pid,
+        since_ns=entry.since_ns,
+        working_copy=entry.working_copy,
+        uncommitted=False if entry.read_only else said.get("is_dirty"),
+        transport=said.get("transport"),
+        error=error,
+        details=said,
+    )
+
+
+def _working_copy(copy: WorkingCopy) -> WorkingCopySummary:
+    try:
+        state = copy.state
+        holder = copy.holder()
+    except CowfsError as error:
+        return WorkingCopySummary(str(copy.path), copy.volume, None, None, None, None, error.message)
+    return WorkingCopySummary(
+        working_copy=str(copy.path),
+        volume=state.volume,
+        store_url=state.store_url,
+        version=state.base_version.hex() if state.base_version is not None else None,
+        uncommitted=copy.may_have_uncommitted,
+        pid=holder.process.pid if holder is not None else None,
+        error=None,
+    )

@@ -1,0 +1,121 @@
+"""PATH|NAME: which mount, or which volume, a command is about; and what can be done with a mount that somebody else made.
+
+Anything with a slash, and "." and "..", is a path. A bare word is a volume's name, unless a mount of cowfs is at that path
+below the current directory; when both are mounted, and differ, the word is refused rather than guessed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from cowfs.api import daemon
+from cowfs.api.daemon import Progress
+from cowfs.api.provenance import commit_request
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.rw_volume import RWVolume
+from cowfs.api.volume import Volume
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.format.locator import Locator
+from cowfs.format.store_url import StoreUrl
+from cowfs.ids import VersionId
+from cowfs.machine import dead_mounts, mounting, registry
+from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import WorkingCopy
+
+
+class Mounted:
+    """A live mount of this machine, reached through its daemon."""
+
+    def __init__(self, entry: MountEntry) -> None:
+        self._entry = entry
+
+    @property
+    def path(self) -> str:
+        return self._entry.mount_path
+
+    @property
+    def volume(self) -> str:
+        return self._entry.volume
+
+    def commit(
+        self,
+        message: str = "",
+        *,
+        author: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> ROVolume:
+        """Publishes what was written before the call; the mount stays."""
+        return self._version(daemon.commit(self._entry, commit_request(message, author, None, labels), progress))
+
+    def commit_and_unmount(self, message: str = "", *, progress: Progress | None = None) -> ROVolume:
+        """ConflictError while it is in use: then the version stands, and the mount too."""
+        return self._version(daemon.commit_and_unmount(self._entry, commit_request(message), progress))
+
+    def unmount(self, *, force: bool = False) -> bool:
+        """Whether uncommitted work is kept for the next mount. force: also while in use; programs that use it get errors."""
+        daemon.unmount(self._entry, force=force)
+        place = self._entry.working_copy
+        return place is not None and WorkingCopy(Path(place)).may_have_uncommitted
+
+    def discard(self, *, force: bool = False) -> None:
+        """Unmounts and drops uncommitted work for good."""
+        daemon.discard(self._entry, force=force)
+
+    def _version(self, version: VersionId) -> ROVolume:
+        return ROVolume(Locator(StoreUrl.parse(self._entry.store_url), self._entry.volume, version))
+
+
+def detach_dead(target: str, *, wants_work: bool) -> bool:
+    """Takes a mount whose daemon has died off its path; False when target is no such mount.
+
+    wants_work: InvalidStateError instead, since nobody is there to commit or discard its work."""
+    path = registry.canonical(target)
+    if wants_work and dead_mounts.find_at(path) is not None:
+        raise InvalidStateError(
+            f"the daemon of {path} has died; its work is in the working copy",
+            hint="Mount the volume again (there or elsewhere), then commit or discard.",
+        )
+    return mounting.detach_dead(path)
+
+
+def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mounted | RWVolume:
+    """The live mount that target means, else the volume of that name (which exists, and is not mounted here).
+
+    inside: a path (with a slash) below a mount point will do. NotFoundError for a path that is no mount, and for an unknown volume.
+    """
+    here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
+    if _is_path(target):
+        if here is None:
+            raise NotFoundError(f"no volume is mounted at {target}", hint="`cowfs status` lists mounts.")
+        return Mounted(here)
+    if here is not None and store is None and here.volume == target:
+        return Mounted(here)
+    volume = _volume(target, store, is_guess=here is not None)
+    named = volume.live() if volume is not None else None
+    if here is not None and named is not None and here.id != named.id:
+        raise InvalidInputError(
+            f"{target!r} is a mount point here and a volume mounted at {named.mount_path}",
+            hint=f"Write ./{target} for the first, {named.mount_path} for the second.",
+        )
+    if (entry := here or named) is not None:
+        return Mounted(entry)
+    assert volume is not None
+    return volume
+
+
+def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
+    """The volume of that name; None when there is none and a mount of that path was found already."""
+    try:
+        volume = Volume.open(name, store=store).resolve()
+    except (NotFoundError, InvalidInputError):
+        if is_guess:
+            return None
+        raise
+    return volume
+
+
+def _is_path(target: str) -> bool:
+    return os.sep in target or target in ("", os.curdir, os.pardir)
