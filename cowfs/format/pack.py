@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import overload
+from typing import Self, overload
 
 from blake3 import blake3
 
@@ -79,6 +79,11 @@ class PackDirectory(Sequence[PackEntry]):
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+
+    @classmethod
+    def of(cls, entries: Iterable[PackEntry]) -> Self:
+        """entries: in order of offset; they may leave gaps."""
+        return cls(b"".join(map(_packed, entries)))
 
     @property
     def size_bytes(self) -> int:
@@ -171,9 +176,7 @@ class PackBuilder:
         if self._sealed:
             raise InvalidStateError("the pack is sealed already")
         self._sealed = True
-        directory = b"".join(
-            _ENTRY.pack(e.hash, e.offset, e.stored_length, e.raw_length, e.codec, e.blob_kind, 0) for e in self._entries
-        )
+        directory = b"".join(map(_packed, self._entries))
         footer = struct.pack(
             ">HBBIQQ32s",
             FORMAT,
@@ -242,6 +245,10 @@ def parse_pack(data: bytes, *, what: str) -> tuple[PackKind, PackDirectory]:
         raise CorruptError(f"{what} does not start as a pack does")
     start = footer.directory_offset
     return footer.kind, parse_directory(data[start : start + footer.directory_length], footer, what=what)
+
+
+def _packed(e: PackEntry) -> bytes:
+    return _ENTRY.pack(e.hash, e.offset, e.stored_length, e.raw_length, e.codec, e.blob_kind, 0)
 
 
 _BLOB_KINDS: Sequence[int] = [int(kind) for kind in BlobKind]

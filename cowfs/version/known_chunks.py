@@ -7,8 +7,9 @@
 
 Deduplication is a saving, never a guarantee: a chunk that is not found is uploaded again. A candidate counts only after the
 directory of its pack, read from the store, shows the full hash at that offset, or something was read from that pack, so that a
-hit also proves that the pack was there. What is condemned by a collection (`Protection`), could not be read (`PackReader`), or
-lies in a pack whose directory could not be read, never counts: each look-up asks, and `is_usable` answers for rows made earlier.
+hit also proves that the pack was there; the directory of a pack that has moved is read where its blobs lie now. What is condemned
+by a collection (`Protection`) here or there, could not be read (`PackReader`), or lies in a pack whose directory could not be read,
+never counts: each look-up asks, and `is_usable` answers for rows made earlier.
 
 What was uploaded before a restart, and catalogues, are loaded by a background thread within BUDGET_BYTES. `wait_loaded` is called
 before a commit looks anything up, so that equal content is found from a machine that never saw it. Thread-safe: two threads that
@@ -143,13 +144,20 @@ class KnownChunks:
 
     def is_usable(self, pack: PackId, hash: ChunkHash) -> bool:
         """Whether a new version may rely on a chunk that is there already."""
-        return not (pack in self._protection.condemned or pack in self._missing or self._packs.has_failed(pack, hash))
+        condemned = self._protection.condemned
+        return not (
+            pack in condemned
+            or pack in self._missing
+            or self._packs.has_failed(pack, hash)
+            or not condemned.isdisjoint(self._packs.homes(pack))
+        )
 
     @property
     def suspects(self) -> frozenset[PackId]:
         """Packs of which not everything is usable."""
+        condemned = self._protection.condemned
         with self._lock:
-            return self._protection.condemned | self._packs.failed_packs | self._missing
+            return condemned | self._packs.moved_into(condemned) | self._packs.failed_packs | self._missing
 
     # -- what a commit adds
 

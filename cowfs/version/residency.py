@@ -333,7 +333,7 @@ class Residency:
                 try:
                     self._read(pack, [*requests, *self._neighbours(run[-1], pack, future, claimed)])
                     return
-                except (CorruptError, NotFoundError) as error:  # NotFoundError: the pack has moved
+                except (CorruptError, NotFoundError) as error:
                     _log.debug("neighbours of a chunk in pack %s: %s", pack, error)  # not what was asked for
             self._read(pack, requests)
 

@@ -12,7 +12,7 @@ from blake3 import blake3
 from cowfs import clock
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.pack import ENTRY_BYTES, BlobKind, PackKind
+from cowfs.format.pack import ENTRY_BYTES, BlobKind, PackBuilder, PackKind
 from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import ChunkHash, PackId, WriteId
 from cowfs.store import ObjectStore, refs
@@ -247,6 +247,64 @@ def test_moved_records_are_followed(store: ObjectStore) -> None:
     store.delete([keys.pack(third_home)])
     with pytest.raises(CorruptError, match="where it was moved to"):
         read(before, locations[0], raws[0])
+
+
+def repack(store: ObjectStore, packs: list[PackId], number: int) -> PackId:
+    """Copies all blobs of `packs` into one new pack and deletes the old ones."""
+    builder = PackBuilder(PackKind.DATA)
+    new_pack = PackId(clock.random_bytes(16))
+    for pack in packs:
+        whole, blobs = store.get(keys.pack(pack)), []
+        for entry in PackReader(store).directory(pack):
+            stored = whole[entry.offset : entry.offset + entry.stored_length]
+            at = builder.add(entry.hash, stored, entry.raw_length, entry.codec, entry.blob_kind)
+            blobs.append(MovedBlob(entry.offset, new_pack, at.offset, entry.stored_length))
+        record = MovedRecord(pack, 1, WriteId(clock.random_bytes(16)), tuple(blobs))
+        refs.append(store, refs.moved(pack), number, record)
+    store.put(keys.pack(new_pack), b"".join(builder.seal()))
+    store.delete([keys.pack(pack) for pack in packs])
+    return new_pack
+
+
+def test_neighbours_that_moved_are_read_together(store: ObjectStore) -> None:
+    raws = chunks(100, size=1000)
+    locations = put_pack(store, raws)
+    pack = locations[0].pack
+    directory = list(PackReader(store).directory(pack))
+    repack(store, [pack, put_pack(store, chunks(3, size=5000))[0].pack], 1)
+    faulty = FaultyStore(store)
+    reader = PackReader(faulty)
+    assert reader.read_many(pack, list(map(request, locations, raws))) == raws
+    assert len(faulty.calls) <= 5, "the pack, its newest record (looked for and read), the blobs"
+    faulty.calls.clear()
+    assert list(reader.directory(pack)) == directory
+    assert reader.read_many(pack, list(map(request, locations, raws))) == raws
+    assert len(faulty.calls) <= 3
+
+
+def test_the_directory_of_a_moved_pack_is_that_of_its_newest_record(store: ObjectStore) -> None:
+    raws = chunks(4)
+    locations = put_pack(store, raws)
+    pack = locations[0].pack
+    directory = list(PackReader(store).directory(pack))
+    first_home = repack(store, [pack], 1)
+    reader = PackReader(store)
+    assert list(reader.directory(pack, directory_offset=0, directory_length=48)) == directory
+    assert reader.homes(pack) == {first_home}
+    assert reader.moved_into({first_home}) == {pack}
+    second_home = PackId(clock.random_bytes(16))
+    blobs = tuple(MovedBlob(entry.offset, second_home, entry.offset, entry.stored_length) for entry in directory[1:])
+    store.put(keys.pack(second_home), store.get(keys.pack(first_home)))
+    store.delete([keys.pack(first_home)])
+    with pytest.raises(NotFoundError):
+        reader.directory(pack)
+    refs.append(store, refs.moved(pack), 2, MovedRecord(pack, 1, WriteId(clock.random_bytes(16)), blobs))
+    assert list(reader.directory(pack)) == directory[1:], "the first blob was not live any more"
+    assert reader.homes(pack) == {first_home, second_home}, "what was looked up before relies on the first"
+    found = reader.read_many(pack, list(map(request, locations[1:], raws[1:])))
+    assert found == raws[1:]
+    with pytest.raises(CorruptError, match="names nothing"):
+        reader.read_many(pack, list(map(request, locations, raws)))
 
 
 @pytest.mark.quick

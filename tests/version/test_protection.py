@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from cowfs.version.commit import CommitRequest
 from cowfs.version.volumes import read_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead
+from tests.version.repacking import move
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 NEW = random.Random(2).randbytes(1_500_000)
@@ -340,6 +342,43 @@ def restarted(store: ObjectStore, tmp_path: Path) -> WorkingVolume:
     (tmp_path / "v2").mkdir()
     (tmp_path / "v2" / "uploads").write_bytes((tmp_path / "v1" / "uploads").read_bytes())
     return WorkingVolume(store, "v", tmp_path / "v2")
+
+
+# -- packs that a collection has moved
+
+
+def test_content_of_a_pack_that_moved_is_found(store: ObjectStore, tmp_path: Path) -> None:
+    for pack in other_volume_with_new(store, tmp_path):
+        move(store, pack, 1)
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", NEW)
+        base = volume.commit()
+    assert base.manifest is not None
+    assert base.manifest.stats.added_bytes == 0
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
+
+
+def test_a_condemned_pack_is_not_relied_on_through_one_that_moved_there(store: ObjectStore, tmp_path: Path) -> None:
+    """The address is in a pack that no list names; its bytes lie in one that goes before the head is put, or after."""
+    (old,) = other_volume_with_new(store, tmp_path)
+    home = move(store, old, 1)
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", NEW)
+        publishing = volume.publisher._protection.publishing
+
+        @contextmanager
+        def collected() -> Iterator[None]:
+            volume.publisher._protection.publishing = publishing  # type: ignore[method-assign]
+            condemn(store, 1, {home})
+            with publishing():
+                yield
+
+        volume.publisher._protection.publishing = collected  # type: ignore[method-assign]
+        base = volume.commit()
+        delete(store, {home})
+        volume.write(b"g", NEW)
+        volume.commit()
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
 
 
 def test_what_was_uploaded_before_a_restart_is_found_again(store: ObjectStore, tmp_path: Path) -> None:

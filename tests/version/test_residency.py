@@ -14,13 +14,12 @@ import pytest
 
 from cowfs import clock
 from cowfs.errors import CorruptError, UnavailableError
-from cowfs.format import keys
-from cowfs.format.records import MovedBlob, MovedRecord
-from cowfs.ids import PackId, WriteId
+from cowfs.ids import PackId
 from cowfs.index import Index
 from cowfs.native import Engine, NotResident
-from cowfs.store import ObjectStore, initialize, open_store, refs
-from cowfs.store.packs import PackReader
+from cowfs.store import ObjectStore, initialize, open_store
+from tests.faulty_store import FaultyStore
+from tests.version.repacking import move
 from tests.version.working_volume import ME, ROOT, ReadingVolume, WorkingVolume
 
 
@@ -151,23 +150,14 @@ def test_small_files_of_a_pack_that_moved_are_read(store: ObjectStore, tmp_path:
         base = volume.commit()
     assert base.version_id is not None
     largest = max(store.list("packs/"), key=lambda info: info.size)
-    move(store, PackId.from_hex(largest.key[-32:]))
-    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+    in_place = FaultyStore(store)
+    with ReadingVolume(in_place, base.version_id, tmp_path / "p") as reader:
         assert reader.tree() == expected
-
-
-def move(store: ObjectStore, pack: PackId) -> None:
-    """Repacks: the blobs go to a new pack, and the old one is deleted."""
-    whole = store.get(keys.pack(pack))
-    new_pack = PackId(clock.random_bytes(PackId.length))
-    blobs = tuple(
-        MovedBlob(entry.offset, new_pack, entry.offset, entry.stored_length)
-        for entry in PackReader(store).directory(pack)
-    )
-    store.put(keys.pack(new_pack), whole)
-    record = MovedRecord(pack, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)), blobs)
-    refs.append(store, refs.moved(pack), 1, record)
-    store.delete([keys.pack(pack)])
+    move(store, PackId.from_hex(largest.key[-32:]), 1)
+    moved = FaultyStore(store)
+    with ReadingVolume(moved, base.version_id, tmp_path / "r") as reader:
+        assert reader.tree() == expected
+    assert len(moved.calls) <= len(in_place.calls) + 10, "a few requests a pack, not one a file"
 
 
 def test_a_segment_trimmed_while_its_file_is_cut_again(store: ObjectStore, tmp_path: Path) -> None:

@@ -6,20 +6,20 @@ An address (pack, offset) is permanent; the bytes may have moved. A chunk is loo
     2. where the pack's newest moved record says, byte for byte the same blob; moved records are complete, never chained
 
 and the first copy that matches hash and length is the answer; none: CorruptError naming both places. Once a pack is known to have
-moved, its record is asked first. Requests: one for each chunk, or for each run of neighbours in `read_many`.
+moved, its record is asked first. Requests: one for each chunk, or for each run of neighbours in `read_many`: of neighbours where
+they lie now. The directory of a moved pack is put together from those of the packs that its record names.
 
 What was read, and what could not be, is remembered for deduplication, which must not rely on bytes that are gone or damaged:
 `has_read` says that a pack was there, `has_failed` that a chunk in it, or all of it, cannot be read from where it belongs.
 
 Lengths come from an index that is itself untrusted, so they are bounded before anything is fetched.
-Nothing is cached but moved records; thread-safe.
+Nothing is cached but moved records (`moved`); thread-safe.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,14 +28,13 @@ from cowfs.format import codec, keys
 from cowfs.format.pack import FOOTER_BYTES, PackDirectory, parse_directory, parse_footer, parse_tail
 from cowfs.format.records import MovedRecord
 from cowfs.ids import ChunkHash, PackId
-from cowfs.store import refs
 from cowfs.store.contract import ObjectStore
+from cowfs.store.packs.moved import MovedPacks, directory_at_old_places
 
 # Fetching a gap costs less than another request: 64 KiB at 50 MB/s is 1.3 ms, a request to S3 10 ms and more.
 _GAP_BYTES = 64 << 10
 _RUN_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
-_MOVED_RECORDS = 256
 _FAILED_CHUNKS = 64  # of a pack; with more of them all of it counts as failed
 
 T = TypeVar("T")
@@ -58,7 +57,7 @@ class PackReader:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._lock = threading.Lock()  # guards everything below; never held during a request
-        self._moved: OrderedDict[PackId, MovedRecord] = OrderedDict()
+        self._moved = MovedPacks(store)
         self._read_packs: set[PackId] = set()
         self._failed: dict[PackId, set[ChunkHash] | None] = {}  # None: all of the pack
 
@@ -68,8 +67,7 @@ class PackReader:
         """The raw bytes of one chunk, checked against hash and length. CorruptError names the pack and offset."""
         request = ChunkRequest(offset, stored_length, raw_length, codec, hash)
         _check_bounds(pack, request)
-        with self._lock:
-            known = self._moved.get(pack)
+        known = self._moved.known(pack)
         if known is not None:
             try:
                 return self._read_moved(pack, known, request)
@@ -84,12 +82,7 @@ class PackReader:
         """As `read` for each request, in order, with neighbours fetched in one range."""
         for request in requests:
             _check_bounds(pack, request)
-        with self._lock:
-            is_moved = pack in self._moved
-        found: dict[int, bytes] = {}
-        for run in () if is_moved else _runs(requests):
-            if len(run) > 1:
-                found.update(self._read_run(pack, requests, run))
+        found = self._read_together(pack, requests)
         return [
             found[i] if i in found else self.read(pack, r.offset, r.stored_length, r.raw_length, r.codec, r.hash)
             for i, r in enumerate(requests)
@@ -98,22 +91,20 @@ class PackReader:
     def directory(
         self, pack: PackId, *, directory_offset: int | None = None, directory_length: int | None = None
     ) -> PackDirectory:
-        """What the pack says it holds: one request when the place of the directory is known, else two (three for a huge one)."""
-        what = f"pack {pack} of {self._store.url}"
-        key = keys.pack(pack)
-        if directory_offset is not None and directory_length is not None:
-            tail = self._store.get_range(key, directory_offset, directory_length + FOOTER_BYTES)
-            return self._seen(pack, parse_tail(tail, directory_offset, what=what))
-        size = self._store.size(key)
-        if size is None:
-            raise NotFoundError(f"{what} does not exist")
-        tail = self._store.get_range(key, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES))
-        footer = parse_footer(tail, size, what=what)
-        start = footer.directory_offset - (size - len(tail))
-        if start >= 0:
-            return self._seen(pack, parse_directory(tail[start : start + footer.directory_length], footer, what=what))
-        directory = self._store.get_range(key, footer.directory_offset, footer.directory_length)
-        return self._seen(pack, parse_directory(directory, footer, what=what))
+        """What the pack says it holds: one request when the place of the directory is known, else two (three for a huge one).
+
+        Of a pack that has moved: what is left of it, and two requests more than for the packs that hold it now.
+        """
+        known = self._moved.known(pack)
+        try:
+            if known is not None:
+                return self._moved_directory(known)
+            return self._seen(pack, self._own_directory(pack, directory_offset, directory_length))
+        except (CorruptError, NotFoundError):
+            newest = self._moved.newest(pack)
+            if newest is None:
+                raise
+            return self._moved_directory(newest)
 
     # -- what was learnt
 
@@ -139,6 +130,14 @@ class PackReader:
         """Packs of which something has failed."""
         with self._lock:
             return frozenset(self._failed)
+
+    def homes(self, pack: PackId) -> frozenset[PackId]:
+        """Where the pack had moved to when its `directory` was read; nothing: it had not."""
+        return self._moved.homes(pack)
+
+    def moved_into(self, packs: Collection[PackId]) -> frozenset[PackId]:
+        """All packs with a home in `packs`."""
+        return self._moved.into(packs)
 
     def _seen(self, pack: PackId, found: T) -> T:
         if pack not in self._read_packs:
@@ -178,11 +177,9 @@ class PackReader:
         problem = first.message
         newest = None
         try:
-            newest = refs.newest(self._store, refs.moved(pack))
+            newest = self._moved.newest(pack)
             if newest is not None:
-                data = self._read_moved(pack, newest[1], request)
-                self._remember(pack, newest[1])
-                return data
+                return self._read_moved(pack, newest, request)
         except (CorruptError, NotFoundError) as error:
             problem += f"; and where it was moved to: {error.message}"
         self._note_failure(pack, request.hash, is_gone=newest is None and isinstance(first, NotFoundError))
@@ -200,30 +197,75 @@ class PackReader:
         raw = codec.decompress(stored, request.codec, request.raw_length, request.hash, what)
         return self._seen(pack, raw) if pack == named else raw
 
-    def _read_run(
-        self, pack: PackId, requests: Sequence[ChunkRequest], run: Sequence[int]
-    ) -> Iterator[tuple[int, bytes]]:
-        """(index, raw bytes) of the requests of a run that arrive whole; `read` deals with the others."""
-        start = requests[run[0]].offset
-        end = max(requests[i].offset + requests[i].stored_length for i in run)
+    def _read_together(self, pack: PackId, requests: Sequence[ChunkRequest]) -> dict[int, bytes]:
+        """What arrives whole of runs of neighbours, by index; `read` deals with the others."""
         try:
-            data = memoryview(self._store.get_range(keys.pack(pack), start, end - start))
+            return self._read_runs(pack, requests, self._moved.known(pack))
+        except NotFoundError:
+            pass  # it has moved, perhaps again
+        try:
+            newest = self._moved.newest(pack)
+            return self._read_runs(pack, requests, newest) if newest is not None else {}
         except (CorruptError, NotFoundError):
+            return {}
+
+    def _read_runs(
+        self, pack: PackId, requests: Sequence[ChunkRequest], record: MovedRecord | None
+    ) -> dict[int, bytes]:
+        homes: dict[PackId, list[tuple[int, int]]] = {}  # (offset, index) by pack
+        for i, request in enumerate(requests):
+            if record is None:
+                homes.setdefault(pack, []).append((request.offset, i))
+            elif (blob := record.locate(request.offset)) is not None:
+                homes.setdefault(blob.new_pack, []).append((blob.new_offset, i))
+        found: dict[int, bytes] = {}
+        for home, places in homes.items():
+            for run in _runs(requests, places):
+                if len(run) > 1:
+                    found.update(self._read_run(home, requests, run))
+        return found
+
+    def _read_run(
+        self, home: PackId, requests: Sequence[ChunkRequest], run: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, bytes]]:
+        start = run[0][0]
+        end = max(offset + requests[i].stored_length for offset, i in run)
+        try:
+            data = memoryview(self._store.get_range(keys.pack(home), start, end - start))
+        except CorruptError:
             return
-        for i in run:
+        for offset, i in run:
             request = requests[i]
-            stored = bytes(data[request.offset - start :][: request.stored_length])
+            stored = bytes(data[offset - start :][: request.stored_length])
             try:
-                yield i, codec.decompress(stored, request.codec, request.raw_length, request.hash, f"pack {pack}")
+                raw = codec.decompress(stored, request.codec, request.raw_length, request.hash, f"pack {home}")
             except CorruptError:
                 continue
+            yield i, raw
 
-    def _remember(self, pack: PackId, record: MovedRecord) -> None:
-        with self._lock:
-            self._moved[pack] = record
-            self._moved.move_to_end(pack)
-            while len(self._moved) > _MOVED_RECORDS:
-                self._moved.popitem(last=False)
+    # -- directories
+
+    def _own_directory(self, pack: PackId, offset: int | None = None, length: int | None = None) -> PackDirectory:
+        what = f"pack {pack} of {self._store.url}"
+        key = keys.pack(pack)
+        if offset is not None and length is not None:
+            return parse_tail(self._store.get_range(key, offset, length + FOOTER_BYTES), offset, what=what)
+        size = self._store.size(key)
+        if size is None:
+            raise NotFoundError(f"{what} does not exist")
+        tail = self._store.get_range(key, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES))
+        footer = parse_footer(tail, size, what=what)
+        start = footer.directory_offset - (size - len(tail))
+        if start >= 0:
+            return parse_directory(tail[start : start + footer.directory_length], footer, what=what)
+        return parse_directory(
+            self._store.get_range(key, footer.directory_offset, footer.directory_length), footer, what=what
+        )
+
+    def _moved_directory(self, record: MovedRecord) -> PackDirectory:
+        self._moved.rely_on(record)
+        homes = dict.fromkeys(blob.new_pack for blob in record.blobs)
+        return directory_at_old_places(record, {home: self._own_directory(home) for home in homes})
 
 
 def _check_bounds(pack: PackId, request: ChunkRequest) -> None:
@@ -234,19 +276,18 @@ def _check_bounds(pack: PackId, request: ChunkRequest) -> None:
         )
 
 
-def _runs(requests: Sequence[ChunkRequest]) -> Iterator[list[int]]:
-    """Indexes of requests in order of offset, in runs of neighbours that one range serves."""
-    run: list[int] = []
+def _runs(requests: Sequence[ChunkRequest], places: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """places: (offset, index of the request). In order of offset, in runs of neighbours that one range serves."""
+    run: list[tuple[int, int]] = []
     start = end = 0
-    for i in sorted(range(len(requests)), key=lambda i: requests[i].offset):
-        request = requests[i]
-        request_end = request.offset + request.stored_length
-        if run and (request.offset - end > _GAP_BYTES or max(end, request_end) - start > _RUN_BYTES):
+    for offset, i in sorted(places):
+        place_end = offset + requests[i].stored_length
+        if run and (offset - end > _GAP_BYTES or max(end, place_end) - start > _RUN_BYTES):
             yield run
             run = []
         if not run:
-            start = end = request.offset
-        run.append(i)
-        end = max(end, request_end)
+            start = end = offset
+        run.append((offset, i))
+        end = max(end, place_end)
     if run:
         yield run
