@@ -65,9 +65,9 @@ def _targets(found: Document, titles: dict[str, str]) -> str:
             rows[each["row"]],
             titles[each["system"]],
             names[each["baseline"]],
-            f"≥ {each['target']:g}",
+            f"≥ {each['factor']:g}",
             report.number(each["measured"]),
-            "reached" if each["measured"] >= each["target"] else "**missed**",
+            "reached" if each["measured"] >= each["factor"] else "**missed**",
         ]
         for each in found["targets"]
         if each["measured"] is not None

@@ -51,7 +51,7 @@ def _ratios(found: dict[str, Any], baseline: str) -> list[Bar]:
     for each in found["targets"]:
         if each["baseline"] == baseline and each["measured"] is not None:
             of = "" if each["system"] == "cowfs" else f" ({titles[each['system']]})"
-            bars.append((rows[each["row"]] + of, each["measured"], each["target"]))
+            bars.append((rows[each["row"]] + of, each["measured"], each["factor"]))
     return bars
 
 

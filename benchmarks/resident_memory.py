@@ -38,12 +38,7 @@ def measure(files: int) -> Loaded:
         index, published = bench.commit(bench.empty(), many_files(files))
         index.close()
         bench.store.close()
-        command = [
-            sys.executable,
-            "-m",
-            __name__ if __name__ != "__main__" else "benchmarks.resident_memory",
-            directory,
-        ]
+        command = [sys.executable, "-m", "benchmarks.resident_memory", directory]
         done = subprocess.run(command, input=pickle.dumps(published.section), stdout=subprocess.PIPE, check=True)
         inodes, memory_bytes, elapsed_s = done.stdout.split()
         return Loaded(int(inodes), int(memory_bytes), float(elapsed_s))

@@ -1,14 +1,14 @@
 """What a run of the suite found. In addition to `cowfs.bench.results`:
 
 {…, "systems": [{name, title, version}], "left_out": {name: reason},
- "targets": [{row, system, baseline, target, measured}]}
+ "targets": [{row, system, baseline, factor, measured}]}
 
 `measured` is null if the system or the baseline did not take part.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.targets import JUICEFS, TARGETS, Target
@@ -30,14 +30,5 @@ class SuiteResults(Results):
         document = super().to_json()
         for system in document["systems"]:
             system["version"] = self.versions.get(system["name"], "")
-        targets = [
-            {
-                "row": target.row,
-                "system": target.system,
-                "baseline": target.baseline,
-                "target": target.factor,
-                "measured": self.measured(target),
-            }
-            for target in TARGETS
-        ]
+        targets = [{**asdict(target), "measured": self.measured(target)} for target in TARGETS]
         return {**document, "left_out": self.left_out, "targets": targets}

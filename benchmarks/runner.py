@@ -14,18 +14,17 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks import stores
-from benchmarks.errors import LeftOut
 from benchmarks.library import Library, make_directory
 from benchmarks.results import SuiteResults
 from benchmarks.rows import all_rows
 from benchmarks.systems import servers
-from benchmarks.systems.contract import Group, Session, System
+from benchmarks.systems.contract import Group, LeftOut, System
 from benchmarks.systems.cowfs_mounts import variants
 from benchmarks.systems.do_nothing import DoNothing
 from benchmarks.systems.juicefs import JuiceFS
@@ -60,7 +59,7 @@ OVERRIDES = (
     "COWFS_SPIN",
     "COWFS_PASSTHROUGH",
 )
-"""Variables that would make every variant the same."""
+"""Variables that would make every variant the same. A run removes them from the environment."""
 MOUNT_COUNTS, QUICK_MOUNT_COUNTS = (100, 10_000, 100_000), (10, 200)
 """Files in the versions whose mount is timed."""
 
@@ -77,17 +76,18 @@ def run(
     minutes: float | None = None,
     systems: Sequence[str] = (),
     groups: Sequence[str] = (),
-    juicefs: str | os.PathLike[str] | None = None,
-    passthrough_hp: str | os.PathLike[str] | None = None,
-    do_nothing: str | os.PathLike[str] | None = None,
+    paths: Mapping[str, str | None] = MappingProxyType({}),
     note: str = "",
     say: Say = lambda text: None,
 ) -> SuiteResults:
     """Runs the suite in a new directory below `directory`, which is removed again. Blocks, for minutes.
 
-    store: where cowfs (and JuiceFS, on S3) keep contents; None: a directory beside them. systems, groups: only these, by
-    name. juicefs, passthrough_hp, do_nothing: programs to compare with, else those on PATH. say gets progress, a line at a time.
+    store: where cowfs (and JuiceFS, on S3) keep contents; None: a directory beside them.
+    systems, groups: only these, by name. say: receives progress.
+    paths: of the programs juicefs, passthrough_hp and do_nothing, if they are not on PATH.
     """
+    for name in OVERRIDES:
+        os.environ.pop(name, None)
     directory = Path(directory).resolve(strict=True)
     sizes, counts = (QUICK, QUICK_MOUNT_COUNTS) if quick else (FULL, MOUNT_COUNTS)
     settings = {"rounds": rounds, "quick": quick, "store": _kind(store), "note": note, **asdict(sizes)}
@@ -98,11 +98,11 @@ def run(
     scratch = Path(tempfile.mkdtemp(prefix="cowfs-bench-", dir=directory))
     try:
         base = StoreUrl.parse(store) if store else StoreUrl.from_path(str(make_directory(scratch / "stores")))
-        everyone = _every_system(base, juicefs, passthrough_hp, do_nothing)
+        everyone = _every_system(base, paths)
         names = chosen(systems, [system.name for system in everyone], "system")
         able = _able([system for system in everyone if system.name in names], results, say)
         say("making what the workloads work on")
-        with _no_overrides(), Crew() as crew, stores.fresh(base) as shared:
+        with Crew() as crew, stores.fresh(base) as shared:
             made = material.make(scratch / "material", sizes)
             library = Library(make_directory(scratch / "library"), base, shared, sizes, counts, made, crew)
             _Plan(scratch, library, results, say, minutes).run(able, wanted, rounds)
@@ -113,20 +113,10 @@ def run(
     return results
 
 
-def _every_system(
-    base: StoreUrl,
-    juicefs: str | os.PathLike[str] | None,
-    passthrough_hp: str | os.PathLike[str] | None,
-    do_nothing: str | os.PathLike[str] | None,
-) -> list[System]:
-    return [
-        LocalDisk(),
-        *variants(),
-        JuiceFS(juicefs, "sqlite3", base),
-        JuiceFS(juicefs, "badger", base),
-        PassthroughHp(passthrough_hp),
-        DoNothing(do_nothing),
-    ]
+def _every_system(base: StoreUrl, paths: Mapping[str, str | None]) -> list[System]:
+    juicefs = [JuiceFS(paths.get("juicefs"), metadata, base) for metadata in ("sqlite3", "badger")]
+    passthrough_hp = PassthroughHp(paths.get("passthrough_hp"))
+    return [LocalDisk(), *variants(), *juicefs, passthrough_hp, DoNothing(paths.get("do_nothing"))]
 
 
 def _able(systems: list[System], results: SuiteResults, say: Say) -> list[System]:
@@ -184,14 +174,16 @@ class _Plan:
         start_s = clock.monotonic_s()
         place = make_directory(self._scratch / f"{number}-{group}-{system.name}")
         found: list[str] = []
+        library = self._library
 
         def save(row: str, name: str, value: float) -> None:
             self._results.add(row, name, value)
             found.append(f"{row} {value:.3g}")
 
         try:
-            with system.open(place, self._library, group) as session:
-                WORKLOADS[group](self._trial(system, session, place, save))
+            with system.open(place, library, group) as session:
+                parts = (library.sizes, library.material, library.crew)
+                WORKLOADS[group](SystemTrial(system.name, session.root, *parts, save, system, session, library, place))
         except LeftOut as reason:
             self._leave_out(group, system, str(reason))
         except (WorkloadFailed, CowfsError, OSError) as error:
@@ -201,23 +193,6 @@ class _Plan:
             os.sync()
         took_s = clock.monotonic_s() - start_s
         self._say(f"round {number + 1}, {group}, {system.name}: {', '.join(found)}; {took_s:.1f} s in all")
-
-    def _trial(
-        self, system: System, session: Session, place: Path, save: Callable[[str, str, float], None]
-    ) -> SystemTrial:
-        library = self._library
-        return SystemTrial(
-            name=system.name,
-            root=session.root,
-            sizes=library.sizes,
-            material=library.material,
-            crew=library.crew,
-            save=save,
-            system=system,
-            session=session,
-            library=library,
-            place=place,
-        )
 
     def _leave_out(self, group: Group, system: System, reason: str) -> None:
         if any(system.name in samples for samples in self._results.samples.values()):
@@ -232,15 +207,6 @@ class _Plan:
         self._results.failures.append({"system": system.name, "group": group, "message": message})
         self._failed.add((system.name, group))
         self._say(f"FAILED: {system.name}, {group}: {message}")
-
-
-@contextmanager
-def _no_overrides() -> Iterator[None]:
-    saved = {name: os.environ.pop(name) for name in OVERRIDES if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(saved)
 
 
 def _kind(store: str | None) -> str:

@@ -16,52 +16,44 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmarks import page, runner
 
 ROOT = Path(__file__).resolve().parents[1]
+PATHS = {
+    "juicefs": str(Path(sys.executable).with_name("juicefs")),
+    "passthrough_hp": os.environ.get("PASSTHROUGH_HP"),
+    "do_nothing": str(ROOT / "native/target/release/examples/do_nothing"),
+}
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing stays mounted
     options = _options()
-    results = runner.run(
-        options.directory,
-        store=options.store,
-        quick=options.quick,
-        rounds=options.rounds,
-        minutes=options.minutes,
-        systems=options.only,
-        groups=options.group,
-        juicefs=options.juicefs,
-        passthrough_hp=options.passthrough_hp,
-        do_nothing=options.do_nothing,
-        note=options.note,
-        say=lambda text: print(text, file=sys.stderr, flush=True),
-    )
+    output = options.pop("output")
+    results = runner.run(**options, paths=PATHS, say=lambda text: print(text, file=sys.stderr, flush=True))
     found = results.to_json()
     print(page.tables(found))
-    page.write(found, options.output)
+    page.write(found, output)
     for failure in results.failures:
         print(f"FAILED: {failure['system']}, {failure['group']}: {failure['message']}", file=sys.stderr)
     sys.exit(bool(results.failures))
 
 
-def _options() -> argparse.Namespace:
+def _options() -> dict[str, Any]:
+    """Those of runner.run, and where the page goes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory", type=Path, nargs="?", default=Path(tempfile.gettempdir()))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=12.0)
     parser.add_argument("--store")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--group", action="append", default=[])
+    parser.add_argument("--only", dest="systems", action="append", default=[])
+    parser.add_argument("--group", dest="groups", action="append", default=[])
     parser.add_argument("--note", default="")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "benchmarks")
-    parser.add_argument("--juicefs", default=Path(sys.executable).with_name("juicefs"))
-    parser.add_argument("--passthrough-hp", default=os.environ.get("PASSTHROUGH_HP") or None)
-    parser.add_argument("--do-nothing", default=ROOT / "native/target/release/examples/do_nothing")
-    return parser.parse_args()
+    return vars(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -33,14 +33,15 @@ def _against(row: str, juicefs: float | None, passthrough: float | None, system:
 
 
 def _files(suffix: str) -> Iterator[Target]:
-    for row, juicefs, passthrough in (
-        ("create", 5, 1),
-        ("stat", 1.1, 1),
-        ("traverse", 1, 0.8),
-        ("read", 2.5, 1),
-        ("rename", 2.5, 1),
-        ("unlink", 4, 1),
-    ):
+    pairs = {
+        "create": (5, 1),
+        "stat": (1.1, 1),
+        "traverse": (1, 0.8),
+        "read": (2.5, 1),
+        "rename": (2.5, 1),
+        "unlink": (4, 1),
+    }
+    for row, (juicefs, passthrough) in pairs.items():
         yield from _against(row + suffix, juicefs, passthrough)
         yield Target(row + suffix, "cowfs-uring", "cowfs", 1.3)
 

@@ -11,7 +11,7 @@ from cowfs.bench import machine
 from cowfs.bench.trial import Trial
 
 
-@dataclass(kw_only=True)
+@dataclass
 class SystemTrial(Trial):
     """place: a directory for anything else that a workload mounts."""
 

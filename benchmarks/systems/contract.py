@@ -16,12 +16,15 @@ Threads: one. A session touches its own mount only in other processes, so that a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 
 from benchmarks.library import Library
+
+
+class LeftOut(Exception):
+    """No program, no right, or no kernel support for a system here. The page says why; the run goes on."""
 
 
 class Group(StrEnum):
@@ -76,14 +79,3 @@ class System(ABC):
     @abstractmethod
     def open(self, place: Path, library: Library, group: Group) -> AbstractContextManager[Session]:
         """A fresh one below `place`, an empty directory that is removed afterwards."""
-
-
-def processes_below(pid: int) -> Iterator[int]:
-    """A process and its descendants."""
-    yield pid
-    try:
-        children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    except OSError:
-        return
-    for child in {int(each) for group in children for each in group}:
-        yield from processes_below(child)

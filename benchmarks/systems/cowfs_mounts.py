@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +22,9 @@ from typing import Any
 
 import cowfs
 from benchmarks import stores
-from benchmarks.errors import LeftOut
 from benchmarks.library import Library
 from benchmarks.systems import servers
-from benchmarks.systems.contract import Group, Session, System
+from benchmarks.systems.contract import Group, LeftOut, Session, System
 from cowfs import clock
 from cowfs.bench.crew import WorkloadFailed
 from cowfs.blocking import ROVolume, RWVolume, Volume
@@ -70,8 +68,7 @@ class CowfsMount(System):
 
     def _session(self, place: Path, library: Library, group: Group, store: str) -> CowfsSession:
         if not self._reads:
-            volume = Volume.new("bench", store=store)
-            return WritableSession(place, self._options, volume)
+            return WritableSession(place, Volume.new("bench", store=store), self._options)
         locator = library.large() if group is Group.LARGE else library.tree()
         return self.reader(place, locator)
 
@@ -79,30 +76,23 @@ class CowfsMount(System):
         """A session on a version, not mounted yet; on an empty volume's system: on a fork of it."""
         version = Volume.from_locator(locator)
         if self._reads == "version":
-            return ReadingSession(place, self._options, version)
+            return CowfsSession(place, version, self._options)
         fork = version.fork(f"fork-{clock.random_bytes(6).hex()}")
-        return WritableSession(place, self._options, fork)
+        return WritableSession(place, fork, self._options)
 
 
 class CowfsSession(Session):
-    def __init__(self, place: Path, options: dict[str, Any]) -> None:
-        self.root = place / "mount"
-        self._cache, self._meta = place / "cache", place / "meta"
-        self._options = options
-
-    @abstractmethod
-    def mount(self) -> None: ...
-
-    @abstractmethod
-    def unmount(self) -> None: ...
+    def __init__(self, place: Path, volume: ROVolume | RWVolume, options: dict[str, Any]) -> None:
+        self.root, self._cache = place / "mount", place / "cache"
+        self._volume, self._options = volume, options
 
     def remount(self) -> None:
-        self.unmount()
+        self._volume.unmount()
         self._cache.mkdir(exist_ok=True)
-        self.mount()
+        self._volume.mount(self.root, cache_dir=self._cache, **self._options)
 
     def clear_local_cache(self) -> None:
-        self.unmount()
+        self._volume.unmount()
         shutil.rmtree(self._cache, ignore_errors=True)
         self.remount()
 
@@ -114,7 +104,7 @@ class CowfsSession(Session):
         """Unmounts; a daemon that does not is killed, and the run fails."""
         pids = self.pids()
         try:
-            self.unmount()
+            self._volume.unmount()
         except CowfsError as error:
             servers.unmount(self.root)
             for pid in pids:
@@ -124,30 +114,12 @@ class CowfsSession(Session):
 
 
 class WritableSession(CowfsSession):
-    def __init__(self, place: Path, options: dict[str, Any], volume: RWVolume) -> None:
-        super().__init__(place, options)
+    def __init__(self, place: Path, volume: RWVolume, options: dict[str, Any]) -> None:
+        super().__init__(place, volume, {**options, "meta_dir": place / "meta"})
         self.volume = volume
-
-    def mount(self) -> None:
-        self.volume.mount(self.root, cache_dir=self._cache, meta_dir=self._meta, **self._options)
-
-    def unmount(self) -> None:
-        self.volume.unmount()
 
     def settle(self) -> None:
         self.volume.commit("bench")
-
-
-class ReadingSession(CowfsSession):
-    def __init__(self, place: Path, options: dict[str, Any], version: ROVolume) -> None:
-        super().__init__(place, options)
-        self._version = version
-
-    def mount(self) -> None:
-        self._version.mount(self.root, cache_dir=self._cache, **self._options)
-
-    def unmount(self) -> None:
-        self._version.unmount()
 
 
 def variants() -> list[System]:

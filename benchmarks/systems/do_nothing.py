@@ -7,14 +7,12 @@ directories cannot be listed. Built with the repository.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from benchmarks.errors import LeftOut
 from benchmarks.library import Library
 from benchmarks.systems import servers
-from benchmarks.systems.contract import Group, Session, System
+from benchmarks.systems.contract import Group, LeftOut, Session, System
 from cowfs.bench import machine
 from cowfs.machine import mount_table
 
@@ -34,37 +32,18 @@ class DoNothing(System):
         self._program = servers.program(self._given, "do_nothing", "it is built in the repository: make bench")
         return "this repository's"
 
-    @contextmanager
-    def open(self, place: Path, library: Library, group: Group) -> Iterator[Session]:
-        session = DoNothingSession(self._program, place, library.sizes.large_bytes, library.sizes.small_bytes)
-        try:
-            session.start()
-            yield session
-        finally:
-            session.end()
+    def open(self, place: Path, library: Library, group: Group) -> AbstractContextManager[Session]:
+        amounts = [str(library.sizes.small_bytes), str(library.sizes.large_bytes)]
+        return servers.running(DoNothingSession(place, [str(self._program), str(place / "mount"), *amounts]))
 
 
-class DoNothingSession(Session):
-    def __init__(self, program: Path, place: Path, large_bytes: int, small_bytes: int) -> None:
-        self.root, self._log = place / "mount", place / "log"
-        self.root.mkdir()
-        self._command = [str(program), str(self.root), str(small_bytes), str(large_bytes)]
-        self._running = ExitStack()
-        self._pid = 0
-
-    def start(self) -> None:
-        self._pid = self._running.enter_context(servers.served(self._command, self.root, self._log))
-        mount = mount_table.mount_at(str(self.root))
-        assert mount is not None
-        mount_table.set_read_ahead(mount, 4096)  # as a cowfs mount has it
-
+class DoNothingSession(servers.ServerSession):
     def remount(self) -> None:
-        """Mounting anew would lose the names, so only the kernel's caches are emptied."""
-        if machine.can_drop_caches():
+        """Mounting anew would lose the names: after the first time, only the kernel's caches are emptied."""
+        if not self._pid:
+            super().remount()
+            mount = mount_table.mount_at(str(self.root))
+            assert mount is not None
+            mount_table.set_read_ahead(mount, 4096)  # as a cowfs mount has it
+        elif machine.can_drop_caches():
             machine.drop_caches()
-
-    def end(self) -> None:
-        self._running.close()
-
-    def pids(self) -> list[int]:
-        return [self._pid]

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.errors import LeftOut
 from benchmarks.library import Library
 from benchmarks.systems import servers
-from benchmarks.systems.contract import Group, Session, System, processes_below
+from benchmarks.systems.contract import Group, LeftOut, Session, System
 from cowfs import clock
 from cowfs.bench.crew import WorkloadFailed
 from cowfs.format.store_url import StoreUrl
@@ -45,12 +44,10 @@ class JuiceFS(System):
         metadata = f"{self._metadata}://{place / 'metadata.db'}"
         name = f"bench-{clock.random_bytes(4).hex()}"
         servers.output_of(self._program, "format", *self._storage(place), metadata, name)
-        session = JuiceSession(self._program, place, metadata)
         try:
-            session.remount()
-            yield session
+            with servers.running(JuiceSession(self._program, place, metadata)) as session:
+                yield session
         finally:
-            session.end()
             if self._store.protocol == "s3":
                 servers.output_of(self._program, "destroy", "--yes", metadata, self._volume_id(metadata))
 
@@ -69,21 +66,14 @@ class JuiceFS(System):
         return [*options, "--access-key", keys[0], "--secret-key", keys[1]] if all(keys) else options
 
 
-class JuiceSession(Session):
+class JuiceSession(servers.ServerSession):
     def __init__(self, program: Path, place: Path, metadata: str) -> None:
-        self.root, self._cache, self._log = place / "mount", place / "cache", place / "log"
-        self.root.mkdir()
-        self._command = [str(program), "mount", "--no-syslog", "--no-usage-report", "--writeback"]
+        self._cache = place / "cache"
+        command = [str(program), "mount", "--no-syslog", "--no-usage-report", "--writeback"]
         for option in ("attr-cache", "entry-cache", "dir-entry-cache"):
-            self._command += [f"--{option}", CACHE_S]
-        self._command += ["--cache-dir", str(self._cache), "--backup-meta", "0", "--metrics", "127.0.0.1:0"]
-        self._command += [metadata, str(self.root)]
-        self._running = ExitStack()
-        self._pid = 0
-
-    def remount(self) -> None:
-        self.end()
-        self._pid = self._running.enter_context(servers.served(self._command, self.root, self._log))
+            command += [f"--{option}", CACHE_S]
+        command += ["--cache-dir", str(self._cache), "--backup-meta", "0", "--metrics", "127.0.0.1:0"]
+        super().__init__(place, [*command, metadata, str(place / "mount")])
 
     def clear_local_cache(self) -> None:
         self.end()
@@ -96,9 +86,3 @@ class JuiceSession(Session):
             if clock.monotonic_s() > deadline_s:
                 raise WorkloadFailed("JuiceFS has not uploaded what it staged")
             clock.sleep_s(0.02)
-
-    def end(self) -> None:
-        self._running.close()
-
-    def pids(self) -> list[int]:
-        return list(processes_below(self._pid))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.library import Library
@@ -29,32 +28,7 @@ class PassthroughHp(System):
         )
         return "libfuse's example"
 
-    @contextmanager
-    def open(self, place: Path, library: Library, group: Group) -> Iterator[Session]:
-        session = PassthroughSession(self._program, place)
-        try:
-            session.remount()
-            yield session
-        finally:
-            session.end()
-
-
-class PassthroughSession(Session):
-    def __init__(self, program: Path, place: Path) -> None:
-        self._source, self.root, self._log = place / "source", place / "mount", place / "log"
-        self._source.mkdir()
-        self.root.mkdir()
-        self._program = program
-        self._running = ExitStack()
-        self._pid = 0
-
-    def remount(self) -> None:
-        self.end()
-        command = [str(self._program), "--foreground", str(self._source), str(self.root)]
-        self._pid = self._running.enter_context(servers.served(command, self.root, self._log))
-
-    def end(self) -> None:
-        self._running.close()
-
-    def pids(self) -> list[int]:
-        return [self._pid]
+    def open(self, place: Path, library: Library, group: Group) -> AbstractContextManager[Session]:
+        (place / "source").mkdir()
+        command = [str(self._program), "--foreground", str(place / "source"), str(place / "mount")]
+        return servers.running(servers.ServerSession(place, command))

@@ -10,11 +10,10 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.errors import LeftOut
-from benchmarks.systems.contract import processes_below
+from benchmarks.systems.contract import LeftOut, Session
 from cowfs import clock
 from cowfs.errors import CowfsError
 from cowfs.machine import mount_table, mounting
@@ -42,8 +41,37 @@ def output_of(*command: str | os.PathLike[str]) -> str:
     return done.stdout.strip()
 
 
+class ServerSession(Session):
+    """A server that mounts on `place`/mount, as its command says."""
+
+    def __init__(self, place: Path, command: list[str]) -> None:
+        self.root, self._log, self._command = place / "mount", place / "log", command
+        self.root.mkdir()
+        self._running = ExitStack()
+        self._pid = 0
+
+    def remount(self) -> None:
+        self.end()
+        self._pid = self._running.enter_context(_served(self._command, self.root, self._log))
+
+    def end(self) -> None:
+        self._running.close()
+
+    def pids(self) -> list[int]:
+        return list(processes_below(self._pid))
+
+
 @contextmanager
-def served(command: list[str], mount_point: Path, log: Path) -> Iterator[int]:
+def running(session: ServerSession) -> Iterator[Session]:
+    try:
+        session.remount()
+        yield session
+    finally:
+        session.end()
+
+
+@contextmanager
+def _served(command: list[str], mount_point: Path, log: Path) -> Iterator[int]:
     """A server that mounts at mount_point; yields its process id once it is mounted. LeftOut when it does not start."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/")
@@ -82,3 +110,14 @@ def unmount(mount_point: Path) -> None:
     if mount := mount_table.mount_at(str(mount_point)):
         with contextlib.suppress(CowfsError):
             mounting.unmount(mount, lazy=True)
+
+
+def processes_below(pid: int) -> Iterator[int]:
+    """A process and its descendants."""
+    yield pid
+    try:
+        children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return
+    for child in {int(each) for group in children for each in group}:
+        yield from processes_below(child)

@@ -17,7 +17,7 @@ import csv
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -275,29 +275,6 @@ def tree_digest(path: str) -> list[Any]:
             whole.update(repr((os.path.relpath(full, path), mode, hashlib.blake2b(content).hexdigest())).encode())
             count += 1
     return [whole.hexdigest(), count]
-
-
-JOBS: dict[str, Callable[..., Job]] = {
-    job.__name__: job
-    for job in (
-        make_directories,
-        create,
-        stat,
-        traverse,
-        read,
-        rename,
-        unlink,
-        remove,
-        write,
-        sequential_read,
-        random_read,
-        random_write,
-        append,
-        sqlite,
-        verify_record,
-        digest,
-    )
-}
 
 
 # -- what they are made of

@@ -80,7 +80,7 @@ def chosen(names: Sequence[str], known: Collection[str], what: str) -> list[str]
 
 
 def _checked(directory: str | os.PathLike[str]) -> Path:
-    path = Path(directory).absolute()
+    path = Path(directory).resolve()
     if not path.is_dir():
         raise NotFoundError(f"{path} is no directory", hint="Name one with room for a gigabyte.")
     return path
@@ -103,15 +103,14 @@ class _Turns:
 
         try:
             self._crew.run("make_directories", [{"directories": [str(root)]}])
-            WORKLOADS[group](
-                Trial(name=name, root=root, sizes=self._sizes, material=self._material, crew=self._crew, save=save)
-            )
+            try:
+                WORKLOADS[group](Trial(name, root, self._sizes, self._material, self._crew, save))
+            finally:
+                self._remove(root)
         except (WorkloadFailed, OSError) as error:
             self._failed.add((name, group))
             self._results.failures.append({"system": name, "group": group, "message": str(error)})
             self._say(f"FAILED: {name}, {group}: {error}")
-        finally:
-            self._remove(root)
         self._say(f"round {number + 1}, {group}, {name}: {', '.join(found)}")
 
     def _remove(self, root: Path) -> None:

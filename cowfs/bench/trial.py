@@ -13,7 +13,7 @@ from cowfs.bench.material import Material
 from cowfs.bench.sizes import Sizes
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Trial:
     """name: the column of the table that the numbers belong to. save: takes row, column, value."""
 

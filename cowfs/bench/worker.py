@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from cowfs import clock
-from cowfs.bench.jobs import JOBS, Wrong
+from cowfs.bench import jobs
 
 
 def main() -> None:
@@ -24,13 +24,13 @@ def main() -> None:
         message = json.loads(line)
         try:
             _work(message["job"], message["arguments"])
-        except (OSError, Wrong, ValueError) as error:
+        except (OSError, jobs.Wrong, ValueError) as error:
             _say({"error": f"{type(error).__name__}: {error}"})
         gc.collect()
 
 
 def _work(name: str, arguments: dict[str, Any]) -> None:
-    job = JOBS[name](**arguments)
+    job = getattr(jobs, name)(**arguments)
     next(job)
     _say({"ready": True})
     sys.stdin.readline()

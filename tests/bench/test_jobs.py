@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from cowfs.bench import jobs
 from cowfs.bench.crew import Crew, WorkloadFailed
-from cowfs.bench.jobs import JOBS, PAGE_BYTES, Wrong, small_content, tree_digest
+from cowfs.bench.jobs import PAGE_BYTES, Wrong, small_content, tree_digest
 
 pytestmark = pytest.mark.quick
 
 
 def finish(name: str, **arguments: Any) -> Any:
-    job = JOBS[name](**arguments)
+    job = getattr(jobs, name)(**arguments)
     next(job)
     next(job)
     with pytest.raises(StopIteration) as end:
@@ -25,7 +26,7 @@ def finish(name: str, **arguments: Any) -> Any:
 
 
 def goes_wrong(name: str, **arguments: Any) -> None:
-    job = JOBS[name](**arguments)
+    job = getattr(jobs, name)(**arguments)
     with pytest.raises(Wrong):
         list(job)
 

@@ -75,6 +75,13 @@ def test_a_wrong_result_fails_the_run_and_not_the_other_directory(
     assert [*places[0].iterdir(), *places[1].iterdir()] == []
 
 
+def test_a_directory_that_takes_no_writes_fails_and_nothing_is_left_in_it(places: tuple[Path, Path]) -> None:
+    said: list[str] = []
+    found = bench.run("/proc", local=places[1], quick=True, rounds=1, groups=["files"], say=said.append)
+    assert [failure["system"] for failure in found.failures] == [runner.DIRECTORY]
+    assert not any("left behind" in line for line in said)
+
+
 def test_what_cannot_be_done_is_refused(places: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="sleep"):
         bench.run(places[0], quick=True, groups=["sleep"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,19 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp(f"cowfs-test-{os.getpid()}-bench")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def variables() -> Iterator[None]:
+    """Set to what would make all variants the same; a run removes them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in runner.OVERRIDES:
+            patch.setenv(name, "0")
+        yield
+
+
 @pytest.fixture(scope="module")
 def results(scratch: Path) -> SuiteResults:
-    os.environ["COWFS_FAST_LANE"] = "0"  # a variable that would turn every variant into another one
-    try:
-        return runner.run(
-            scratch, quick=True, rounds=1, systems=["local", "cowfs", "juicefs-sqlite"], juicefs="/no/such/juicefs"
-        )
-    finally:
-        assert os.environ.pop("COWFS_FAST_LANE") == "0"
+    systems = ["local", "cowfs", "juicefs-sqlite"]
+    return runner.run(scratch, quick=True, rounds=1, systems=systems, paths={"juicefs": "/no/such/juicefs"})
 
 
 def test_every_cell_is_measured(results: SuiteResults) -> None:
