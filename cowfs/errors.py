@@ -51,12 +51,16 @@ class CowfsError(Exception):
 
 
 class InvalidInputError(CowfsError, ValueError):
+    """An argument, option, URL or name is wrong. Correct it."""
+
     kind = "invalid_input"
     exit_code = 2
     errno = _errno.EINVAL
 
 
 class NotFoundError(CowfsError, LookupError):
+    """No such store, volume, version or mount. Check the name."""
+
     kind = "not_found"
     exit_code = 3
     errno = _errno.ENOENT
@@ -87,6 +91,8 @@ class LeaseLostError(CowfsError):
 
 
 class ReadOnlyError(CowfsError):
+    """The mount or the store can't be written. Fork the version, or mount the volume writable."""
+
     kind = "read_only"
     exit_code = 7
     errno = _errno.EROFS
@@ -100,6 +106,8 @@ class UnavailableError(CowfsError):
 
 
 class AccessDeniedError(CowfsError):
+    """Credentials or permissions do not allow this. Correct them."""
+
     kind = "access_denied"
     exit_code = 9
     errno = _errno.EACCES
@@ -113,16 +121,22 @@ class CorruptError(CowfsError):
 
 
 class UnsupportedFormatError(CowfsError):
+    """Written by a newer cowfs. Use that one; nothing was changed."""
+
     kind = "unsupported_format"
     exit_code = 11
 
 
 class MountFailedError(CowfsError):
+    """The kernel, libfuse or the daemon refused the mount; the hint says why."""
+
     kind = "mount_failed"
     exit_code = 12
 
 
 class NoSpaceError(CowfsError):
+    """A disk or a store is full. Nothing acknowledged is lost; free space and try again."""
+
     kind = "no_space"
     exit_code = 13
     errno = _errno.ENOSPC

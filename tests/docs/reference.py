@@ -1,0 +1,100 @@
+"""Writes docs/reference/commands.md and api.md from the code: `python -m tests.docs.reference`; a test holds them current.
+
+docs/reference/settings.md is written by hand; the test checks that it names every environment variable that cowfs reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from cowfs import blocking, errors
+from cowfs.api.options import MountOptions
+from cowfs.cli.main import COMMANDS, cowfs
+
+ROOT = Path(__file__).parents[2]
+PLACE = ROOT / "docs" / "reference"
+
+
+def commands() -> str:
+    """Every command's help, as `cowfs COMMAND --help` prints it at 100 columns."""
+    parts = [
+        "# Commands\n\nGenerated from the code by `python -m tests.docs.reference`.\n",
+        "Results go to stdout, progress and messages to stderr. `--json` prints one JSON document; a failure prints",
+        '`{"error": {"kind", "message", "hint", "details"}}` and exits with the code of its kind.\n',
+        _block(_help(cowfs, "cowfs")),
+    ]
+    for name in COMMANDS:
+        command = importlib.import_module(f"cowfs.cli.{name}").command
+        parts.append(f"\n## cowfs {name}\n\n{_block(_help(command, f'cowfs {name}'))}")
+    return "\n".join(parts) + "\n"
+
+
+def api() -> str:
+    """The public classes, as the blocking ones have them, the mount options and the errors."""
+    parts = [
+        "# Python\n\nGenerated from the code by `python -m tests.docs.reference`.\n",
+        "`from cowfs import Volume, RWVolume, ROVolume, volume` gives the async classes, for asyncio and trio. Their methods are",
+        "awaited, except `Volume.new`, `Volume.open` and `volume`, which do no I/O. `from cowfs.blocking import ...` gives the same",
+        "names without `await`.",
+    ]
+    for owner in (blocking.Volume, blocking.RWVolume, blocking.ROVolume):
+        parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
+        parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner)]
+    parts.append(f"\n## Mount options\n\n{_block(inspect.getdoc(MountOptions) or '')}")
+    parts.append("\n## Errors\n\n`cowfs.errors`; each has `message`, `hint`, `details` and a stable `kind`.\n")
+    parts.append("| kind | class | exit code | what to do |\n|---|---|---|---|")
+    for kind, each in sorted(errors.BY_KIND.items()):
+        meaning = (inspect.getdoc(each) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        parts.append(f"| `{kind}` | `{each.__name__}` | {each.exit_code} | {meaning} |")
+    return "\n".join(parts) + "\n"
+
+
+def variables() -> set[str]:
+    """Every COWFS_ variable that the installed package reads."""
+    sources = [*(ROOT / "cowfs").rglob("*.py"), *(ROOT / "native").glob("*/src/**/*.rs")]
+    return {name for path in sources for name in re.findall(r"\bCOWFS_[A-Z_]+\b", path.read_text())}
+
+
+def _help(command: click.Command, name: str) -> str:
+    context = click.Context(command, info_name=name, max_content_width=100, terminal_width=100)
+    return command.get_help(context)
+
+
+def _members(owner: type) -> Iterator[tuple[str, str]]:
+    for name, member in vars(owner).items():
+        text = inspect.getdoc(getattr(owner, name)) or ""
+        if name.startswith("_") or name in ("made", "live", "owns_mount", "started"):
+            continue
+        if isinstance(member, property):
+            yield f"`{name}`", text
+        elif callable(getattr(owner, name)):
+            said = str(inspect.signature(getattr(owner, name))).replace("(self, ", "(").replace("(self)", "()")
+            yield f"`{name}`", f"{_block(name + _short(said))}\n\n{text}"
+
+
+def _short(said: str) -> str:
+    """Without the modules of annotations and without quotes around them, one argument a line where it is long."""
+    said = re.sub(r"""(: |-> )(['"])(.*?)\2""", r"\1\3", said)
+    said = re.sub(r"\b(?:cowfs|collections|pathlib|typing|os)(?:\.\w+)*\.(\w)", r"\1", said)
+    if len(said) <= 90:
+        return said
+    inside, _, returns = said.rpartition(") -> ")
+    lines = re.split(r", (?=\w+:|\*,|\w+=)", inside.removeprefix("("))
+    return "(\n    " + ",\n    ".join(lines) + f",\n) -> {returns}"
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```"
+
+
+FILES = {"commands.md": commands, "api.md": api}
+
+if __name__ == "__main__":
+    for file, render in FILES.items():
+        (PLACE / file).write_text(render())
