@@ -24,7 +24,7 @@ struct control { /* chances in a thousand; then counters */
 };
 
 enum kind { OTHER, SEGMENT, JOURNAL, CHUNK };
-enum { FILES = 64, RANGES = 4096, PAGE = 4096 };
+enum { FILES = 512, RANGES = 4096, PAGE = 4096 };
 
 struct range { off_t from, to; };
 struct file { dev_t dev; ino_t ino; int fd, count, failed; unsigned long used; struct range *dirty; };
@@ -50,31 +50,46 @@ static enum kind kind_of(int fd) {
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 5) return OTHER;
     path[length] = 0;
-    const char *end = path + length - 4;
+    char *gone = strstr(path, " (deleted)"); /* a reader may still have it open */
+    if (gone) *gone = 0;
+    const char *end = path + strlen(path) - 4;
     if (strstr(path, "/staging/") && !strcmp(end, ".seg")) return SEGMENT;
     if (strstr(path, "/journal/") && !strcmp(end, ".log")) return JOURNAL;
     if (strstr(path, "/cache/") && !strstr(path, "/whole/") && !strcmp(end, ".new")) return CHUNK;
     return OTHER;
 }
 
+/* Under the lock: an entry for another file. What has news for somebody stays: the kernel keeps such an inode as long as it is mapped,
+ * which the daemon sees to. Of a file that was removed nobody will ask, but for readers that have it open at this moment. */
+static struct file *spare_entry(void) {
+    struct file *quiet = NULL, *gone = NULL;
+    for (struct file *file = files; file < files + FILES; file++) {
+        struct stat found;
+        if (!file->dirty) return file;
+        struct file **oldest = file->count || file->failed ? &gone : &quiet;
+        if (oldest == &gone && !fstat(file->fd, &found) && found.st_nlink) continue;
+        if (!*oldest || file->used < (*oldest)->used) *oldest = file;
+    }
+    if (!quiet && !gone) abort(); /* FILES is too small */
+    return quiet ? quiet : gone;
+}
+
 /* Under the lock. */
 static struct file *find(int fd, int makes) {
     struct stat found;
     if (fstat(fd, &found)) return NULL;
-    struct file *oldest = files;
-    for (struct file *file = files; file < files + FILES; file++) {
+    for (struct file *file = files; file < files + FILES; file++)
         if (file->dirty && file->dev == found.st_dev && file->ino == found.st_ino) {
             file->used = ++clock_;
             return file;
         }
-        if (file->used < oldest->used) oldest = file;
-    }
     if (!makes) return NULL;
-    if (oldest->dirty) close(oldest->fd);
-    else oldest->dirty = malloc(RANGES * sizeof *oldest->dirty);
-    oldest->dev = found.st_dev, oldest->ino = found.st_ino, oldest->used = ++clock_;
-    oldest->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3), oldest->count = oldest->failed = 0;
-    return oldest;
+    struct file *file = spare_entry();
+    if (file->dirty) close(file->fd);
+    else file->dirty = malloc(RANGES * sizeof *file->dirty);
+    file->dev = found.st_dev, file->ino = found.st_ino, file->used = ++clock_;
+    file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3), file->count = file->failed = 0;
+    return file;
 }
 
 /* Under the lock: what is not synced of the page that holds `at` is gone. */

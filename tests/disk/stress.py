@@ -27,9 +27,10 @@ class Checker:
 
     def compare(self, what: str, found: bytes, expected: bytes) -> None:
         if found != expected:
-            at = next((at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), -1)
+            other = [at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]] or [-1]
             self.wrong.append(
-                f"{what}: {len(found)} of {len(expected)} bytes, another at {at}: {found[at : at + 16]!r}"
+                f"{what}: {len(found)} of {len(expected)} bytes, {len(other)} others from {other[0]} to {other[-1]}: "
+                f"{found[other[0] :][:16]!r}"
             )
 
     def fault(self, what: str, error: OSError) -> None:
