@@ -10,6 +10,8 @@
 mod engine;
 #[path = "model/local.rs"]
 mod local;
+#[path = "model/op.rs"]
+mod op;
 #[path = "model/passes.rs"]
 mod passes;
 mod support;
@@ -21,146 +23,10 @@ use std::path::Path;
 use cowfs_base::{Errno, Ino};
 use cowfs_engine::{AttrChange, ExtentRow, SEGMENT_BYTES, XattrPair};
 use local::Local;
+use op::{Between, Op, Where, op};
 use proptest::prelude::*;
-use support::cases::run_cases;
+use support::cases::{count, run_cases};
 use support::{Base, Tree, World, root_user, tree_of};
-
-#[derive(Debug, Clone)]
-enum Op {
-    Create(Where),
-    Mkdir(Where),
-    Symlink(Where, u8),
-    Write(Where, u16, u16, u8),
-    Truncate(Where, u16),
-    Chmod(Where, u16),
-    Unlink(Where),
-    Rmdir(Where),
-    Rename(Where, Where, u8),
-    Link(Where, Where),
-    SetXattr(Where, u8, u8),
-    RemoveXattr(Where, u8),
-    /// Bytes of the first file to the second: (from, to, how many).
-    Copy(Where, Where, (u16, u16, u16)),
-    /// A copy, and something else between its halves.
-    During(Between, Where, Where, (u16, u16, u16)),
-    Punch(Where, u16, u16),
-    /// For writing, too, or not: of what may be mapped writable nothing is shared.
-    Open(Where, bool),
-    /// A file without a name.
-    OpenUnnamed(Where),
-    LinkOpen(usize, Where),
-    CopyOpen(usize, usize, (u16, u16, u16)),
-    /// Somebody asks for the content of an open file, and the rows are under way.
-    StartLoad(usize),
-    EndLoad,
-    WriteOpen(usize, u16, u16, u8),
-    TruncateOpen(usize, u16),
-    ReadOpen(usize),
-    Close(usize),
-    Freeze,
-    Commit,
-    Fail,
-    Crash,
-    CrashBehindHead,
-    Trim,
-    Reclaim,
-    /// Bytes that move from one file to another during a pass.
-    MoveInPass(Where, Where, (u16, u16, u16), bool),
-    /// What can be loaded again leaves memory.
-    Evict,
-    Checkpoint,
-    /// Everything is committed, and mounted again.
-    Remount,
-    /// All there is is compared, and in memory from then on.
-    Look,
-    /// What comes next goes to another segment, so that trimming may take this one.
-    NextSegment,
-}
-
-/// What happens between the halves of an operation.
-#[derive(Debug, Clone, Copy)]
-enum Between {
-    EndOfCommit,
-    Trim,
-    Reclaim,
-}
-
-/// A path of up to three names out of few, so that operations meet.
-#[derive(Debug, Clone)]
-struct Where(Vec<u8>);
-
-impl Where {
-    fn path(&self) -> String {
-        self.0
-            .iter()
-            .map(|number| char::from(b'a' + number % 4).to_string())
-            .collect::<Vec<_>>()
-            .join("/")
-    }
-}
-
-fn place() -> impl Strategy<Value = Where> {
-    let depth = prop_oneof![6 => Just(1_usize), 3 => Just(2), 1 => Just(3)];
-    depth
-        .prop_flat_map(|depth| prop::collection::vec(0_u8..4, depth))
-        .prop_map(Where)
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        6 => place().prop_map(Op::Create),
-        5 => place().prop_map(Op::Mkdir),
-        1 => (place(), any::<u8>()).prop_map(|(at, to)| Op::Symlink(at, to)),
-        12 => (place(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(at, offset, length, byte)| Op::Write(at, offset, length, byte)),
-        4 => (place(), 0_u16..15_000).prop_map(|(at, size)| Op::Truncate(at, size)),
-        // Set-id bits are left out: root's own writes keep them on a local disk, the engine clears them for everybody.
-        1 => (place(), 0_u16..0o1777).prop_map(|(at, mode)| Op::Chmod(at, mode)),
-        4 => place().prop_map(Op::Unlink),
-        2 => place().prop_map(Op::Rmdir),
-        8 => (place(), place(), 0_u8..3).prop_map(|(from, to, flags)| Op::Rename(from, to, flags)),
-        2 => (place(), place()).prop_map(|(from, to)| Op::Link(from, to)),
-        2 => (place(), 0_u8..3, any::<u8>()).prop_map(|(at, name, value)| Op::SetXattr(at, name, value)),
-        1 => (place(), 0_u8..3).prop_map(|(at, name)| Op::RemoveXattr(at, name)),
-        8 => (place(), place(), range()).prop_map(|(from, to, range)| Op::Copy(from, to, range)),
-        4 => (between(), place(), place(), range()).prop_map(|(between, from, to, range)| Op::During(between, from, to, range)),
-        3 => (place(), 0_u16..12_000, 1_u16..9_000).prop_map(|(at, offset, length)| Op::Punch(at, offset, length)),
-        6 => (place(), any::<bool>()).prop_map(|(at, writable)| Op::Open(at, writable)),
-        2 => place().prop_map(Op::OpenUnnamed),
-        2 => (any::<usize>(), place()).prop_map(|(which, at)| Op::LinkOpen(which, at)),
-        2 => (any::<usize>(), any::<usize>(), range()).prop_map(|(from, to, range)| Op::CopyOpen(from, to, range)),
-        2 => any::<usize>().prop_map(Op::StartLoad),
-        2 => Just(Op::EndLoad),
-        4 => (any::<usize>(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(which, offset, length, byte)| Op::WriteOpen(which, offset, length, byte)),
-        1 => (any::<usize>(), 0_u16..15_000).prop_map(|(which, size)| Op::TruncateOpen(which, size)),
-        5 => any::<usize>().prop_map(Op::ReadOpen),
-        1 => any::<usize>().prop_map(Op::Close),
-        6 => Just(Op::Freeze),
-        7 => Just(Op::Commit),
-        1 => Just(Op::Fail),
-        1 => Just(Op::Crash),
-        1 => Just(Op::CrashBehindHead),
-        3 => Just(Op::Trim),
-        2 => Just(Op::Reclaim),
-        3 => (place(), place(), range(), any::<bool>()).prop_map(|(from, to, range, punches)| Op::MoveInPass(from, to, range, punches)),
-        4 => Just(Op::Evict),
-        2 => Just(Op::Checkpoint),
-        1 => Just(Op::Remount),
-        1 => Just(Op::Look),
-        2 => Just(Op::NextSegment),
-    ]
-}
-
-fn between() -> impl Strategy<Value = Between> {
-    prop_oneof![
-        4 => Just(Between::EndOfCommit),
-        1 => Just(Between::Trim),
-        1 => Just(Between::Reclaim),
-    ]
-}
-
-fn range() -> impl Strategy<Value = (u16, u16, u16)> {
-    (0_u16..9_000, 0_u16..9_000, 1_u16..12_000)
-}
 
 type Outcome = Result<(), Errno>;
 
@@ -238,13 +104,30 @@ impl Model {
         let outcome = engine::run(&self.world, op);
         self.end_commit(committing);
         if outcome == Err(Errno::ENOSPC) {
+            count(&"Full", true);
             assert!(self.world.staging_limit_bytes < LIMIT_BYTES, "{op:?}");
             return;
         }
+        count(op, outcome.is_ok() && self.has_object(op));
         let expected = self.local.run(op).map_err(Errno::from);
         assert_eq!(outcome, expected, "{op:?}");
         self.run_layer_op(op);
         self.run_on_open(op);
+    }
+
+    /// Whether there is what the operation is about, if that is no path.
+    fn has_object(&self, op: &Op) -> bool {
+        match op {
+            Op::Freeze => self.frozen.is_none(),
+            Op::Commit | Op::Fail | Op::CrashBehindHead => self.frozen.is_some(),
+            Op::LinkOpen(..) | Op::CopyOpen(..) | Op::StartLoad(_) | Op::WriteOpen(..) => {
+                !self.held.is_empty()
+            }
+            Op::TruncateOpen(..) | Op::ReadOpen(_) | Op::Close(_) => !self.held.is_empty(),
+            Op::EndLoad => !self.late.is_empty(),
+            Op::Open(at, _) => self.local.file(at).is_ok(),
+            _ => true,
+        }
     }
 
     /// `between` happens in the next operation; what `end_commit` needs if it is the end of a commit.
@@ -282,6 +165,9 @@ impl Model {
 
     fn end_commit(&mut self, committing: Option<Committing>) {
         let still_waits = self.world.was_not_interrupted();
+        if committing.is_some() {
+            count(&"EndOfCommitBetween", !still_waits);
+        }
         let Some((layer, then, base, contents)) = committing else {
             return;
         };
@@ -328,12 +214,24 @@ impl Model {
                     self.crash();
                 }
             }
-            Op::Evict => drop(self.world.engine().evict(0).expect("evicts")),
-            Op::Checkpoint => drop(self.world.engine().checkpoint().expect("checkpoints")),
+            Op::Evict => {
+                let evicted = self.world.engine().evict(0).expect("evicts");
+                count(&"Evicted", evicted > 0);
+            }
+            Op::Checkpoint => {
+                let is_written = self.world.engine().checkpoint().expect("checkpoints");
+                count(&"CheckpointWritten", is_written);
+            }
             Op::Remount => self.remount(),
             Op::Look => self.compare("all there is"),
-            Op::Trim => drop(self.world.engine().trim_staging(0).expect("trims")),
-            Op::Reclaim => drop(self.world.engine().reclaim_staging().expect("reclaims")),
+            Op::Trim => {
+                let freed_bytes = self.world.engine().trim_staging(0).expect("trims");
+                count(&"Trimmed", freed_bytes > 0);
+            }
+            Op::Reclaim => {
+                let freed_bytes = self.world.engine().reclaim_staging().expect("reclaims");
+                count(&"Reclaimed", freed_bytes > 0);
+            }
             Op::NextSegment => self.fill_segment(),
             _ => {}
         }

@@ -1,12 +1,40 @@
 //! Runs a property on random cases, each from a seed of its own, so that one that failed can be run again.
 //!
 //! `COWFS_MODEL_CASES` says how many (for a long run by hand), `COWFS_MODEL_SEED` with which seed to begin; case n has seed
-//! first + n. A failure names its seed and shows the smallest case that still fails.
+//! first + n. A failure names its seed and shows the smallest case that still fails. At the end the seed and the operations that
+//! were counted are printed (`--nocapture` shows it): a kind that hardly ever does something proves nothing.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Mutex, PoisonError};
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// By kind, how often an operation did something, and how often it was drawn.
+static COUNTS: Mutex<BTreeMap<String, (u64, u64)>> = Mutex::new(BTreeMap::new());
+
+/// Counts an operation; its kind is the first word of what `Debug` shows.
+pub fn count(op: &impl Debug, did_something: bool) {
+    let shown = format!("{op:?}");
+    let kind = shown.split(|sign: char| !sign.is_alphanumeric()).next();
+    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (done, drawn) = counts
+        .entry(kind.unwrap_or_default().to_owned())
+        .or_default();
+    *done += u64::from(did_something);
+    *drawn += 1;
+}
+
+fn show_counts(cases: u64, first: u64) {
+    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = counts
+        .iter()
+        .map(|(kind, (done, drawn))| format!("{kind} {done}/{drawn}"));
+    let counts: Vec<String> = counts.collect();
+    println!("{cases} cases from seed {first}: {}", counts.join(", "));
+}
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -46,4 +74,5 @@ pub fn run_cases<S: Strategy>(
             );
         }
     }
+    show_counts(cases, first);
 }

@@ -1,20 +1,27 @@
 //! A world around an engine: a temporary working copy, and a base version that loads it and takes its commits, as the index
 //! and the packs do in earnest.
 
-#![allow(dead_code, reason = "each test file uses its part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test file uses its part of it"
+)]
 
+mod base;
 pub mod cases;
+mod tree;
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use cowfs_base::{ChunkHash, Errno, Ino, Layer};
+use cowfs_base::{Errno, Ino, Layer};
 use cowfs_engine::{
-    Attr, CHECKPOINT_BYTES, Caller, ChunkRef, Engine, Error, ExtentRow, INODE_HAS_XATTRS, InodeRow,
-    Missing, Options, Recovery, Result, SEGMENT_BYTES, XattrPair,
+    Attr, CHECKPOINT_BYTES, Caller, Engine, Error, ExtentRow, Missing, Options, Recovery, Result,
+    SEGMENT_BYTES,
 };
 use tempfile::TempDir;
+
+pub use base::Base;
+pub use tree::{Seen, Tree, list, read_all, tree, tree_of};
 
 pub const ROOT: Ino = 1;
 /// Committed chunks are no longer than this.
@@ -35,106 +42,6 @@ pub fn user(uid: u32, gid: u32) -> Caller {
         ..Caller::default()
     }
 }
-
-/// The rows of a version, and its chunks.
-#[derive(Clone)]
-pub struct Base {
-    pub inodes: BTreeMap<Ino, InodeRow>,
-    pub entries: BTreeMap<(Ino, Vec<u8>), Ino>,
-    pub extents: BTreeMap<Ino, Vec<ExtentRow>>,
-    pub xattrs: BTreeMap<Ino, Vec<XattrPair>>,
-    pub chunks: HashMap<[u8; 32], Vec<u8>>,
-    pub next_ino: Ino,
-}
-
-impl Base {
-    pub fn empty() -> Base {
-        let root = InodeRow {
-            ino: ROOT,
-            mode: libc::S_IFDIR | 0o755,
-            nlink: 2,
-            ..InodeRow::default()
-        };
-        Base {
-            inodes: BTreeMap::from([(ROOT, root)]),
-            entries: BTreeMap::new(),
-            extents: BTreeMap::new(),
-            xattrs: BTreeMap::new(),
-            chunks: HashMap::new(),
-            next_ino: ROOT + 1,
-        }
-    }
-
-    pub fn directory(&self, ino: Ino) -> Vec<(Box<[u8]>, InodeRow)> {
-        let entries = self.entries.range((ino, Vec::new())..(ino + 1, Vec::new()));
-        entries
-            .map(|((_, name), child)| (name.as_slice().into(), self.inodes[child].clone()))
-            .collect()
-    }
-
-    pub fn extents_of(&self, ino: Ino) -> Vec<ExtentRow> {
-        self.extents.get(&ino).cloned().unwrap_or_default()
-    }
-
-    pub fn xattrs_of(&self, ino: Ino) -> Vec<XattrPair> {
-        self.xattrs.get(&ino).cloned().unwrap_or_default()
-    }
-
-    /// A chunk named by a number instead of a digest: what matters here is only that names are not reused.
-    pub fn add_chunk(&mut self, bytes: &[u8]) -> ChunkRef {
-        let mut hash = [0; 32];
-        hash[..8].copy_from_slice(&(self.chunks.len() as u64 + 1).to_le_bytes());
-        self.chunks.insert(hash, bytes.to_vec());
-        let length = bytes.len() as u32;
-        ChunkRef {
-            hash: ChunkHash(hash),
-            pack: 1,
-            offset: 0,
-            stored_length: length,
-            raw_length: length,
-            codec: 0,
-        }
-    }
-
-    pub fn bytes_of(&self, ino: Ino) -> Vec<u8> {
-        let mut bytes = vec![0; self.inodes[&ino].size as usize];
-        for row in self.extents.get(&ino).into_iter().flatten() {
-            let chunk = &self.chunks[&row.chunk.hash.0];
-            let from = row.skip as usize;
-            bytes[row.offset as usize..][..row.length as usize]
-                .copy_from_slice(&chunk[from..from + row.length as usize]);
-        }
-        bytes
-    }
-}
-
-/// An inode as a user sees it, without times.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Seen {
-    pub mode: u32,
-    pub nlink: u32,
-    pub bytes: Vec<u8>,
-    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-impl std::fmt::Debug for Seen {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let runs = self
-            .bytes
-            .chunk_by(|a, b| a == b)
-            .map(|run| format!("{}x{}", run.len(), run[0]));
-        let bytes = runs.take(12).collect::<Vec<_>>().join(" ");
-        write!(
-            formatter,
-            "{:o} nlink {} [{bytes}] xattrs {:?}",
-            self.mode,
-            self.nlink,
-            self.xattrs.keys()
-        )
-    }
-}
-
-pub type Tree = BTreeMap<PathBuf, Seen>;
 
 /// As the servers ask for.
 pub const RELIEF_BYTES: u64 = 64 << 20;
@@ -530,109 +437,4 @@ fn load(engine: &Engine, base: &Base, missing: &Missing) {
             }
         }
     }
-}
-
-pub fn read_all(engine: &Engine, base: &Base, ino: Ino) -> Vec<u8> {
-    let fh = ask(engine, base, |engine| engine.open_file(ino, libc::O_RDONLY)).expect("opens");
-    let mut bytes = Vec::new();
-    loop {
-        let part = ask(engine, base, |engine| {
-            engine.read_file(fh, bytes.len() as u64, 5000)
-        })
-        .expect("reads");
-        if part.is_empty() {
-            break;
-        }
-        bytes.extend(part);
-    }
-    engine.release(fh).expect("closes");
-    bytes
-}
-
-pub fn list(engine: &Engine, base: &Base, ino: Ino) -> Vec<(Vec<u8>, Attr)> {
-    let fh = ask(engine, base, |engine| engine.open_directory(ino)).expect("opens");
-    let (mut entries, mut cookie) = (Vec::new(), 0);
-    loop {
-        let part = ask(engine, base, |engine| engine.read_directory(fh, cookie, 7)).expect("lists");
-        let Some(last) = part.last() else { break };
-        cookie = last.cookie;
-        entries.extend(part.into_iter().map(|entry| (entry.name, entry.attr)));
-    }
-    engine.release_directory(fh).expect("closes");
-    entries
-        .into_iter()
-        .filter(|(name, _)| name != b"." && name != b"..")
-        .collect()
-}
-
-pub fn tree(engine: &Engine, base: &Base) -> Tree {
-    let mut tree = Tree::new();
-    let mut open = vec![(
-        PathBuf::from("/"),
-        ask(engine, base, |engine| engine.getattr(ROOT)).expect("root"),
-    )];
-    while let Some((path, attr)) = open.pop() {
-        let bytes = match attr.mode & libc::S_IFMT {
-            libc::S_IFREG => read_all(engine, base, attr.ino),
-            libc::S_IFLNK => engine.readlink(attr.ino).expect("target"),
-            libc::S_IFDIR => {
-                for (name, child) in list(engine, base, attr.ino) {
-                    open.push((path.join(String::from_utf8(name).expect("UTF-8")), child));
-                }
-                Vec::new()
-            }
-            _ => Vec::new(),
-        };
-        let names = ask(engine, base, |engine| engine.list_xattrs(attr.ino)).expect("xattrs");
-        let value = |name: &Vec<u8>| {
-            ask(engine, base, |engine| engine.get_xattr(attr.ino, name)).expect("value")
-        };
-        let xattrs = names
-            .iter()
-            .map(|name| (name.clone(), value(name)))
-            .collect();
-        tree.insert(
-            path,
-            Seen {
-                mode: attr.mode,
-                nlink: attr.nlink,
-                bytes,
-                xattrs,
-            },
-        );
-    }
-    tree
-}
-
-/// What a user of the version alone would see.
-pub fn tree_of(base: &Base) -> Tree {
-    for (ino, row) in &base.inodes {
-        let has_xattrs = base.xattrs.get(ino).is_some_and(|pairs| !pairs.is_empty());
-        assert_eq!(
-            row.flags & INODE_HAS_XATTRS != 0,
-            has_xattrs,
-            "the flag of inode {ino} tells the truth"
-        );
-        let extents = base.extents.get(ino).into_iter().flatten();
-        assert_eq!(
-            row.mapped_bytes,
-            extents.map(|extent| extent.length).sum::<u64>(),
-            "the mapped bytes of inode {ino} are those of its extents"
-        );
-    }
-    let temp = tempfile::tempdir().expect("a temporary directory");
-    let options = Options {
-        root: base.inodes[&ROOT].clone(),
-        next_ino: base.next_ino,
-        cache_dir: temp.path().into(),
-        memory_cache_bytes: 1 << 20,
-        staging_dir: None,
-        failures_file: None,
-        staging_limit_bytes: 0,
-        segment_bytes: SEGMENT_BYTES,
-        checkpoint_bytes: CHECKPOINT_BYTES,
-        after_layer: 0,
-        boot_id: String::new(),
-    };
-    tree(&Engine::open(options).expect("opens"), base)
 }
