@@ -83,9 +83,21 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// What is there at first, durable: else most operations would find nothing to work on, and copies nothing synced to lie over.
+const POPULATION: [Op; 8] = [
+    Op::Mkdir(true),
+    Op::Mkdir(false),
+    Op::Put(0, 2900, 1),
+    Op::Put(1, 2000, 2),
+    Op::Put(2, 2500, 3),
+    Op::Put(3, 1500, 4),
+    Op::Put(5, 2900, 5),
+    Op::Sync,
+];
+
 fn check(ops: &[Op], segment_bytes: u64) {
     let mut disk = Disk::new(segment_bytes);
-    for op in ops {
+    for op in POPULATION.iter().chain(ops) {
         disk.run(op);
     }
     disk.lose_power(0x5eed);

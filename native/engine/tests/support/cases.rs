@@ -18,7 +18,8 @@ static COUNTS: Mutex<BTreeMap<String, (u64, u64)>> = Mutex::new(BTreeMap::new())
 /// Counts an operation; its kind is the first word of what `Debug` shows.
 pub fn count(op: &impl Debug, did_something: bool) {
     let shown = format!("{op:?}");
-    let kind = shown.split(|sign: char| !sign.is_alphanumeric()).next();
+    let words = shown.split(|sign: char| !sign.is_alphanumeric());
+    let kind = words.into_iter().find(|word| !word.is_empty());
     let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let (done, drawn) = counts
         .entry(kind.unwrap_or_default().to_owned())
