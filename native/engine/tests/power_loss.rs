@@ -58,14 +58,14 @@ fn op() -> impl Strategy<Value = Op> {
     let path = || 0..PATHS.len();
     prop_oneof![
         5 => (path(), 0_u16..3000, 1_u8..=255).prop_map(|(at, length, byte)| Op::Put(at, length, byte)),
-        9 => (path(), 0_u16..4000, 1_u16..3000, 1_u8..=255).prop_map(|(at, offset, length, byte)| Op::Write(at, offset, length, byte)),
+        12 => (path(), 0_u16..4000, 1_u16..3000, 1_u8..=255).prop_map(|(at, offset, length, byte)| Op::Write(at, offset, length, byte)),
         3 => (path(), 0_u16..6000).prop_map(|(at, size)| Op::Truncate(at, size)),
         2 => path().prop_map(Op::Unlink),
         4 => (path(), path(), any::<bool>()).prop_map(|(from, to, exchanges)| Op::Rename(from, to, exchanges)),
         1 => (path(), path()).prop_map(|(from, to)| Op::Link(from, to)),
         2 => any::<bool>().prop_map(Op::Mkdir),
         1 => (path(), any::<u8>()).prop_map(|(at, value)| Op::SetXattr(at, value)),
-        9 => (path(), path(), 0_u16..3000, 0_u16..3000, 1_u16..4000).prop_map(|(from, to, offset, at, length)| Op::Copy(from, to, offset, at, length)),
+        12 => (path(), path(), 0_u16..3000, 0_u16..3000, 1_u16..4000).prop_map(|(from, to, offset, at, length)| Op::Copy(from, to, offset, at, length)),
         2 => (path(), 0_u16..4000, 1_u16..3000).prop_map(|(at, offset, length)| Op::Dig(at, offset, length)),
         3 => (path(), 1_u16..3000, 1_u8..=255, any::<bool>()).prop_map(|(at, length, byte, syncs)| Op::LinkUnnamed(at, length, byte, syncs)),
         6 => path().prop_map(Op::Fsync),
@@ -78,7 +78,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::Checkpoint),
         3 => Just(Op::Punch),
         1 => Just(Op::Kill),
-        3 => any::<u64>().prop_map(Op::PowerLoss),
+        6 => any::<u64>().prop_map(Op::PowerLoss),
         1 => any::<u64>().prop_map(Op::PowerLossBehindHead),
     ]
 }
