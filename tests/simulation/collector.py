@@ -16,16 +16,22 @@ from cowfs.ids import WriteId
 from cowfs.store import refs
 from cowfs.store.scratch import store_now_ns
 from cowfs.version.volumes import read_head, volume_names
-from tests.simulation.roots import live_pins
-from tests.simulation.world import Actor, Killed
+from tests.simulation.roots import PinRecords, live_pins
+from tests.simulation.world import Actor, Killed, World
 
 HOUR_NS = 3600 * 10**9
 PATIENCE = 60  # looks at the pins before the collection is left to the next run
 
 
 class Collector(Actor):
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.share = world.conditions.collector_share
+        self._pins: PinRecords = {}  # what it has read of them: a record never changes
+
     def live(self) -> None:
         self.is_dead = False
+        self._pins.clear()
         try:
             self._collect()
         except (CowfsError, Killed) as error:
@@ -64,7 +70,7 @@ class Collector(Actor):
         """Every key a root needs, read anew."""
         needed: set[str] = set()
         versions = {read_head(self.store, volume).version for volume in volume_names(self.store)}
-        for _, pin, _ in live_pins(self.store).values():
+        for _, pin, _ in live_pins(self.store, self._pins).values():
             if pin.kind == "dead":
                 continue
             needed |= {keys.pack(pack) for pack in pin.packs}
@@ -78,7 +84,9 @@ class Collector(Actor):
     def _dead(self, found: dict[str, int]) -> set[str]:
         now_ns = store_now_ns(self.store)
         acknowledged = [
-            pin.gc_generation for _, pin, _ in live_pins(self.store).values() if pin.kind not in ("dead", "hold")
+            pin.gc_generation
+            for _, pin, _ in live_pins(self.store, self._pins).values()
+            if pin.kind not in ("dead", "hold")
         ]
         young_ns = min([now_ns, *(self._begun_ns(generation) for generation in acknowledged)]) - HOUR_NS
         return {key for key, mtime_ns in found.items() if mtime_ns < young_ns} - self._needed()
@@ -113,7 +121,7 @@ class Collector(Actor):
             now_ns = store_now_ns(self.store)
             waiting = False
             fenced: set[str] = set()
-            for id, (number, pin, mtime_ns) in live_pins(self.store).items():
+            for id, (number, pin, mtime_ns) in live_pins(self.store, self._pins).items():
                 if pin.kind == "hold" or (pin.kind != "dead" and pin.gc_generation >= generation):
                     continue
                 if pin.kind != "dead":
@@ -156,7 +164,11 @@ class Collector(Actor):
 
     def _tidy(self) -> None:
         """Lists that every live pin has acknowledged: `condemned` first, its shards after it."""
-        live = [pin.gc_generation for _, pin, _ in live_pins(self.store).values() if pin.kind not in ("dead", "hold")]
+        live = [
+            pin.gc_generation
+            for _, pin, _ in live_pins(self.store, self._pins).values()
+            if pin.kind not in ("dead", "hold")
+        ]
         oldest = min(live, default=0)
         for info in self.store.list(keys.GC):
             generation = keys.parse_generation(info.key)

@@ -17,7 +17,6 @@ from cowfs.version.commit import CommitRequest
 from tests.simulation.world import Actor, Killed, Violation, World
 from tests.version.working_volume import ReadingVolume, WritableView
 
-CONTENTS = 24  # different ones in the world: much is equal, across volumes too
 NAMES = 5
 
 
@@ -147,7 +146,7 @@ class Machine(Actor):
                 View(session).unlink(path)
                 del self.tree[path]
             else:
-                data = content(self.random.randrange(CONTENTS))
+                data = content(self.random.randrange(self.world.conditions.contents))
                 View(session).write(path, data)
                 self.tree[path] = data
             self.is_dirty = True

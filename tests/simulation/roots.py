@@ -16,6 +16,8 @@ from cowfs.version.history import open_version
 
 ROOT = 1
 
+PinRecords = dict[str, PinRecord]
+
 
 def line_of(store: ObjectStore, volume: str) -> list[tuple[int, HeadRecord]]:
     """Oldest first."""
@@ -28,8 +30,11 @@ def newest_version(store: ObjectStore, volume: str) -> VersionId | None:
     return line[-1][1].version if line else None
 
 
-def live_pins(store: ObjectStore) -> dict[WriteId, tuple[int, PinRecord, int]]:
-    """(number, newest record, its modification time) of each pin that is not gone; dead ones too."""
+def live_pins(store: ObjectStore, read: PinRecords) -> dict[WriteId, tuple[int, PinRecord, int]]:
+    """(number, newest record, its modification time) of each pin that is not gone; dead ones too.
+
+    read: records that were read before, by key; those that are read now are added.
+    """
     found: dict[WriteId, tuple[int, PinRecord, int]] = {}
     for info in store.list(keys.PINS):
         parsed = keys.parse_pin(info.key)
@@ -37,9 +42,11 @@ def live_pins(store: ObjectStore) -> dict[WriteId, tuple[int, PinRecord, int]]:
         pin, number = parsed
         if pin not in found:  # the newest sorts first
             try:
-                found[pin] = number, PinRecord.decode(store.get(info.key), what=info.key), info.mtime_ns
+                record = read.get(info.key) or PinRecord.decode(store.get(info.key), what=info.key)
             except NotFoundError:  # its owner has gone on or removed it since
-                return live_pins(store)
+                return live_pins(store, read)
+            read[info.key] = record
+            found[pin] = number, record, info.mtime_ns
     return found
 
 

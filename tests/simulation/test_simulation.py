@@ -37,7 +37,7 @@ def simulate(seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int 
         initialize(world.objects, writers=[world.objects])
         for volume in ("one", "two"):
             create_volume(world.objects, volume)
-        machines = [Machine(world, name, volume) for name, volume in (("ada", "one"), ("bob", "one"), ("cyd", "two"))]
+        machines = [Machine(world, name, volume) for name, volume in world.conditions.machines]
         world.actors = [*machines, Collector(world, "collector")]
         patch.setattr(sessions, "open_store", lambda url: world.acting.store)
         patch.setattr(sessions, "CLOSE_S", 60.0)

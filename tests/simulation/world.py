@@ -24,15 +24,13 @@ from cowfs.format import keys
 from cowfs.ids import VersionId
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.readonly import ReadOnlyStore
+from tests.simulation.conditions import conditions_of
 from tests.simulation.roots import closure, line_of, newest_version
 
 DAY_S = 24 * 3600.0
 JUMPS_S = (1.0, 30.0, 150.0, 2 * 3600.0, 8 * DAY_S)
 FAULTS = 0.012
 KILLS = 0.003
-HEAD_SLEEPS = 0.04  # a machine sleeps for days with its head in its hand
-HEAD_OUTAGES = 0.04  # a machine's heads do not get through for a while
-LONG_TURNS = 600
 T = TypeVar("T")
 
 
@@ -125,6 +123,7 @@ class Actor:
         self.name = name
         self.random = random.Random(f"{world.seed} {name}")
         self.store = ActorStore(world, self)
+        self.share = 1  # how often it is chosen, beside others
         self.is_dead = False
         self.asleep = 0  # turns
         self.outage_until = 0  # turn
@@ -222,14 +221,14 @@ class ActorStore:
 
     def _meet_trouble(self, key: str) -> None:
         """What is rare, and where most can go wrong: a head that is put late, or whose outcome stays unknown."""
-        world, actor = self._world, self._actor
-        if actor.outage_until <= world.turns and actor.random.random() < HEAD_OUTAGES:
-            actor.outage_until = world.turns + LONG_TURNS
+        world, actor, conditions = self._world, self._actor, self._world.conditions
+        if actor.outage_until <= world.turns and actor.random.random() < conditions.head_outages:
+            actor.outage_until = world.turns + conditions.long_turns
         if actor.outage_until > world.turns:
             world.note(actor, f"cannot reach {key}")
             raise UnavailableError(f"injected: {key} cannot be reached")
-        if threading.current_thread() is actor.thread and actor.random.random() < HEAD_SLEEPS:
-            actor.asleep = LONG_TURNS
+        if threading.current_thread() is actor.thread and actor.random.random() < conditions.head_sleeps:
+            actor.asleep = conditions.long_turns
             world.clock.elapsed_s += 8 * DAY_S
             world.note(actor, f"sleeps for days before it puts {key}")
             actor.turn()
@@ -239,6 +238,7 @@ class World:
     def __init__(self, seed: int, home: Path) -> None:
         self.seed = seed
         self.home = home
+        self.conditions = conditions_of(seed)
         self.random = random.Random(f"{seed} world")
         self.clock = WorldClock(seed)
         self.objects = MemoryStore(self.clock.now_ns)
@@ -287,7 +287,7 @@ class World:
         ready = [actor for actor in self.actors if not actor.asleep and not actor.is_done]
         if not ready:
             ready = [actor for actor in self.actors if not actor.is_done]
-        actor = self.random.choice(ready)
+        actor = self.random.choices(ready, [actor.share for actor in ready])[0]
         if self.random.random() < 0.01:
             actor.asleep = self.random.choice((20, 100, 400))
             self.note(actor, f"sleeps for {actor.asleep} turns")

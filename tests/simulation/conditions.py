@@ -1,0 +1,40 @@
+"""What is frequent in one simulated world, drawn by its seed.
+
+One mixture for all worlds makes most schedules rare: where two machines take one volume from each other, hardly any head stays
+unsettled for the length of a collection. So each world has its own: fewer machines or all of them, few contents (much is equal, so
+much is found again) or many, troubles with heads often or seldom and short or long, a collector that is quick or one that is slow.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+MACHINES = (
+    (("ada", "one"), ("bob", "one"), ("cyd", "two")),
+    (("ada", "one"), ("bob", "one")),
+    (("ada", "one"), ("cyd", "two")),
+    (("ada", "one"),),
+)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    machines: tuple[tuple[str, str], ...]  # name, volume
+    contents: int  # different ones in the world
+    collector_share: int  # turns of the collector beside one of each machine
+    head_sleeps: float  # a machine sleeps for days with its head in its hand
+    head_outages: float  # a machine's heads do not get through for a while
+    long_turns: int  # how long these two take
+
+
+def conditions_of(seed: int) -> Conditions:
+    drawn = random.Random(f"{seed} conditions")
+    return Conditions(
+        machines=drawn.choice(MACHINES),
+        contents=drawn.choice((6, 24)),
+        collector_share=drawn.choice((1, 4)),
+        head_sleeps=drawn.choice((0.04, 0.15)),
+        head_outages=drawn.choice((0.04, 0.15)),
+        long_turns=drawn.choice((200, 600)),
+    )
