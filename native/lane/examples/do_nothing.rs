@@ -1,5 +1,5 @@
 //! A FUSE server that does nothing: the limit of FUSE for the lane, since it has the lane's device loop, handshake and
-//! threads, and answers every request with a constant. `cowfs bench` runs it beside cowfs.
+//! threads, and answers every request with a constant. `make bench` runs it beside cowfs.
 //!
 //! `do_nothing MOUNT_POINT SMALL_BYTES LARGE_BYTES`: as root, until it is unmounted. It remembers which names exist and nothing
 //! else. Names that begin with `d` are directories, those with `large` files of LARGE_BYTES, all others of SMALL_BYTES; what is
