@@ -82,6 +82,44 @@ class LayerExtent:
     chunk: ChunkRef | None
     skip: int  # bytes of the raw chunk before this extent
 
+class FileRows:
+    """Extent rows of many files, packed: about 75 bytes for a file of one extent."""
+
+    def __init__(self) -> None: ...
+    def count(self) -> int: ...
+    def put(self, ino: int, version: int, rows: Sequence[ExtentRow]) -> None:
+        """Adds a file, or replaces what is known of it. version: its data version."""
+    def get(self, ino: int) -> tuple[int, list[ExtentRow]] | None:
+        """Data version and rows."""
+    def version(self, ino: int) -> int | None: ...
+    def page(self, place: int, limit: int) -> tuple[list[tuple[int, int, list[ExtentRow]]], int]:
+        """Up to limit files from `place` on (0: the first), in the order in which they were put, and the place behind them.
+        Nothing may be put in between."""
+
+class ChunkPlaces:
+    """Where chunks lie, by hash: about 65 bytes a chunk. Fresh: uploaded here, and in no catalogue yet. Named: fresh, and used by
+    the version that is being made. A place is (pack id, offset, stored length, raw length, codec)."""
+
+    def __init__(self) -> None: ...
+    def get(self, hash: bytes) -> tuple[bytes, int, int, int, int] | None: ...
+    def put(self, hash: bytes, place: tuple[bytes, int, int, int, int], is_fresh: bool) -> None:
+        """Remembers where a chunk lies, instead of what was known."""
+    def name(self, files: FileRows) -> None:
+        """From now on the fresh chunks in rows of `files` are named, and no others."""
+    def named(self, first: int, limit: int) -> tuple[list[tuple[bytes, tuple[bytes, int, int, int, int]]], int] | None:
+        """Up to limit named chunks from the table's chunk `first` on, with where to go on; None: there are no more."""
+    def published(self, left: int) -> None:
+        """A version that names the named chunks is in the store: only the last `left` other fresh ones stay."""
+    def fresh_packs(self) -> list[bytes]: ...
+    def keep_fresh_in(self, packs: Sequence[bytes]) -> None:
+        """Forgets all but the fresh chunks in these packs."""
+
+class DirectoryRows:
+    """The entries of one directory on their way into an engine, a page after the other."""
+
+    def __init__(self) -> None: ...
+    def add(self, entries: Sequence[tuple[bytes, InodeRow]]) -> None: ...
+
 class Recovery:
     """What the journal of a working copy held.
 
@@ -130,8 +168,8 @@ class Engine:
     def load_inode(self, row: InodeRow) -> None: ...
     def load_parent(self, ino: int, parent: int) -> None:
         """Which directory a directory is in; what is known wins."""
-    def load_directory(self, ino: int, entries: Sequence[tuple[bytes, InodeRow]]) -> list[int]:
-        """All entries of one directory of the base version. A name or inode already in memory wins over the row. Idempotent:
+    def load_directory(self, ino: int, entries: DirectoryRows) -> list[int]:
+        """All entries of one directory of the base version; `entries` is empty afterwards. A name or inode already in memory wins over the row. Idempotent:
         if the entries are here already, only inodes that were evicted come back. Rows must be of the version that the engine
         stands on, as for `load_inode` and `load_content`: a caller who read them before a commit reads them again.
         Returns the directories among them whose own entries are not in memory."""
@@ -235,24 +273,27 @@ class Engine:
     def freeze(self) -> int | None:
         """Closes the current layer under a number and starts the next: milliseconds, whatever has changed. None: nothing changed
         since the last commit. A failed earlier layer is part of the new one. At most one layer is frozen at a time."""
-    def layer_inodes(self, layer: int) -> list[InodeRow]:
+    #    A layer is read in pages, each behind `after` and in the order of the index's keys; an empty page is behind the last.
+    def layer_inodes(self, layer: int, after: int, limit: int) -> list[InodeRow]:
         """Inodes whose row changed and which still have a name (nlink > 0), as they were at the freeze."""
-    def layer_removed(self, layer: int) -> list[int]:
+    def layer_removed(self, layer: int, after: int, limit: int) -> list[int]:
         """Inodes of the base version (or of an earlier layer) that have no name any more."""
-    def layer_entries(self, layer: int) -> list[tuple[int, bytes, int]]:
-        """(parent, name, ino) of each directory entry that changed; ino 0: removed."""
-    def layer_contents(self, layer: int) -> list[tuple[int, int]]:
+    def layer_entries(self, layer: int, after: tuple[int, bytes], limit: int) -> list[tuple[int, bytes, int]]:
+        """(parent, name, ino) of each directory entry that changed; ino 0: removed. after: parent and name."""
+    def layer_contents(self, layer: int, after: int, limit: int) -> list[tuple[int, int]]:
         """(ino, data version) of each file whose extents changed and which still has a name."""
+    def layer_totals(self, layer: int) -> tuple[int, int]:
+        """How many files `layer_contents` has, and how many bytes of them are staged and in no chunk. Looks at every file."""
     def layer_extents(self, layer: int, ino: int) -> list[LayerExtent]: ...
-    def layer_xattrs(self, layer: int) -> list[tuple[int, list[tuple[bytes, bytes]]]]:
+    def layer_xattrs(self, layer: int, after: int, limit: int) -> list[tuple[int, list[tuple[bytes, bytes]]]]:
         """Inodes whose extended attributes changed, each with all it has."""
     def layer_next_ino(self, layer: int) -> int: ...
     def read_staged(self, segment: int, offset: int, length: int) -> bytes: ...
-    def layer_committed(self, layer: int, contents: Sequence[tuple[int, int, Sequence[ExtentRow]]]) -> None:
-        """The layer is in the store and its head number is on local stable storage. For each (ino, data version, rows): if the file
-        has not changed since the freeze its extents become these; else every range still mapped as it was frozen does.
+    def layer_committed(self, layer: int, contents: FileRows) -> None:
+        """The layer is in the store and its head number on local stable storage. For each file of contents: if it has not
+        changed since the freeze its extents become these rows; else every range still mapped as it was frozen does.
         Staged bytes of the layer stay readable as a cache until `trim_staging`; its journal is removed.
-        EINVAL, and nothing done, unless contents names every file of `layer_contents` once, at its version."""
+        EINVAL, and nothing done, unless contents has every file of `layer_contents`, no other, each at its version."""
     def layer_failed(self, layer: int) -> None:
         """Joins the layer with the current one; nothing is lost."""
     def trim_staging(self, max_bytes: int) -> int:

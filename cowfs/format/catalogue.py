@@ -61,16 +61,24 @@ class Candidate:
 
 
 def encode_catalogue(packs: Sequence[CataloguePack], entries: Iterable[CatalogueEntry]) -> bytes:
-    """At most MAX_ENTRIES entries; a larger commit writes several catalogues."""
-    records: set[bytes] = set()
+    """At most MAX_ENTRIES entries; a larger commit writes several catalogues. packs may grow while entries are gone through."""
+    buckets = [
+        bytearray() for _ in range(256)
+    ]  # by first byte: sorted one by one, so that few records are objects at a time
+    count = 0
     for entry in entries:
         if len(entry.prefix) != PREFIX_BYTES or not 0 <= entry.pack < len(packs):
             raise InvalidInputError("a catalogue entry has 8 prefix bytes and a pack of its table")
-        records.add(_pack(_ENTRY, entry.prefix, entry.pack, entry.offset))
-    if len(records) > MAX_ENTRIES or len(packs) > MAX_ENTRIES:
+        buckets[entry.prefix[0]] += _pack(_ENTRY, entry.prefix, entry.pack, entry.offset)
+        count += 1
+    if count > MAX_ENTRIES or len(packs) > MAX_ENTRIES:
         raise InvalidInputError(f"a catalogue has at most {MAX_ENTRIES} entries", hint="Write several.")
     table = (_pack(_PACK, p.pack, p.directory_offset, p.directory_length) for p in packs)
-    return b"".join((_HEADER.pack(MAGIC, FORMAT, 0, len(packs)), *table, *sorted(records)))
+    return b"".join((_HEADER.pack(MAGIC, FORMAT, 0, len(packs)), *table, *map(_sorted_records, buckets)))
+
+
+def _sorted_records(bucket: bytearray) -> bytes:
+    return b"".join(sorted({bytes(bucket[at : at + _ENTRY.size]) for at in range(0, len(bucket), _ENTRY.size)}))
 
 
 def merge_catalogues(catalogues: Sequence[Catalogue]) -> bytes:

@@ -135,15 +135,17 @@ class PackBuilder:
 
     def __init__(self, kind: PackKind) -> None:
         self._kind = PackKind(kind)
-        self._buffers: list[bytes] = [_HEADER.pack(HEADER_MAGIC, FORMAT, kind, bytes(5))]
-        self._entries: list[PackEntry] = []
+        self._data = bytearray(_HEADER.pack(HEADER_MAGIC, FORMAT, kind, bytes(5)))
+        self._directory = (
+            bytearray()
+        )  # entries as they will be stored: as objects those of tiny chunks outweigh the chunks
         self._end = HEADER_BYTES
         self._sealed = False
 
     @property
     def size_bytes(self) -> int:
         """What the pack would be if sealed now, directory and footer included."""
-        return self._end + len(self._entries) * ENTRY_BYTES + FOOTER_BYTES
+        return self._end + len(self._directory) + FOOTER_BYTES
 
     @property
     def directory_offset(self) -> int:
@@ -151,8 +153,8 @@ class PackBuilder:
         return self._end
 
     @property
-    def entries(self) -> tuple[PackEntry, ...]:
-        return tuple(self._entries)
+    def count(self) -> int:
+        return len(self._directory) // ENTRY_BYTES
 
     def add(self, hash: ChunkHash, stored: bytes, raw_length: int, codec: int, blob_kind: BlobKind) -> PackEntry:
         """Appends a blob as `codec.compress` returned it; its offset is final."""
@@ -166,29 +168,30 @@ class PackBuilder:
         if self.size_bytes + len(stored) + ENTRY_BYTES > MAX_PACK_BYTES:
             raise InvalidInputError(f"a pack holds at most {MAX_PACK_BYTES} bytes", hint="Seal it and start another.")
         entry = PackEntry(ChunkHash(hash), self._end, len(stored), raw_length, codec, BlobKind(blob_kind))
-        self._entries.append(entry)
-        self._buffers.append(stored)
+        self._directory += _packed(entry)
+        self._data += stored
         self._end += len(stored)
         return entry
 
-    def seal(self) -> list[bytes]:
-        """The pack as buffers to be written one after the other (nothing is copied); add refuses from now on."""
+    def seal(self) -> bytes:
+        """The whole pack, of which nothing stays here; add refuses from now on."""
         if self._sealed:
             raise InvalidStateError("the pack is sealed already")
         self._sealed = True
-        directory = b"".join(map(_packed, self._entries))
         footer = struct.pack(
             ">HBBIQQ32s",
             FORMAT,
             self._kind,
             0,
-            len(self._entries),
+            self.count,
             self._end,
-            len(directory),
-            blake3(directory).digest(),
+            len(self._directory),
+            blake3(self._directory).digest(),
         )
-        buffers, self._buffers = self._buffers, []  # whoever writes them decides how long they stay in memory
-        return [*buffers, directory, footer + blake3(footer).digest(8) + FOOTER_MAGIC]
+        data, self._data = self._data, bytearray()
+        data += self._directory
+        data += footer + blake3(footer).digest(8) + FOOTER_MAGIC
+        return bytes(data)
 
 
 def parse_footer(tail: bytes, pack_size: int, *, what: str) -> PackFooter:

@@ -13,19 +13,22 @@ apsw is imported only in this layer, and only apsw opens these databases. `schem
 from __future__ import annotations
 
 from cowfs.index.cache import trim_blocks
-from cowfs.index.changes import ChangeSet, Entry, ExtentRow, InodeRow, Totals
+from cowfs.index.changes import ChangeSet, Content, Entry, ExtentRow, InodeRow, Stream, Totals, Xattrs
 from cowfs.index.index import Index, IndexDelta, empty_index, open_index
 from cowfs.index.publish import Published, publish
 
 __all__ = [
     "ChangeSet",
+    "Content",
     "Entry",
     "ExtentRow",
     "Index",
     "IndexDelta",
     "InodeRow",
     "Published",
+    "Stream",
     "Totals",
+    "Xattrs",
     "empty_index",
     "open_index",
     "publish",

@@ -11,9 +11,9 @@ order of age: a merged catalogue stands where its youngest part stood.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 
 from cowfs.errors import CowfsError
 from cowfs.format.catalogue import (
@@ -37,21 +37,54 @@ LARGEST_MERGED = MAX_ENTRIES // 2
 def add_catalogue(
     old: Sequence[CatalogueRef],
     packs: Sequence[CataloguePack],
-    entries: Sequence[CatalogueEntry],
+    entries: Iterable[CatalogueEntry],
     *,
     uploader: PackUploader,
     reader: PackReader,
-) -> tuple[CatalogueRef, ...]:
-    """The catalogues of the new version. What is uploaded is durable after the uploader's next flush."""
+) -> tuple[tuple[CatalogueRef, ...], list[bytes]]:
+    """The catalogues of the new version, and the bytes of those that list what is new. What is uploaded is durable after the
+    uploader's next flush. entries are gone through once, and never all of them in memory as objects."""
     refs = list(old)
-    parts = _load(plan_merge(refs), reader) if entries else {}
-    if len(parts) > 1:
-        merged = _upload(merge_catalogues(list(parts.values())), uploader)
-        refs[max(refs.index(ref) for ref in parts)] = merged
-        refs = [ref for ref in refs if ref not in parts]
-    for start in range(0, len(entries), MAX_ENTRIES):
-        refs.append(_upload(_encoded(packs, entries[start : start + MAX_ENTRIES]), uploader))
-    return tuple(refs)
+    added: list[bytes] = []
+    for is_first, batch in _batches(entries):
+        if is_first:
+            refs = _merged(refs, uploader, reader)
+        added.append(_encoded(packs, batch))
+        refs.append(_upload(added[-1], uploader))
+    return tuple(refs), added
+
+
+def _batches(entries: Iterable[CatalogueEntry]) -> Iterator[tuple[bool, Iterator[CatalogueEntry]]]:
+    """Runs of MAX_ENTRIES, each to be gone through before the next is asked for, and whether it is the first."""
+    rest = iter(entries)
+    is_first = True
+    while (first := next(rest, None)) is not None:
+        yield is_first, chain((first,), islice(rest, MAX_ENTRIES - 1))
+        is_first = False
+
+
+def _merged(refs: list[CatalogueRef], uploader: PackUploader, reader: PackReader) -> list[CatalogueRef]:
+    parts = _load(plan_merge(refs), reader)
+    if len(parts) < 2:
+        return refs
+    merged = _upload(merge_catalogues(list(parts.values())), uploader)
+    refs[max(refs.index(ref) for ref in parts)] = merged
+    return [ref for ref in refs if ref not in parts]
+
+
+def _encoded(packs: Sequence[CataloguePack], entries: Iterable[CatalogueEntry]) -> bytes:
+    """With only those packs that the entries name."""
+    named: list[CataloguePack] = []
+    numbers: dict[int, int] = {}
+
+    def counted() -> Iterator[CatalogueEntry]:
+        for entry in entries:
+            if (number := numbers.get(entry.pack)) is None:
+                number = numbers[entry.pack] = len(named)
+                named.append(packs[entry.pack])
+            yield CatalogueEntry(entry.prefix, number, entry.offset)
+
+    return encode_catalogue(named, counted())
 
 
 def plan_merge(refs: Sequence[CatalogueRef]) -> list[CatalogueRef]:
@@ -81,15 +114,6 @@ def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef
     with ThreadPoolExecutor(MAX_PER_TIER + 1, thread_name_prefix="catalogues") as threads:
         found = zip(refs, threads.map(load, refs), strict=True)
         return {ref: part for ref, part in found if part is not None}
-
-
-def _encoded(packs: Sequence[CataloguePack], entries: Sequence[CatalogueEntry]) -> bytes:
-    """With only those packs that the entries name."""
-    named: dict[CataloguePack, int] = {}
-    counted = [
-        CatalogueEntry(entry.prefix, named.setdefault(packs[entry.pack], len(named)), entry.offset) for entry in entries
-    ]
-    return encode_catalogue(list(named), counted)
 
 
 def _upload(raw: bytes, uploader: PackUploader) -> CatalogueRef:

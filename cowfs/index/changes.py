@@ -3,13 +3,16 @@
 A change set is complete: it names every row that differs from the base, and for the files in `contents` and the inodes in
 `xattrs` the complete new list (the writer finds out which rows differ). Applying one changes nothing in it, so it can be
 applied again. Rows are the tuples of the engine (`cowfs/_native.pyi`).
+
+A change set may be larger than memory. So its rows are iterables in the order of their keys, gone through several times, of which
+the writer never holds more than a window; `Stream` makes one of a function that reads page by page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from cowfs.ids import PackId
 
@@ -21,6 +24,24 @@ ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
 # (parent, name, ino; 0: the name is gone)
 Entry: TypeAlias = tuple[int, bytes, int]
+
+# (ino, every row of the file)
+Content: TypeAlias = tuple[int, Sequence[ExtentRow]]
+
+# (ino, every name and value of the inode)
+Xattrs: TypeAlias = tuple[int, Sequence[tuple[bytes, bytes]]]
+
+T = TypeVar("T")
+
+
+class Stream(Generic[T]):
+    """Rows that are read anew each time somebody goes through them."""
+
+    def __init__(self, read: Callable[[], Iterator[T]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[T]:
+        return self._read()
 
 
 class Totals(NamedTuple):
@@ -35,12 +56,15 @@ class Totals(NamedTuple):
 @dataclass(frozen=True)
 class ChangeSet:
     """inodes: new or changed rows, each still named. removed: inodes that no name leads to any more (unknown ones are fine).
-    packs: pack numbers the base does not have. next_ino: smallest inode number never used, at least the base's."""
+    packs: pack numbers the base does not have. next_ino: smallest inode number never used, at least the base's.
+
+    All but packs in the order of their keys (ino; parent and name for entries), no key twice, and the same each time they are
+    gone through."""
 
     next_ino: int
-    inodes: Sequence[InodeRow] = ()
-    removed: Sequence[int] = ()
-    entries: Sequence[Entry] = ()
-    contents: Mapping[int, Sequence[ExtentRow]] = field(default_factory=dict)
-    xattrs: Mapping[int, Sequence[tuple[bytes, bytes]]] = field(default_factory=dict)
+    inodes: Iterable[InodeRow] = ()
+    removed: Iterable[int] = ()
+    entries: Iterable[Entry] = ()
+    contents: Iterable[Content] = ()
+    xattrs: Iterable[Xattrs] = ()
     packs: Mapping[int, PackId] = field(default_factory=dict)

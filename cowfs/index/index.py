@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator, Set
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -112,8 +113,14 @@ class Index:
 
     def directory(self, ino: int) -> list[tuple[bytes, InodeRow]]:
         """Every entry with its inode, ordered by name; empty when `ino` has none or is not a directory."""
+        return [entry for page in self.directory_pages(ino) for entry in page]
+
+    def directory_pages(self, ino: int) -> Iterator[list[tuple[bytes, InodeRow]]]:
+        """The same, ENTRIES_AT_ONCE at a time: a directory may have millions. Go through all of them: a session is held."""
         with self._sessions.session() as session:
-            return list(checked_entries(session.title, session.rows(statements.READ_DIRECTORY, (ino,))))
+            entries = checked_entries(session.title, session.rows(statements.READ_DIRECTORY, (ino,)))
+            while page := list(islice(entries, ENTRIES_AT_ONCE)):
+                yield page
 
     def names_of(self, inodes: Set[int]) -> dict[int, tuple[int, bytes]]:
         """(parent, name): one for each of these inodes that has any. Reads every entry: there is no index by inode."""
@@ -132,8 +139,27 @@ class Index:
             extents = list(checked_extents(session.title, session.rows(statements.READ_EXTENTS, (ino,))))
             return extents, list(checked_xattrs(session.title, session.rows(statements.READ_XATTRS, (ino,))))
 
+    def pack_id(self, number: int) -> PackId | None:
+        """The pack of that number. Two or three blocks."""
+        with self._sessions.session() as session:
+            rows = session.execute(statements.READ_PACK, (number,))
+            if not rows:
+                return None
+            [(pack,)] = rows
+            if type(pack) is not bytes or len(pack) != PackId.length:
+                raise CorruptError(f"{session.title} is damaged: pack {number} has an impossible id")
+            return PackId(pack)
+
+    def last_pack_number(self) -> int:
+        """The largest number that any pack has; 0: there is none."""
+        with self._sessions.session() as session:
+            [(number,)] = session.execute(statements.READ_LAST_PACK)
+            if number is not None and (type(number) is not int or number < 1):
+                raise CorruptError(f"{session.title} is damaged: {number!r} is no pack number")
+            return number or 0
+
     def pack_ids(self) -> dict[int, PackId]:
-        """Number → id of every pack extents may name. Reads the whole table: 800 packs a block."""
+        """Number → id of every pack extents may name, for who looks at a whole version: reads the table, 800 packs a block."""
         with self._sessions.session() as session:
             found: dict[int, PackId] = {}
             last = 0
@@ -143,11 +169,6 @@ class Index:
                 found[number] = PackId(pack)
                 last = number
             return found
-
-    @property
-    def pack_numbers(self) -> dict[PackId, int]:
-        """The way back; a new pack's number is one more than the largest."""
-        return {pack: number for number, pack in self.pack_ids().items()}
 
     def apply(self, changes: ChangeSet) -> IndexDelta:
         """The index with `changes` made, in one transaction on a copy-on-write overlay; this index stays as it is.

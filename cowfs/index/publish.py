@@ -42,10 +42,12 @@ REWRITTEN_BLOCKS = 64
 
 @dataclass(frozen=True)
 class Published:
-    """section is what the manifest names; receipts prove that the index packs it added are durable."""
+    """section is what the manifest names; receipts prove that the index packs it added are durable; catalogues: those of the new
+    chunks, encoded."""
 
     section: IndexSection
     receipts: Sequence[PackReceipt]
+    catalogues: Sequence[bytes]
 
 
 def publish(
@@ -55,7 +57,7 @@ def publish(
     reader: PackReader,
     base_section: IndexSection | None,
     catalogue_packs: Sequence[CataloguePack] = (),
-    catalogue: Sequence[CatalogueEntry] = (),
+    catalogue: Iterable[CatalogueEntry] = (),
 ) -> Published:
     """Everything the returned section names is durable when this returns.
 
@@ -70,7 +72,7 @@ def publish(
         blocks.put(page - 1, raw)
     blocks.gather_sparse()
     segments = blocks.upload_segments()
-    catalogues = add_catalogue(
+    catalogues, added = add_catalogue(
         base_section.catalogues if base_section is not None else (),
         catalogue_packs,
         catalogue,
@@ -87,7 +89,7 @@ def publish(
     for digest, raw in blocks.uploaded():
         delta.cache.put(digest, raw)
     delta.reader = reader
-    return Published(section, receipts)
+    return Published(section, receipts, added)
 
 
 class _BlockList:

@@ -36,14 +36,14 @@ STEPS_PER_PAGE = 50_000
 """A page has at most 2,700 cells (6 bytes each) and a query spends fewer than 20 steps on a row."""
 READER_SESSIONS = 8
 READER_CACHE_KIB = 2048
-WRITER_CACHE_KIB = 65536
+WRITER_CACHE_KIB = 16384
+"""Rows are written in the order of their keys: a page that was left is hardly needed again, and what is changed goes to the overlay."""
 
 _READER_PRAGMAS = ("temp_store = memory", f"cache_size = -{READER_CACHE_KIB}")
 _WRITER_PRAGMAS = (
     f"page_size = {PAGE_BYTES}",
     "auto_vacuum = none",
     "locking_mode = exclusive",
-    "journal_mode = memory",  # for statements that fail; the rollback of a whole change set is to drop the overlay
     "synchronous = off",
     "secure_delete = on",
     "temp_store = memory",
@@ -64,6 +64,10 @@ class Session:
         with self._errors():
             self._connection = open_connection(self._file, flags)
         try:
+            if (
+                writable
+            ):  # "defensive" would refuse it. After any error the overlay is dropped: nothing is ever rolled back
+                self.execute("PRAGMA journal_mode = off")
             self._lock_down()
             for pragma in _WRITER_PRAGMAS if writable else _READER_PRAGMAS:
                 self.execute(f"PRAGMA {pragma}")

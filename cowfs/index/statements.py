@@ -5,10 +5,12 @@ from __future__ import annotations
 READ_META = "SELECT key, value FROM meta"
 READ_PACKS = "SELECT number, id FROM packs ORDER BY number"
 READ_PACK = "SELECT id FROM packs WHERE number = ?"
+READ_LAST_PACK = "SELECT max(number) FROM packs"
 READ_INODE = (
     "SELECT ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target "
     "FROM inodes WHERE ino = ?"
 )
+READ_SIZES = "SELECT mode, size, mapped_bytes FROM inodes WHERE ino = ?"
 READ_ENTRY = "SELECT ino FROM dirents WHERE parent = ? AND name = ?"
 READ_ENTRIES = "SELECT parent, name, ino FROM dirents WHERE (parent, name) > (?, ?) ORDER BY parent, name LIMIT ?"
 READ_ANY_ENTRY = "SELECT 1 FROM dirents WHERE parent = ? LIMIT 1"

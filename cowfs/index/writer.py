@@ -1,52 +1,61 @@
 """Applies a change set to an index: one transaction on a copy-on-write overlay, from which the changed pages are read.
 
-    check the rows by themselves ─▶ fetch the paths to their keys ─▶ one transaction ─▶ check what it left ─▶ IndexDelta
+    fetch the paths to the first keys ─▶ one transaction, rows checked as they come ─▶ check what it left ─▶ IndexDelta
 
 Tables are written one after the other, each in the order of its keys, and only rows that differ are written: a small change
 dirties few pages, and a large first one leaves each table in pages that follow one another. Totals are kept from row to row.
 
-Refused (InvalidInputError), because the version would be broken: an entry whose inode or directory does not exist, an extent in
-an unknown pack or past the end of its file, extents that do not add up to their file's mapped_bytes, a removed directory that
-still has entries, an inode number from beyond next_ino, a root that is no directory. Not checked, because it would read the
-whole index: link counts, inodes without a name.
+A change set may be larger than memory: it is gone through in windows of WINDOW_ROWS, for each of which the paths to its keys are
+fetched together. What a row says about others is looked up in the index as it is by then.
+
+Refused (InvalidInputError), because the version would be broken: rows that make no sense or come out of order (`validation`), an
+entry whose inode or directory does not exist, an extent in an unknown pack or past the end of its file, extents that do not add
+up to their file's mapped_bytes, a removed directory that still has entries, an inode number from beyond next_ino, a root that is
+no directory. Not checked, because it would read the whole index: link counts, inodes without a name.
 
 The base is never touched: an error leaves nothing behind, and the same change set can be applied again.
 """
 
 from __future__ import annotations
 
-import itertools
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cowfs.errors import CorruptError
-from cowfs.index import statements
+from cowfs.index import statements, validation
 from cowfs.index.btree import Key, prefetch_paths
 from cowfs.index.changes import ChangeSet, InodeRow, Totals
 from cowfs.index.overlay import PAGE_BYTES, Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import ROOT_INO, checked_inode
 from cowfs.index.session import Session
-from cowfs.index.validation import check_rows, refuse
+from cowfs.index.validation import refuse
 
 VERIFIED_ROWS = 1000
+WINDOW_ROWS = 4096
+"""About 4 MB of rows as objects, and enough scattered keys for a round trip. Guessed."""
 
 # A sparse file may claim 8 EiB; two of them would not fit in the 64 bits of a total.
 COUNTED_BYTES = 1 << 43
 
+T = TypeVar("T")
+
 
 def apply_changes(base: Blocks, changes: ChangeSet, *, spill_dir: Path) -> tuple[Overlay, Totals]:
     """The base's pages with the changes over them."""
-    check_rows(changes)
+    validation.check_packs(changes.packs)
     overlay = Overlay(base, spill_dir)
     try:
         session = Session(overlay, writable=True)
         try:
             session.check_schema()
-            _prefetch(session, overlay, changes)
+            paths = _Paths(session, overlay)
+            paths.fetch_first(changes)
             session.execute("BEGIN IMMEDIATE")
-            totals = _Transaction(session, changes).run()
+            totals = _Transaction(session, changes, paths).run()
             session.execute("COMMIT")
         finally:
             session.close()
@@ -66,18 +75,62 @@ def read_meta(session: Session) -> dict[str, int]:
     return meta
 
 
-def _prefetch(session: Session, overlay: Overlay, changes: ChangeSet) -> None:
-    roots = dict(session.execute("SELECT name, rootpage FROM sqlite_schema"))
-    inodes = {row[0] for row in changes.inodes} | set(changes.removed) | {entry[2] for entry in changes.entries}
-    inodes |= {entry[0] for entry in changes.entries} | changes.contents.keys()
-    files = set(changes.removed) | changes.contents.keys()
-    tables: dict[str, Iterable[Key]] = {
-        "inodes": ((ino,) for ino in inodes if ino),
-        "dirents": ((parent, name) for parent, name, _ in changes.entries),
-        "extents": ((ino,) for ino in files),
-        "xattrs": ((ino,) for ino in set(changes.removed) | changes.xattrs.keys()),
-    }
-    prefetch_paths(overlay, {roots[table]: sorted(keys) for table, keys in tables.items()})
+class _Paths:
+    """Fetches the pages that look-ups and writes of many keys will need, together."""
+
+    def __init__(self, session: Session, overlay: Overlay) -> None:
+        self._overlay = overlay
+        self._roots = dict(session.execute("SELECT name, rootpage FROM sqlite_schema"))
+        self._next_ino = read_meta(session)["next_ino"]
+
+    def fetch_first(self, changes: ChangeSet) -> None:
+        """For the first window of every table at once: all there is to fetch for a small change."""
+
+        def first(rows: Iterable[T], key: Callable[[T], int]) -> set[int]:
+            return {key(row) for row in islice(rows, WINDOW_ROWS)}
+
+        removed = first(changes.removed, lambda ino: ino)
+        contents = first(changes.contents, lambda some: some[0])
+        entries = list(islice(changes.entries, WINDOW_ROWS))
+        inodes = first(changes.inodes, lambda row: row[0]) | removed | contents
+        inodes |= {entry[0] for entry in entries} | {entry[2] for entry in entries if entry[2]}
+        self.fetch(
+            inodes=inodes,
+            entries=[entry[:2] for entry in entries],
+            extents=removed | contents,
+            xattrs=removed | first(changes.xattrs, lambda some: some[0]),
+        )
+
+    def fetch(
+        self,
+        *,
+        inodes: Iterable[int] = (),
+        entries: Iterable[tuple[int, bytes]] = (),
+        extents: Iterable[int] = (),
+        xattrs: Iterable[int] = (),
+    ) -> None:
+        past = self._next_ino  # numbers behind it are at the end of each table, and no more pages need be looked for
+        keys: dict[str, set[Key]] = {
+            "inodes": {(min(ino, past),) for ino in inodes},
+            "dirents": {(parent, name) if parent < past else (past, b"") for parent, name in entries},
+            "extents": {(min(ino, past),) for ino in extents},
+            "xattrs": {(min(ino, past),) for ino in xattrs},
+        }
+        prefetch_paths(self._overlay, {self._roots[table]: sorted(wanted) for table, wanted in keys.items()})
+
+
+def _windows(rows: Iterator[T], weight: Callable[[T], int] = lambda row: 1) -> Iterator[tuple[bool, list[T]]]:
+    """Rows by WINDOW_ROWS (of what weight counts), and whether it is the first window."""
+    window: list[T] = []
+    is_first, size = True, 0
+    for row in rows:
+        window.append(row)
+        size += weight(row)
+        if size >= WINDOW_ROWS:
+            yield is_first, window
+            window, is_first, size = [], False, 0
+    if window:
+        yield is_first, window
 
 
 def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
@@ -99,12 +152,12 @@ def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
                 raise CorruptError(f"{overlay.title}: SQLite finds the changed index damaged: {found[0][0]}")
         facts = read_meta(session)
         held = all(facts[key] == value for key, value in totals._asdict().items())
-        for row in changes.inodes[:VERIFIED_ROWS]:
+        for row in islice(changes.inodes, VERIFIED_ROWS):
             held &= session.execute(statements.READ_INODE, (row[0],)) == [row]
-        for parent, name, ino in changes.entries[:VERIFIED_ROWS]:
+        for parent, name, ino in islice(changes.entries, VERIFIED_ROWS):
             found = session.execute(statements.READ_ENTRY, (parent, name))
             held &= found == ([(ino,)] if ino else [])
-        for ino, rows in itertools.islice(changes.contents.items(), VERIFIED_ROWS):
+        for ino, rows in islice(changes.contents, VERIFIED_ROWS):
             held &= session.execute(statements.READ_EXTENTS, (ino,)) == list(rows)
         if not held:
             raise CorruptError(f"{overlay.title}: the changed index does not read back as it was written")
@@ -115,13 +168,11 @@ def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
 class _Transaction:
     """The changes, table by table, inside a transaction of `session`."""
 
-    def __init__(self, session: Session, changes: ChangeSet) -> None:
+    def __init__(self, session: Session, changes: ChangeSet, paths: _Paths) -> None:
         self._session = session
         self._changes = changes
+        self._paths = paths
         self._meta = read_meta(session)
-        self._new = {row[0]: row for row in changes.inodes}
-        self._removed = set(changes.removed)
-        self._modes: dict[int, int | None] = {}  # of inodes that exist and are not in the change set
         self._totals = Totals(self._meta["files"], self._meta["directories"], self._meta["bytes"])
 
     def run(self) -> Totals:
@@ -148,36 +199,43 @@ class _Transaction:
                 self._session.execute(statements.INSERT_PACK, (number, bytes(pack)))
 
     def _old_inode(self, ino: int) -> InodeRow | None:
+        """The row of the base, as long as the change set has not come to it."""
         if ino >= self._meta["next_ino"]:
             return None
         rows = self._session.execute(statements.READ_INODE, (ino,))
         return checked_inode(self._session.title, rows[0]) if rows else None
 
-    def _remove_inodes(self) -> list[int]:
+    def _remove_inodes(self) -> array[int]:
         """Rows of inodes that are gone, with all that hangs on them; returns those that were directories."""
-        directories = []
-        for ino in sorted(self._removed):
-            old = self._old_inode(ino)
-            if old is None:
-                continue
-            self._count(old, -1)
-            if stat.S_ISDIR(old[1]):
-                directories.append(ino)
-            for statement in statements.DELETE_OF_INODE:
-                self._session.execute(statement, (ino,))
+        directories = array("q")
+        for is_first, window in _windows(validation.checked_removed(self._changes)):
+            if not is_first:
+                self._paths.fetch(inodes=window, extents=window, xattrs=window)
+            for ino in window:
+                old = self._old_inode(ino)
+                if old is None:
+                    continue
+                self._count(old, -1)
+                if stat.S_ISDIR(old[1]):
+                    directories.append(ino)
+                for statement in statements.DELETE_OF_INODE:
+                    self._session.execute(statement, (ino,))
         return directories
 
     def _write_inodes(self) -> None:
-        rows = []
-        for row in sorted(self._changes.inodes):
-            old = self._old_inode(row[0])
-            if old == row:
-                continue
-            if old is not None:
-                self._count(old, -1)
-            self._count(row, +1)
-            rows.append(row)
-        self._session.execute_many(statements.WRITE_INODE, rows)
+        for is_first, window in _windows(validation.checked_inodes(self._changes)):
+            if not is_first:
+                self._paths.fetch(inodes=(row[0] for row in window))
+            rows = []
+            for row in window:
+                old = self._old_inode(row[0])
+                if old == row:
+                    continue
+                if old is not None:
+                    self._count(old, -1)
+                self._count(row, +1)
+                rows.append(row)
+            self._session.execute_many(statements.WRITE_INODE, rows)
 
     def _count(self, row: InodeRow, sign: int) -> None:
         files, directories, size = self._totals
@@ -189,69 +247,81 @@ class _Transaction:
         self._totals = Totals(files, directories, size)
 
     def _write_entries(self) -> None:
-        entries = sorted(self._changes.entries)
-        for parent in {entry[0] for entry in entries if entry[2]}:
-            mode = self._mode(parent)
-            if mode is None or not stat.S_ISDIR(mode):
-                refuse(f"an entry lies in {parent}, which is no directory")
-        for _, name, ino in entries:
-            if ino and self._mode(ino) is None:
-                refuse(f"the entry {name!r} names inode {ino}, which does not exist")
-        self._session.execute_many(statements.DELETE_ENTRY, [e[:2] for e in entries if not e[2]])
-        self._session.execute_many(
-            statements.WRITE_ENTRY,
-            [entry for entry in entries if entry[2]],
-        )
+        for is_first, window in _windows(validation.checked_entries(self._changes)):
+            if not is_first:
+                named = {entry[2] for entry in window} | {entry[0] for entry in window}
+                self._paths.fetch(inodes=named - {0}, entries=(entry[:2] for entry in window))
+            for parent in {entry[0] for entry in window if entry[2]}:
+                mode = self._mode(parent)
+                if mode is None or not stat.S_ISDIR(mode):
+                    refuse(f"an entry lies in {parent}, which is no directory")
+            for _, name, ino in window:
+                if ino and self._mode(ino) is None:
+                    refuse(f"the entry {name!r} names inode {ino}, which does not exist")
+            self._session.execute_many(statements.DELETE_ENTRY, [entry[:2] for entry in window if not entry[2]])
+            self._session.execute_many(statements.WRITE_ENTRY, [entry for entry in window if entry[2]])
 
     def _mode(self, ino: int) -> int | None:
-        """The mode an inode has after the change; None: it does not exist."""
-        if ino in self._removed:
-            return None
-        if ino in self._new:
-            return self._new[ino][1]
-        if ino not in self._modes:
-            old = self._old_inode(ino)
-            self._modes[ino] = old[1] if old is not None else None
-        return self._modes[ino]
+        """The mode an inode has after the change; None: it does not exist. Once the inodes are written."""
+        sizes = self._sizes(ino)
+        return sizes[0] if sizes is not None else None
+
+    def _sizes(self, ino: int) -> tuple[int, int, int] | None:
+        """Mode, size and mapped bytes, likewise."""
+        rows = self._session.execute(statements.READ_SIZES, (ino,))
+        if rows and tuple(map(type, rows[0])) != (int, int, int):
+            raise CorruptError(f"{self._session.title} is damaged: inode {ino} has values of the wrong type")
+        return rows[0] if rows else None
 
     def _write_contents(self) -> None:
-        packs: set[int] = set()
-        gone: list[tuple[int, int]] = []
-        written: list[tuple[Any, ...]] = []
-        for ino, rows in sorted(self._changes.contents.items()):
-            self._check_file(ino, rows)
-            old = self._old_rows(statements.READ_EXTENTS, ino)
-            packs.update(row[3] for row in rows)
-            gone += _keys_gone(ino, old, rows)
-            written += [(ino, *row) for row in rows if old.get(row[0]) != row]
-        for pack in sorted(packs - self._changes.packs.keys()):
+        known_packs = set(self._changes.packs)
+        for is_first, window in _windows(validation.checked_contents(self._changes), lambda some: len(some[1]) + 1):
+            if not is_first:
+                inodes = [some[0] for some in window]
+                self._paths.fetch(inodes=inodes, extents=inodes)
+            gone: list[tuple[int, int]] = []
+            written: list[tuple[Any, ...]] = []
+            for ino, rows in window:
+                self._check_file(ino, rows)
+                old = self._old_rows(statements.READ_EXTENTS, ino)
+                gone += _keys_gone(ino, old, rows)
+                written += [(ino, *row) for row in rows if old.get(row[0]) != row]
+            self._check_packs({row[3] for _, rows in window for row in rows} - known_packs)
+            known_packs.update(row[3] for _, rows in window for row in rows)
+            self._session.execute_many(statements.DELETE_EXTENT, gone)
+            self._session.execute_many(statements.WRITE_EXTENT, written)
+
+    def _check_packs(self, packs: Iterable[int]) -> None:
+        for pack in packs:
             if not self._session.execute(statements.READ_PACK, (pack,)):
                 refuse(f"extents lie in pack {pack}, which has no id")
-        self._session.execute_many(statements.DELETE_EXTENT, gone)
-        self._session.execute_many(statements.WRITE_EXTENT, written)
 
     def _check_file(self, ino: int, rows: Sequence[tuple[Any, ...]]) -> None:
-        mode = self._mode(ino)
-        if mode is None or not stat.S_ISREG(mode):
+        sizes = self._sizes(ino)
+        if sizes is None or not stat.S_ISREG(sizes[0]):
             refuse(f"inode {ino} has contents but is no regular file")
-        row = self._new.get(ino) or self._old_inode(ino)
-        if rows and row is not None and rows[-1][0] + rows[-1][1] > row[6]:
-            refuse(f"file {ino} has {row[6]} bytes but an extent that ends at {rows[-1][0] + rows[-1][1]}")
+        _, size, claimed_bytes = sizes
+        if rows and rows[-1][0] + rows[-1][1] > size:
+            refuse(f"file {ino} has {size} bytes but an extent that ends at {rows[-1][0] + rows[-1][1]}")
         mapped_bytes = sum(extent[1] for extent in rows)
-        if row is not None and row[7] != mapped_bytes:
-            refuse(f"file {ino} claims {row[7]} mapped bytes, its extents have {mapped_bytes}")
+        if claimed_bytes != mapped_bytes:
+            refuse(f"file {ino} claims {claimed_bytes} mapped bytes, its extents have {mapped_bytes}")
 
     def _write_xattrs(self) -> None:
-        gone: list[tuple[int, bytes]] = []
-        written: list[tuple[Any, ...]] = []
-        for ino, rows in sorted(self._changes.xattrs.items()):
-            if self._mode(ino) is None:
-                refuse(f"inode {ino} has extended attributes but does not exist")
-            old = self._old_rows(statements.READ_XATTRS, ino)
-            gone += _keys_gone(ino, old, rows)
-            written += [(ino, *row) for row in sorted(rows) if old.get(row[0]) != row]
-        self._session.execute_many(statements.DELETE_XATTR, gone)
-        self._session.execute_many(statements.WRITE_XATTR, written)
+        attributes = _windows(validation.checked_xattrs(self._changes), lambda some: WINDOW_ROWS // 64)
+        for is_first, window in attributes:  # short ones: values may be large
+            if not is_first:
+                self._paths.fetch(xattrs=(ino for ino, _ in window))
+            gone: list[tuple[int, bytes]] = []
+            written: list[tuple[Any, ...]] = []
+            for ino, rows in window:
+                if self._mode(ino) is None:
+                    refuse(f"inode {ino} has extended attributes but does not exist")
+                old = self._old_rows(statements.READ_XATTRS, ino)
+                gone += _keys_gone(ino, old, rows)
+                written += [(ino, *row) for row in sorted(rows) if old.get(row[0]) != row]
+            self._session.execute_many(statements.DELETE_XATTR, gone)
+            self._session.execute_many(statements.WRITE_XATTR, written)
 
     def _old_rows(self, sql: str, ino: int) -> dict[Any, tuple[Any, ...]]:
         if ino >= self._meta["next_ino"]:

@@ -3,23 +3,19 @@
 `rows` takes a file's extents as the engine froze them and gives the complete list of rows that replaces the old one.
 Large pieces are hashed and compressed on a small pool (both release the GIL), small ones at once. Chunks already known are
 not stored again (`known_chunks`). What `rows` names is durable only after the uploader was flushed.
-
-Pack numbers: an index names packs by number. `PackNumbers` hands out numbers for new packs, never the same one twice in
-a working copy, so that rows prepared before a commit stay right whichever commit publishes them.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from cowfs.errors import CorruptError
-from cowfs.ids import ChunkHash, PackId
+from cowfs.ids import ChunkHash
 from cowfs.store.packs import PackLocation
 from cowfs.version.recut import Piece, recut
 
@@ -28,39 +24,10 @@ if TYPE_CHECKING:
     from cowfs.native import Engine, LayerExtent
     from cowfs.store.packs import PackUploader
     from cowfs.version.known_chunks import KnownChunks
+    from cowfs.version.pack_numbers import PackNumbers
 
 INLINE_BYTES = 64 << 10  # below this a thread switch costs more than hashing
-JUDGED_FILES = 1000
 MAX_PIECES_IN_FLIGHT = 64  # at most 2 MiB each
-
-
-class PackNumbers:
-    """Numbers of packs within one working copy's indexes. Thread-safe."""
-
-    def __init__(self, known: Mapping[int, PackId]) -> None:
-        self._ids = dict(known)
-        self._numbers = {pack: number for number, pack in known.items()}
-        self._next = max(known, default=0) + 1
-        self._lock = threading.Lock()
-
-    def number(self, pack: PackId) -> int:
-        with self._lock:
-            number = self._numbers.get(pack)
-            if number is None:
-                number = self._numbers[pack] = self._next
-                self._next += 1
-                self._ids[number] = pack
-            return number
-
-    def id(self, number: int) -> PackId:
-        with self._lock:
-            pack = self._ids.get(number)
-        if pack is None:
-            raise CorruptError(
-                f"the index names pack number {number} but has no pack of that number",
-                hint="The base version is damaged. Fork an older version.",
-            )
-        return pack
 
 
 class ContentStorer:
@@ -74,19 +41,13 @@ class ContentStorer:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def new_bytes(self, layer: int) -> int:
-        """About how much the layer has to store, judged by its first files."""
-        files = self._engine.layer_contents(layer)
-        judged = files[:JUDGED_FILES]
-        extents = (extent for ino, _ in judged for extent in self._engine.layer_extents(layer, ino))
-        staged_bytes = sum(extent.length for extent in extents if extent.chunk is None)
-        return staged_bytes * len(files) // max(len(judged), 1)
-
     def note(self, rows: Iterable[ExtentRow]) -> None:
         """Chunks of a file's earlier content, so that what is written again is found again."""
-        for _, _, hash, pack, offset, stored_length, raw_length, _, codec in rows:
-            location = PackLocation(self._numbers.id(pack), offset, stored_length, raw_length, codec)
-            self._known.note(ChunkHash(hash), location)
+        chunks = [
+            (ChunkHash(hash), PackLocation(self._numbers.id(pack), offset, stored_length, raw_length, codec))
+            for _, _, hash, pack, offset, stored_length, raw_length, _, codec in rows
+        ]
+        self._known.note(chunks)
 
     def rows(self, extents: Sequence[LayerExtent], uploader: PackUploader) -> list[ExtentRow]:
         """The rows of a file made of `extents`, in order of offset. Raises the first error of storing any piece."""

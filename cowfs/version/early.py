@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from cowfs.native import FileRows
+
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
     from cowfs.native import Engine, LayerExtent
@@ -32,8 +34,7 @@ class EarlyUploads:
         self._store = store
         self._unreadable = unreadable
         self._until = (0, 0)  # files last written before that are done
-        self.rows: dict[int, tuple[int, Rows]] = {}
-        """Data version and rows, by inode."""
+        self.rows = FileRows()
 
     def upload(self, idle_s: float, is_in_the_way: Callable[[], bool]) -> int:
         """Stores quiet files until none is left, or it is in somebody's way. Returns the staged bytes done."""
@@ -50,18 +51,18 @@ class EarlyUploads:
 
     def forget(self) -> None:
         """What was made may not be durable, or not be relied on: all is to be looked at again."""
-        self.rows = {}
+        self.rows = FileRows()
         self._until = (0, 0)
 
     def _upload(self, ino: int, found: int) -> int:
-        if self.rows.get(ino, (None,))[0] == found:
+        if self.rows.version(ino) == found:
             return 0
         try:
             version, extents = self._engine.live_extents(ino)
         except FileNotFoundError:  # removed meanwhile
             return 0
         try:
-            self.rows[ino] = version, self._store(ino, extents)
+            self.rows.put(ino, version, self._store(ino, extents))
         except OSError as error:
             if self._is_still(ino, version):
                 self._unreadable(ino, error)  # the next commit says so

@@ -19,7 +19,7 @@ want to store the same chunk at once store it once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
 from cowfs import clock, log
@@ -28,14 +28,12 @@ from cowfs.format.catalogue import (
     MAX_ENTRIES,
     Candidate,
     Catalogue,
-    CatalogueEntry,
-    CataloguePack,
-    encode_catalogue,
     merge_catalogues,
 )
 from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import BlobKind, PackDirectory, PackEntry
 from cowfs.ids import ChunkHash, PackId
+from cowfs.native import ChunkPlaces, FileRows
 from cowfs.store import ObjectStore
 from cowfs.store.packs import DirectoryCache, PackLocation, PackReader, PackReceipt
 from cowfs.version.history import open_version
@@ -51,6 +49,8 @@ LOAD_WAIT_S = 10.0  # a commit does not wait longer for savings. Guessed
 FOREIGN_WAIT_S = 0.5  # and not longer than this for those of other volumes, plus what uploading would take
 FOREIGN_WAIT_BYTES_PER_S = 20 << 20
 DIRECTORY_BYTES = 16 << 20  # pack directories kept in memory: 350,000 chunks
+MAX_NOTED = 4096  # chunks of files' earlier content; all of the file at hand whatever their number
+NAMED_AT_ONCE = 1024
 
 _log = log.get("known-chunks")
 
@@ -74,9 +74,8 @@ class KnownChunks:
         self._uploaded = uploaded
         self._volume = volume
         self._lock = threading.Lock()
-        self._places: dict[ChunkHash, PackLocation] = {}
+        self._places = ChunkPlaces()
         self._placing: dict[ChunkHash, Future[PackLocation]] = {}  # while a thread finds or uploads the chunk
-        self._fresh: dict[ChunkHash, PackLocation] = {}
         self._noted: dict[ChunkHash, PackLocation] = {}
         self._catalogues: list[Catalogue] = []  # replaced, never changed: looked through without a lock
         self._adding = threading.Lock()
@@ -112,7 +111,7 @@ class KnownChunks:
     def place(self, hash: ChunkHash, upload: Callable[[], PackLocation]) -> PackLocation:
         """Where the chunk lies, or will lie once the uploader is flushed; `upload` is called only if nobody knows it."""
         with self._lock:
-            known = self._places.get(hash)
+            known = self._placed(hash)
             if known is not None and self.is_usable(known.pack, hash):
                 return known
             mine: Future[PackLocation] = Future()
@@ -130,17 +129,21 @@ class KnownChunks:
             mine.set_exception(error)
             raise
         with self._lock:
-            self._places[hash] = location
-            if is_fresh:
-                self._fresh[hash] = location
+            self._places.put(hash, _row(location), is_fresh)
             del self._placing[hash]
         mine.set_result(location)
         return location
 
-    def note(self, hash: ChunkHash, location: PackLocation) -> None:
-        """A chunk the base index names. It counts once its pack has been seen."""
+    def _placed(self, hash: ChunkHash) -> PackLocation | None:
+        found = self._places.get(hash)
+        return PackLocation(PackId(found[0]), *found[1:]) if found is not None else None
+
+    def note(self, chunks: Iterable[tuple[ChunkHash, PackLocation]]) -> None:
+        """Chunks of one file that the base index names. They count once their pack has been seen, and until many more are noted."""
         with self._lock:
-            self._noted[hash] = location
+            if len(self._noted) > MAX_NOTED:
+                self._noted = {}
+            self._noted.update(chunks)
 
     def is_usable(self, pack: PackId, hash: ChunkHash) -> bool:
         """Whether a new version may rely on a chunk that is there already."""
@@ -161,58 +164,48 @@ class KnownChunks:
 
     # -- what a commit adds
 
-    def fresh_among(self, hashes: Iterable[ChunkHash]) -> dict[ChunkHash, PackLocation]:
-        """Those of `hashes` that this writer uploaded and no catalogue names yet."""
+    def name(self, contents: FileRows) -> Iterator[tuple[ChunkHash, PackLocation]]:
+        """Those chunks of a version's new rows that this writer uploaded and no catalogue names yet: what its catalogues add."""
         with self._lock:
-            return {hash: self._fresh[hash] for hash in hashes if hash in self._fresh}
+            self._places.name(contents)
+        first = 0
+        while (page := self._places.named(first, NAMED_AT_ONCE)) is not None:
+            chunks, first = page
+            for hash, place in chunks:
+                yield ChunkHash(hash), PackLocation(PackId(place[0]), *place[1:])
 
-    def published(
-        self,
-        hashes: Iterable[ChunkHash],
-        packs: Sequence[CataloguePack],
-        entries: Sequence[CatalogueEntry],
-        section: IndexSection,
-    ) -> None:
-        """A version that names `hashes` in its catalogues is in the store: they are looked up there from now on.
+    def published(self, catalogues: Sequence[bytes], section: IndexSection) -> None:
+        """A version with what was named last is in the store: it is looked up in its catalogues from now on.
 
-        packs, entries: the catalogue it added; older ones it names are loaded already, or were too many. No request.
+        catalogues: those it added; older ones it names are loaded already, or were too many. No request.
         """
         if not self.is_loaded:
             self._loaded.update(ref.hash for ref in section.catalogues)
-        if entries:
-            data = encode_catalogue(packs, entries)
+        for data in catalogues:
             if self._loaded_bytes + len(data) <= BUDGET_BYTES:
                 self._loaded_bytes += len(data)
                 self._add(Catalogue.decode(data, what="the catalogue just published"))
         with self._lock:
-            for hash in hashes:
-                self._fresh.pop(hash, None)
-            for hash in list(self._fresh)[:-LEFT_CHUNKS]:
-                del self._fresh[hash]
-            self._places = dict(self._fresh)
+            self._places.published(LEFT_CHUNKS)
             self._noted = {}
 
     def uploaded_packs(self) -> set[PackId]:
         """Packs with chunks that no version names yet."""
         with self._lock:
-            return {location.pack for location in self._fresh.values()}
+            return set(map(PackId, self._places.fresh_packs()))
 
     def prove_again(self, missing: Iterable[PackId]) -> None:
         """The pin was dead for a while: what was seen may be gone. missing: packs of this writer that are."""
         self._packs.forget_read()
         with self._lock:
             self._missing.update(missing)
-            self._fresh = {hash: at for hash, at in self._fresh.items() if at.pack not in self._missing}
-            self._places = dict(self._fresh)
+            self._places.keep_fresh_in([pack for pack in self._places.fresh_packs() if pack not in self._missing])
             self._directories.clear()
 
-    def forget_unproven(self, durable: Container[PackId]) -> None:
+    def forget_unproven(self, durable: Iterable[PackId]) -> None:
         """After a failed upload: chunks placed in packs that are not in `durable` were never stored."""
         with self._lock:
-            for hash, location in list(self._fresh.items()):
-                if location.pack not in durable:
-                    del self._fresh[hash]
-                    self._places.pop(hash, None)
+            self._places.keep_fresh_in(list(durable))
 
     # -- catalogues
 
@@ -274,9 +267,8 @@ class KnownChunks:
             found = self._directory(receipt.pack, receipt.directory_offset, receipt.directory_length)
             with self._lock:
                 for entry in found:
-                    if entry.blob_kind == BlobKind.CHUNK:
-                        location = self._fresh.setdefault(entry.hash, _location(receipt.pack, entry))
-                        self._places.setdefault(entry.hash, location)
+                    if entry.blob_kind == BlobKind.CHUNK and self._places.get(entry.hash) is None:
+                        self._places.put(entry.hash, _row(_location(receipt.pack, entry)), True)
 
     def _load_head(self, name: str) -> None:
         if name == self._volume:
@@ -328,3 +320,7 @@ def _located(directory: PackDirectory, pack: PackId, offset: int, hash: ChunkHas
 
 def _location(pack: PackId, entry: PackEntry) -> PackLocation:
     return PackLocation(pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
+
+
+def _row(location: PackLocation) -> tuple[bytes, int, int, int, int]:
+    return location.pack, location.offset, location.stored_length, location.raw_length, location.codec

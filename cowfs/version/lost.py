@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from cowfs.errors import CorruptError, CowfsError, UnavailableError
+from cowfs.version.layer_changes import layer_files
 
 if TYPE_CHECKING:
     from cowfs.native import Engine
@@ -61,7 +62,7 @@ class LostFiles:
 
     def refuse_unreadable(self, layer: int, ino: int, error: OSError) -> NoReturn:
         """Staged bytes cannot be read, or are not what was written: raises what says of which files, and what to do."""
-        for other, _ in self._engine.layer_contents(layer):  # all of them now, not one with each commit
+        for other, _ in layer_files(self._engine, layer):  # all of them now, not one with each commit
             self.lose_unreadable(other, error)
         self.refuse()
         raise UnavailableError(

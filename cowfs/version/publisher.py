@@ -15,7 +15,7 @@ error of which the outcome is unknown the same head record is put again before a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,13 +30,15 @@ from cowfs.format.pack import PackKind
 from cowfs.format.records import HeadRecord
 from cowfs.ids import ChunkHash, PackId, VersionId, WriteId
 from cowfs.index import ChangeSet, publish
+from cowfs.native import FileRows
 from cowfs.store import refs
 from cowfs.store.packs import PackReceipt, PackUploader
 from cowfs.version.commit import Base, CommitRequest
-from cowfs.version.contents import ContentStorer, PackNumbers
+from cowfs.version.contents import ContentStorer
 from cowfs.version.early import EarlyUploads
 from cowfs.version.heads import is_only_fenced
 from cowfs.version.known_chunks import KnownChunks
+from cowfs.version.layer_changes import files_of, layer_changes, layer_files
 from cowfs.version.lost import LostFiles
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import read_head
@@ -53,7 +55,6 @@ PREPARE_TRIES = 5
 PROGRESS_S = 0.1
 
 Progress: TypeAlias = Callable[[dict[str, Any]], None]
-Content: TypeAlias = "tuple[int, int, Sequence[ExtentRow]]"  # ino, data version, all rows of the file
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,37 @@ class _Prepared:
     """Everything of a commit that is durable in the store, short of manifest and head."""
 
     layer: int | None
-    contents: Sequence[Content]
-    chunks: Sequence[ChunkHash]
-    catalogue: tuple[Sequence[CataloguePack], Sequence[CatalogueEntry]]
+    contents: FileRows
+    packs: Mapping[int, PackId]  # numbers that the base has not got
+    catalogues: Sequence[bytes]  # of the new chunks
     index: Index  # opened already: behind the head nothing may fail that needs the store
     index_packs: frozenset[PackId]  # which it has uploaded
-    pack_ids: Mapping[int, PackId]
     manifest: Manifest
     data: bytes  # of the manifest
     version: VersionId
     lapses: int  # of the pin, before anything was looked up
+
+
+class _NewChunks:
+    """The catalogue's entries, made one by one; packs and raw_bytes are whole once they were gone through."""
+
+    def __init__(
+        self, chunks: Iterator[tuple[ChunkHash, PackLocation]], receipts: Mapping[PackId, PackReceipt]
+    ) -> None:
+        self.packs: list[CataloguePack] = []
+        self.raw_bytes = 0
+        self._chunks = chunks
+        self._receipts = receipts
+        self._order: dict[PackId, int] = {}
+
+    def __iter__(self) -> Iterator[CatalogueEntry]:
+        for hash, location in self._chunks:
+            position = self._order.setdefault(location.pack, len(self.packs))
+            if position == len(self.packs):
+                receipt = self._receipts[location.pack]
+                self.packs.append(CataloguePack(location.pack, receipt.directory_offset, receipt.directory_length))
+            self.raw_bytes += location.raw_length
+            yield CatalogueEntry(bytes(hash[:PREFIX_BYTES]), position, location.offset)
 
 
 class Publisher:
@@ -109,8 +131,7 @@ class Publisher:
         resumed = self._uploads.load()
         self._receipts = {receipt.pack: receipt for receipt in resumed}
         self._uploaded_bytes = sum(receipt.size_bytes for receipt in resumed)  # of data packs no version counts yet
-        self._pack_ids: Mapping[int, PackId] = index.pack_ids()
-        self._numbers = PackNumbers(self._pack_ids)
+        self._numbers = residency.pack_numbers
         self._known = KnownChunks(
             store, self._reader, protection, volume=volume, section=index.section, uploaded=resumed
         )
@@ -204,11 +225,11 @@ class Publisher:
         """Repeats until nothing the version relies on has been condemned, or has failed to be read, meanwhile."""
         self._protection.read_lists()
         if not self._known.is_loaded:
-            self._known.wait_loaded(self._storer.new_bytes(layer) if layer is not None else 0)
-        contents: list[Content] = []
+            self._known.wait_loaded(self._engine.layer_totals(layer)[1] if layer is not None else 0)
+        contents = FileRows()
         for _ in range(PREPARE_TRIES):
             if self._prove_again():
-                contents = []
+                contents = FileRows()
             contents = self._store_contents(layer, contents, progress)
             prepared = self._prepare(layer, contents, request, progress)
             try:
@@ -226,15 +247,16 @@ class Publisher:
     def _may_be_published(self, prepared: _Prepared) -> bool:
         if prepared.lapses != self._protection.lapses or prepared.index_packs & self._protection.condemned:
             return False
-        suspects = self._known.suspects
-        return not any(self._is_stale(prepared.layer, content, suspects) for content in prepared.contents)
+        if not (suspects := self._known.suspects):
+            return True
+        files = files_of(prepared.contents)
+        return not any(self._is_stale(prepared.layer, ino, rows, suspects) for ino, _, rows in files)
 
-    def _is_stale(self, layer: int | None, content: Content, suspects: frozenset[PackId]) -> bool:
+    def _is_stale(self, layer: int | None, ino: int, rows: Sequence[ExtentRow], suspects: frozenset[PackId]) -> bool:
         """Whether the file must be stored again, because a chunk found for its new bytes cannot be relied on any more.
 
         What the base version has there already is as good as the base.
         """
-        ino, _, rows = content
         if not suspects:
             return False
         found = [
@@ -247,28 +269,27 @@ class Publisher:
         kept = {(extent.offset, extent.chunk.hash) for extent in self._engine.layer_extents(layer, ino) if extent.chunk}
         return any(chunk not in kept for chunk in found)
 
-    def _store_contents(self, layer: int | None, earlier: Sequence[Content], progress: Progress) -> list[Content]:
+    def _store_contents(self, layer: int | None, earlier: FileRows, progress: Progress) -> FileRows:
         """Uploads the layer's file contents; durable when it returns. earlier: what an earlier try has made of them."""
+        contents = FileRows()
         if layer is None:
-            return []
-        contents: list[Content] = []
-        files = self._engine.layer_contents(layer)
-        done = self._early.rows | {ino: (version, rows) for ino, version, rows in earlier}
+            return contents
+        total, _ = self._engine.layer_totals(layer)
         suspects = self._known.suspects
         done_bytes, told_s = 0, -PROGRESS_S
         try:
-            for ino, version in files:
-                prepared_version, rows = done.get(ino, (None, []))
-                if prepared_version != version or self._is_stale(layer, (ino, version, rows), suspects):
+            for ino, version in layer_files(self._engine, layer):
+                rows = self._made(layer, ino, version, earlier, suspects)
+                if rows is None:
                     extents = self._engine.layer_extents(layer, ino)
                     try:
                         rows = self._rows(ino, extents)
                     except OSError as error:
                         self.lost.refuse_unreadable(layer, ino, error)
                     done_bytes += sum(extent.length for extent in extents)
-                contents.append((ino, version, rows))
-                if clock.monotonic_s() - told_s >= PROGRESS_S or len(contents) == len(files):
-                    progress({"stage": "files", "done": len(contents), "total": len(files), "done_bytes": done_bytes})
+                contents.put(ino, version, rows)
+                if clock.monotonic_s() - told_s >= PROGRESS_S or contents.count() == total:
+                    progress({"stage": "files", "done": contents.count(), "total": total, "done_bytes": done_bytes})
                     told_s = clock.monotonic_s()
             hit("commit-before-packs")
             self._claim(self._uploader.flush())
@@ -278,20 +299,28 @@ class Publisher:
         hit("commit-after-packs")
         return contents
 
+    def _made(
+        self, layer: int, ino: int, version: int, earlier: FileRows, suspects: frozenset[PackId]
+    ) -> Sequence[ExtentRow] | None:
+        """What an earlier try, or an early upload, has made of the file, if it still holds."""
+        for made in (earlier, self._early.rows):
+            if made.version(ino) == version and (found := made.get(ino)) is not None:
+                return None if self._is_stale(layer, ino, found[1], suspects) else found[1]
+        return None
+
     def _rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
         if ino < self._index.next_ino:
             self._storer.note(self._index.content(ino)[0])
         return self._storer.rows(extents, self._uploader)
 
-    def _prepare(
-        self, layer: int | None, contents: list[Content], request: CommitRequest, progress: Progress
-    ) -> _Prepared:
+    def _prepare(self, layer: int | None, contents: FileRows, request: CommitRequest, progress: Progress) -> _Prepared:
         """Index blocks and catalogue, durable when it returns, and the manifest that names them."""
         progress({"stage": "index"})
-        changes = self._changes(layer, contents)
+        packs = self._numbers.new_among({row[3] for _, _, rows in files_of(contents) for row in rows})
+        unchanged = ChangeSet(next_ino=self._index.next_ino)
+        changes = unchanged if layer is None else layer_changes(self._engine, layer, contents, packs)
         with self._index.apply(changes) as delta:
-            fresh = self._known.fresh_among({ChunkHash(row[2]) for _, _, rows in contents for row in rows})
-            packs, entries = self._catalogue(fresh)
+            catalogue = _NewChunks(self._known.name(contents), self._receipts)
             uploader = self._new_uploader(PackKind.INDEX)
             try:
                 published = publish(
@@ -299,8 +328,8 @@ class Publisher:
                     uploader=uploader,
                     reader=self._reader,
                     base_section=self._index.section,
-                    catalogue_packs=packs,
-                    catalogue=entries,
+                    catalogue_packs=catalogue.packs,
+                    catalogue=catalogue,
                 )
             finally:
                 uploader.close()
@@ -314,7 +343,7 @@ class Publisher:
                     files=delta.totals.files,
                     directories=delta.totals.directories,
                     bytes=delta.totals.bytes,
-                    added_bytes=sum(location.raw_length for location in fresh.values()),
+                    added_bytes=catalogue.raw_bytes,
                     stored_bytes_added=stored,
                 ),
                 created_ns=clock.now_ns(),
@@ -329,44 +358,15 @@ class Publisher:
         return _Prepared(
             layer,
             contents,
-            list(fresh),
-            (packs, entries),
+            packs,
+            published.catalogues,
             index,
             frozenset(receipt.pack for receipt in published.receipts),
-            {**self._pack_ids, **changes.packs},
             manifest,
             data,
             version,
             self._proven_lapses,
         )
-
-    def _changes(self, layer: int | None, contents: Iterable[Content]) -> ChangeSet:
-        if layer is None:
-            return ChangeSet(next_ino=self._index.next_ino)
-        used = {row[3] for _, _, rows in contents for row in rows}
-        mapped = {ino: sum(row[1] for row in rows) for ino, _, rows in contents}  # cutting may have made holes of zeros
-        inodes = self._engine.layer_inodes(layer)
-        return ChangeSet(
-            next_ino=self._engine.layer_next_ino(layer),
-            inodes=[(*row[:7], mapped.get(row[0], row[7]), *row[8:]) for row in inodes],
-            removed=self._engine.layer_removed(layer),
-            entries=self._engine.layer_entries(layer),
-            contents={ino: rows for ino, _, rows in contents},
-            xattrs=dict(self._engine.layer_xattrs(layer)),
-            packs={number: self._numbers.id(number) for number in used if number not in self._pack_ids},
-        )
-
-    def _catalogue(self, fresh: Mapping[ChunkHash, PackLocation]) -> tuple[list[CataloguePack], list[CatalogueEntry]]:
-        order: dict[PackId, int] = {}
-        entries = []
-        for hash, location in fresh.items():
-            position = order.setdefault(location.pack, len(order))
-            entries.append(CatalogueEntry(bytes(hash[:PREFIX_BYTES]), position, location.offset))
-        packs = []
-        for pack in order:
-            receipt = self._receipts[pack]
-            packs.append(CataloguePack(pack, receipt.directory_offset, receipt.directory_length))
-        return packs, entries
 
     # -- the head
 
@@ -418,14 +418,14 @@ class Publisher:
         self._record_published(intent)
         self._settled()
         hit("commit-after-published")
-        before, self._index, self._pack_ids = self._index, prepared.index, prepared.pack_ids
+        before, self._index = self._index, prepared.index
         self._base = Base(intent.number, prepared.version, prepared.manifest)
-        self._residency.rebase(self._index, self._pack_ids)
+        self._residency.rebase(self._index, prepared.packs)
         if prepared.layer is not None:
             self._engine.layer_committed(prepared.layer, prepared.contents)
         self._early.forget()
         self._uploaded_bytes = 0
-        self._known.published(prepared.chunks, *prepared.catalogue, prepared.manifest.index)
+        self._known.published(prepared.catalogues, prepared.manifest.index)
         left = self._known.uploaded_packs()
         self._receipts = {pack: receipt for pack, receipt in self._receipts.items() if pack in left}
         self._uploads.replace(self._receipts.values())

@@ -34,8 +34,10 @@ from typing import TYPE_CHECKING, TypeVar
 from cowfs import log
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.ids import ChunkHash, PackId
+from cowfs.native import DirectoryRows
 from cowfs.store.packs import ChunkRequest, DirectoryCache, PackReader
 from cowfs.version.fetching import Fetchers
+from cowfs.version.pack_numbers import PackNumbers
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index, InodeRow
@@ -62,7 +64,7 @@ class Residency:
         self._engine = engine
         self._packs = packs
         self._index = index
-        self._pack_ids: Mapping[int, PackId] = index.pack_ids()
+        self.pack_numbers = PackNumbers(index)
         self._lock = threading.Lock()
         self._taking_in = (
             threading.Lock()
@@ -136,7 +138,7 @@ class Residency:
         waiting = self._engine.unloaded_directories()
         while waiting:
             ino = waiting.pop()
-            waiting += reversed(self._engine.load_directory(ino, self._index.directory(ino)))
+            waiting += reversed(self._engine.load_directory(ino, _entries(self._index, ino)))
 
     def load_nameless(self) -> None:
         """Loads what files without a name hold, which the version that a commit makes has not got: for that commit, before `rebase`.
@@ -162,10 +164,11 @@ class Residency:
         loader = self._loaders.get(future)
         return loader.is_alive() if loader is not None else self._fetchers.has(future)
 
-    def rebase(self, index: Index, pack_ids: Mapping[int, PackId]) -> None:
-        """Reads from `index` from now on; the caller may close the one used so far. pack_ids: at least those of both."""
+    def rebase(self, index: Index, packs: Mapping[int, PackId]) -> None:
+        """Reads from `index` from now on; the caller may close the one used so far. packs: which it has and that one had not."""
         with self._taking_in, self._lock:
-            self._index, self._pack_ids = index, pack_ids
+            self._index = index
+        self.pack_numbers.rebase(index, packs)
 
     def names_of(self, inodes: Iterable[int]) -> dict[int, tuple[int, bytes]]:
         """(parent, name) of those inodes that have one in the version. Reads every entry of its index."""
@@ -216,7 +219,7 @@ class Residency:
             self._load_directory(ino)
 
     def _load_directory(self, ino: int) -> None:
-        self._transfer(lambda index: index.directory(ino), lambda rows: self._engine.load_directory(ino, rows))
+        self._transfer(lambda index: _entries(index, ino), lambda rows: self._engine.load_directory(ino, rows))
 
     def _load_content(self, ino: int) -> None:
         self._transfer(lambda index: index.content(ino), lambda rows: self._take_in_content(ino, *rows))
@@ -328,7 +331,7 @@ class Residency:
         claimed: list[Hashable] = [chunk.hash for chunk in run]
 
         def read() -> None:
-            pack = self._pack_id(run[0].pack)
+            pack = self.pack_numbers.id(run[0].pack)
             if max(request.stored_length for request in requests) < SMALL_BYTES:
                 try:
                     self._read(pack, [*requests, *self._neighbours(run[-1], pack, future, claimed)])
@@ -392,15 +395,13 @@ class Residency:
             self._ahead_bytes -= size
             self._room.notify()
 
-    def _pack_id(self, number: int) -> PackId:
-        with self._lock:
-            pack = self._pack_ids.get(number)
-        if pack is None:
-            raise CorruptError(
-                f"the index names pack number {number} but has no pack of that number",
-                hint="The version is damaged; read another version of the volume.",
-            )
-        return pack
+
+def _entries(index: Index, ino: int) -> DirectoryRows:
+    """The entries of a directory, of which there may be millions: as objects no more than a page of them at a time."""
+    rows = DirectoryRows()
+    for page in index.directory_pages(ino):
+        rows.add(page)
+    return rows
 
 
 def _runs(chunks: Iterable[ChunkRef]) -> list[list[ChunkRef]]:

@@ -17,7 +17,9 @@ from cowfs.native import (
     INODE_HAS_XATTRS,
     Caller,
     ChunkRef,
+    DirectoryRows,
     Engine,
+    FileRows,
     JournalCorrupt,
     NotResident,
     cut_points,
@@ -62,7 +64,9 @@ def test_not_resident_says_what_to_load(tmp_path: Path) -> None:
     with pytest.raises(NotResident) as missing:
         engine.lookup(ROOT, b"f")
     assert (missing.value.what, missing.value.ino, missing.value.chunks) == ("directory", ROOT, [])
-    engine.load_directory(ROOT, [(b"f", FILE_ROW)])
+    rows = DirectoryRows()
+    rows.add([(b"f", FILE_ROW)])
+    engine.load_directory(ROOT, rows)
     attr = engine.lookup(ROOT, b"f")
     assert (attr.ino, attr.mode, attr.uid, attr.gid, attr.size) == (2, stat.S_IFREG | 0o640, 7, 8, 10)
     assert (attr.atime_ns, attr.mtime_ns, attr.ctime_ns) == (-5, 6, 7)
@@ -135,25 +139,29 @@ def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
     assert engine.quiet_files(1e9, (0, 0), 10) == []
     layer = engine.freeze()
     assert layer == 1
-    rows = {row[0]: row for row in engine.layer_inodes(layer)}
+    rows = {row[0]: row for row in engine.layer_inodes(layer, 0, 10)}
     assert set(rows) == {ROOT, ino}
     assert rows[ino][6:8] == (1000, 1000)
     assert rows[ino][11] == INODE_HAS_XATTRS
-    assert engine.layer_entries(layer) == [(ROOT, b"f", ino)]
-    assert engine.layer_removed(layer) == []
-    assert engine.layer_xattrs(layer) == [(ino, [(b"user.k", b"v")])]
+    assert engine.layer_entries(layer, (0, b""), 10) == [(ROOT, b"f", ino)]
+    assert engine.layer_removed(layer, 0, 10) == []
+    assert engine.layer_xattrs(layer, 0, 10) == [(ino, [(b"user.k", b"v")])]
     assert engine.layer_next_ino(layer) == ino + 1
-    [(changed, version)] = engine.layer_contents(layer)
+    [(changed, version)] = engine.layer_contents(layer, 0, 10)
+    assert engine.layer_contents(layer, changed, 10) == []
+    assert engine.layer_totals(layer) == (1, 1000)
     [extent] = engine.layer_extents(layer, ino)
     assert (changed, extent.offset, extent.length, extent.chunk) == (ino, 0, 1000, None)
     assert engine.read_staged(extent.segment, extent.segment_offset, 3) == b"xxx"
-    engine.layer_committed(layer, [(ino, version, [(0, 1000, HASH, 1, 2, 3, 1000, 0, CODEC_RAW)])])
+    contents = FileRows()
+    contents.put(ino, version, [(0, 1000, HASH, 1, 2, 3, 1000, 0, CODEC_RAW)])
+    engine.layer_committed(layer, contents)
     assert not engine.is_dirty()
     _, [extent] = engine.live_extents(ino)
     assert extent.segment >= 1, "still cached"
     assert extent.chunk == ChunkRef(HASH, 1, 2, 3, 1000, CODEC_RAW)
     with pytest.raises(OSError, match="Invalid argument"):
-        engine.layer_inodes(layer)
+        engine.layer_inodes(layer, 0, 10)
 
 
 def test_recovery_tells_what_the_journal_held(tmp_path: Path) -> None:
@@ -166,7 +174,7 @@ def test_recovery_tells_what_the_journal_held(tmp_path: Path) -> None:
     assert recovery.records > 0
     assert recovery.cut_bytes == 0
     assert not recovery.power_loss
-    engine.load_directory(ROOT, [])
+    engine.load_directory(ROOT, DirectoryRows())
     assert engine.replay() == 0
     assert engine.read(engine.open_file(engine.lookup(ROOT, b"f").ino, os.O_RDONLY), 0, 10) == b"kept"
 
@@ -189,7 +197,7 @@ def test_a_read_only_engine_raises_erofs(tmp_path: Path) -> None:
     engine = open_engine(tmp_path, writable=False)
     assert engine.recover().records == 0
     assert engine.replay() == 0
-    engine.load_directory(ROOT, [])
+    engine.load_directory(ROOT, DirectoryRows())
     with pytest.raises(OSError, match="Read-only file system"):
         engine.mkdir(ROOT, b"d", 0o755, CALLER)
     with pytest.raises(OSError, match="Read-only file system"):

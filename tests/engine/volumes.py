@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from cowfs.native import Caller, Engine
+from cowfs.native import Caller, DirectoryRows, Engine
 
 ROOT = 1
 CALLER = Caller(0, 0, 1, 0o022, [0])
@@ -25,5 +25,5 @@ def open_engine(directory: Path, *, after_layer: int = 0, writable: bool = True,
 
 def fresh_engine(directory: Path) -> Engine:
     engine = open_engine(directory)
-    engine.load_directory(ROOT, [])
+    engine.load_directory(ROOT, DirectoryRows())
     return engine

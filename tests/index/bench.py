@@ -6,7 +6,7 @@ import builtins
 import stat
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cowfs.errors import UnavailableError
@@ -15,7 +15,7 @@ from cowfs.format.catalogue import CatalogueEntry, CataloguePack
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
 from cowfs.format.pack import BlobKind, PackKind
 from cowfs.ids import PackId
-from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow, Published, empty_index, open_index, publish
+from cowfs.index import ChangeSet, Entry, ExtentRow, Index, InodeRow, Published, empty_index, open_index, publish
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache, hash_block
 from cowfs.store import ObjectInfo, ObjectStore, open_store
@@ -157,6 +157,28 @@ class Bench:
         return path
 
 
+def change_set(
+    next_ino: int,
+    *,
+    inodes: Iterable[InodeRow] = (),
+    removed: Iterable[int] = (),
+    entries: Iterable[Entry] = (),
+    contents: Mapping[int, Sequence[ExtentRow]] | None = None,
+    xattrs: Mapping[int, Sequence[tuple[bytes, bytes]]] | None = None,
+    packs: Mapping[int, PackId] | None = None,
+) -> ChangeSet:
+    """From rows in any order."""
+    return ChangeSet(
+        next_ino,
+        inodes=sorted(inodes, key=lambda row: row[0]),
+        removed=sorted(removed),
+        entries=sorted(entries, key=lambda entry: entry[:2]),
+        contents=sorted((contents or {}).items()),
+        xattrs=sorted((xattrs or {}).items()),
+        packs=packs or {},
+    )
+
+
 def file_row(
     ino: int,
     size: int = 0,
@@ -205,7 +227,7 @@ def many_files(count: int, per_directory: int = 1000) -> ChangeSet:
     """The change set of a first version: `count` files of one extent each, in directories of their own below the root."""
     directories = range(2, 2 + -(-count // per_directory))
     first = directories.stop
-    return ChangeSet(
+    return change_set(
         next_ino=first + count,
         inodes=[*map(directory_row, directories), *(file_row(first + n, 1000) for n in range(count))],
         entries=[(1, b"d%04d" % ino, ino) for ino in directories]

@@ -13,12 +13,13 @@ from pathlib import Path
 import zstandard
 
 from cowfs.ids import PackId
-from cowfs.index import ChangeSet, empty_index
+from cowfs.index import empty_index
+from tests.index.bench import change_set
 
 GOLDEN = Path(__file__).parent / "golden" / "index-1.zst"
 T = 1_750_000_000_000_000_000
 
-EXAMPLE = ChangeSet(
+EXAMPLE = change_set(
     next_ino=6,
     inodes=[
         (1, stat.S_IFDIR | 0o755, 3, 1000, 1000, 0, 0, 0, T, T + 1, T + 1, 0, b""),

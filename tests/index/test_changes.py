@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cowfs.errors import InvalidInputError
 from cowfs.index import ChangeSet
-from tests.index.bench import Bench, directory_row, extent, file_row, many_files, pack_id
+from tests.index.bench import Bench, change_set, directory_row, extent, file_row, many_files, pack_id
 
 pytestmark = pytest.mark.quick
 
@@ -72,7 +71,7 @@ def test_a_wrong_change_set_is_refused(bench: Bench, change: dict[str, Any]) -> 
     index, published = bench.commit(bench.empty(), BASE)
     before = (index.directory(1), index.directory(2), index.totals())
     with pytest.raises(InvalidInputError) as raised:
-        index.apply(replace(NOTHING, **change)).close()
+        index.apply(change_set(**{"next_ino": 20, **change})).close()
     assert raised.value.message.startswith("the change set is wrong: ")
     assert raised.value.hint
     assert (index.directory(1), index.directory(2), index.totals()) == before
@@ -86,7 +85,7 @@ def test_a_wrong_change_set_is_refused(bench: Bench, change: dict[str, Any]) -> 
 def test_a_file_may_become_another_kind_under_its_number(bench: Bench) -> None:
     """Not something an engine does, but rows say what they say."""
     index, _ = bench.commit(bench.empty(), BASE)
-    changes = ChangeSet(next_ino=7, inodes=[file_row(3, mode=stat.S_IFIFO | 0o600), directory_row(1, mtime_ns=5)])
+    changes = change_set(next_ino=7, inodes=[file_row(3, mode=stat.S_IFIFO | 0o600), directory_row(1, mtime_ns=5)])
     index, _ = bench.commit(index, changes)
     assert index.totals() == (4, 1, 3000)
     index.close()

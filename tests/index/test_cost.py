@@ -12,7 +12,7 @@ import pytest
 
 from cowfs.format.manifest import IndexSection
 from cowfs.index import ChangeSet
-from tests.index.bench import Bench, directory_row, extent, file_row, many_files, pack_id
+from tests.index.bench import Bench, change_set, directory_row, extent, file_row, many_files, pack_id
 
 FILES = 100_000
 FIRST = 2 + FILES // 1000
@@ -35,7 +35,7 @@ def forget_reads(large: tuple[Bench, IndexSection]) -> None:
 
 
 def rewrite(numbers: list[int]) -> ChangeSet:
-    return ChangeSet(
+    return change_set(
         next_ino=FIRST + FILES,
         inodes=[file_row(FIRST + n, 500, mtime_ns=7) for n in numbers],
         contents={FIRST + n: [extent(0, 500, chunk=n + 1, pack=2)] for n in numbers},
@@ -57,7 +57,7 @@ def test_one_changed_file_uploads_little(large: tuple[Bench, IndexSection]) -> N
 def test_ten_new_files_upload_little(large: tuple[Bench, IndexSection]) -> None:
     bench, section = large
     new = range(FIRST + FILES, FIRST + FILES + 10)
-    changes = ChangeSet(
+    changes = change_set(
         next_ino=new.stop,
         inodes=[directory_row(50, mtime_ns=9), *(file_row(ino, 1000) for ino in new)],
         entries=[(50, b"new-%d" % ino, ino) for ino in new],

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from cowfs.errors import CorruptError, CowfsError, UnavailableError, UnsupportedFormatError
 from cowfs.format.manifest import IndexSection
-from cowfs.index import ChangeSet, Index
+from cowfs.index import Index
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.session import SCHEMA
-from tests.index.bench import Bench, extent, file_row, many_files
+from tests.index.bench import Bench, change_set, extent, file_row, many_files
 
 FILES = 3000
 FIRST = 5
@@ -48,7 +48,7 @@ def use(bench: Bench, section: IndexSection) -> None:
     with index:
         look_everywhere(index)
         try:
-            changes = ChangeSet(
+            changes = change_set(
                 next_ino=max(index.next_ino, 100_000),
                 inodes=[file_row(FIRST, 77), file_row(99_999, 5)],
                 removed=[FIRST + 1],
@@ -141,14 +141,14 @@ def test_an_unreachable_store_is_unavailable_in_the_middle_of_a_query_and_later_
     index, done = bench.commit(bench.empty(), many_files(files))
     index.close()
     first = 2 + files // 1000
-    changes = ChangeSet(first + files, inodes=[file_row(ino, 9999) for ino in range(first, first + files, 100)])
+    changes = change_set(first + files, inodes=[file_row(ino, 9999) for ino in range(first, first + files, 100)])
     with bench.open(done.section) as index:
         bench.store.is_down = True
         with pytest.raises(UnavailableError) as raised:
             list(map(index.content, range(first, first + files)))
         assert "does not answer" in raised.value.message
         with pytest.raises(UnavailableError):
-            index.apply(replace(changes, contents={first + files - 1: []}))
+            index.apply(replace(changes, contents=[(first + files - 1, [])]))
         bench.store.is_down = False
         assert len(index.directory(first - 1)) == 1000
         assert index.content(first + files - 1)[0]

@@ -73,8 +73,8 @@ def test_the_golden_database_is_read(bench: Bench) -> None:
 
 
 def check(index: Index) -> None:
-    assert index.directory(4) == [(b"run", EXAMPLE.inodes[4]), (b"\xff", EXAMPLE.inodes[4])]
-    assert index.content(5) == (EXAMPLE.contents[5], EXAMPLE.xattrs[5])
+    assert index.directory(4) == [(b"run", list(EXAMPLE.inodes)[4]), (b"\xff", list(EXAMPLE.inodes)[4])]
+    assert index.content(5) == (dict(EXAMPLE.contents)[5], dict(EXAMPLE.xattrs)[5])
     assert index.pack_ids() == EXAMPLE.packs
     assert index.totals() == (3, 1, 700_011)
 

@@ -9,10 +9,11 @@ import pytest
 
 from cowfs.errors import InvalidStateError
 from cowfs.ids import ChunkHash
-from cowfs.index import ChangeSet, Totals
+from cowfs.index import Totals
 from tests.index.bench import (
     NOW_NS,
     Bench,
+    change_set,
     directory_row,
     extent,
     file_row,
@@ -31,6 +32,7 @@ def test_an_empty_volume_has_a_root_and_nothing_else(bench: Bench) -> None:
         assert index.directory(1) == []
         assert index.content(1) == ([], [])
         assert index.pack_ids() == {}
+        assert index.last_pack_number() == 0
         assert index.next_ino == 2
         assert index.totals() == Totals(0, 0, 0)
         assert index.section is None
@@ -46,7 +48,7 @@ def test_everything_comes_back_from_the_store(bench: Bench) -> None:
         extent(1 << 41, 1, chunk=3, pack=2),
     ]
     sparse = file_row(15, (1 << 41) + 1, mapped_bytes=10 + (1 << 20) + 1, flags=1)
-    changes = ChangeSet(
+    changes = change_set(
         next_ino=30,
         inodes=[
             *(file_row(ino) for ino in range(10, 15)),
@@ -69,13 +71,14 @@ def test_everything_comes_back_from_the_store(bench: Bench) -> None:
         assert index.content(15) == (extents, [(b"user.a", b""), (b"user.b", b"\0" * 65536)])
         assert index.inode(15) == sparse
         assert index.pack_ids() == {1: pack_id(1), 2: pack_id(2)}
-        assert index.pack_numbers == {pack_id(1): 1, pack_id(2): 2}
+        assert (index.pack_id(1), index.pack_id(2), index.pack_id(3)) == (pack_id(1), pack_id(2), None)
+        assert index.last_pack_number() == 2
         assert index.next_ino == 30
         assert index.totals() == Totals(files=7, directories=1, bytes=(1 << 41) + 1)
 
 
 def test_an_empty_first_version_can_be_published(bench: Bench) -> None:
-    index, published = bench.commit(bench.empty(), ChangeSet(next_ino=2))
+    index, published = bench.commit(bench.empty(), change_set(next_ino=2))
     index.close()
     with bench.open(published.section) as index:
         assert index.directory(1) == []
@@ -94,7 +97,7 @@ def test_the_new_index_reads_nothing_from_the_store(bench: Bench) -> None:
 
 def test_removed_inodes_take_their_rows_along(bench: Bench) -> None:
     index, _ = bench.commit(bench.empty(), many_files(10))
-    changes = ChangeSet(
+    changes = change_set(
         next_ino=13,
         removed=[2, *range(3, 13), 99],
         entries=[(1, b"d0002", 0), *((2, b"file-%07d" % n, 0) for n in range(10))],
@@ -109,7 +112,7 @@ def test_removed_inodes_take_their_rows_along(bench: Bench) -> None:
 def test_only_rows_that_differ_are_written(bench: Bench) -> None:
     index, _ = bench.commit(bench.empty(), many_files(2000))
     again = many_files(2000)
-    with index.apply(ChangeSet(again.next_ino, inodes=again.inodes, contents=again.contents)) as delta:
+    with index.apply(change_set(again.next_ino, inodes=again.inodes, contents=dict(again.contents))) as delta:
         assert [number for number, _ in delta.pages()] in ([], [1])  # at most the change counter
     index.close()
 

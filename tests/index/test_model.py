@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow
-from tests.index.bench import Bench, directory_row, extent, file_row, pack_id, symlink_row
+from tests.index.bench import Bench, change_set, directory_row, extent, file_row, pack_id, symlink_row
 
 ROOT = 1
 
@@ -59,7 +59,7 @@ class Model:
             before, after = old.names.get(parent, {}), self.names.get(parent, {})
             entries += [(parent, name, ino) for name, ino in after.items() if before.get(name) != ino]
             entries += [(parent, name, 0) for name in before if name not in after]
-        return ChangeSet(
+        return change_set(
             next_ino=self.next_ino,
             inodes=[row for ino, row in self.inodes.items() if old.inodes.get(ino) != row],
             removed=[ino for ino in old.inodes if ino not in self.inodes],

@@ -19,7 +19,7 @@ from cowfs.index.cache import BlockCache
 from cowfs.index.catalogues import MAX_PER_TIER, plan_merge
 from cowfs.index.publish import MAX_PACKS
 from cowfs.store.packs import PackUploader
-from tests.index.bench import Bench, extent, file_row, many_files, pack_id
+from tests.index.bench import Bench, change_set, extent, file_row, many_files, pack_id
 
 FILES = 20_000
 FIRST = 2 + FILES // 1000
@@ -37,7 +37,7 @@ def counted(section: IndexSection) -> dict[PackId, int]:
 
 
 def touch(number: int, mtime_ns: int) -> ChangeSet:
-    return ChangeSet(next_ino=FIRST + FILES, inodes=[file_row(FIRST + number, 1000, mtime_ns=mtime_ns)])
+    return change_set(next_ino=FIRST + FILES, inodes=[file_row(FIRST + number, 1000, mtime_ns=mtime_ns)])
 
 
 def test_packs_are_counted_and_stay_few(bench: Bench) -> None:
@@ -72,7 +72,7 @@ def test_unchanged_blocks_and_segments_stay_where_they_are(bench: Bench) -> None
 def test_equal_pages_are_uploaded_once(bench: Bench) -> None:
     """Extended attributes large enough for overflow pages, all the same bytes."""
     value = b"v" * 65536
-    changes = ChangeSet(
+    changes = change_set(
         next_ino=40,
         inodes=[file_row(ino, flags=1) for ino in range(2, 40)],
         entries=[(1, b"%d" % ino, ino) for ino in range(2, 40)],
@@ -108,7 +108,7 @@ def test_a_failed_publish_can_be_repeated(bench: Bench) -> None:
 def test_a_delta_is_published_over_its_own_base_only(bench: Bench) -> None:
     index, _ = bench.commit(bench.empty(), many_files(10))
     uploader = PackUploader(bench.store, PackKind.INDEX)
-    with index.apply(ChangeSet(next_ino=100)) as delta, pytest.raises(InvalidInputError):
+    with index.apply(change_set(next_ino=100)) as delta, pytest.raises(InvalidInputError):
         publish(delta, uploader=uploader, reader=bench.reader, base_section=None)
     uploader.close()
     index.close()
@@ -139,7 +139,7 @@ def test_catalogues_name_every_chunk_and_stay_few(bench: Bench) -> None:
     for n in range(count):
         packs = [CataloguePack(pack_id(1000 + n // 2), 500 + n // 2, 50)]
         entries = [CatalogueEntry(chunk(10 * n + i)[:8], 0, i) for i in range(3)]
-        index, published = bench.commit(index, ChangeSet(next_ino=2 + n), catalogue_packs=packs, catalogue=entries)
+        index, published = bench.commit(index, change_set(next_ino=2 + n), catalogue_packs=packs, catalogue=entries)
         catalogues = published.section.catalogues
         assert len(catalogues) <= MAX_PER_TIER + 1
     index.close()
@@ -155,22 +155,22 @@ def test_catalogues_name_every_chunk_and_stay_few(bench: Bench) -> None:
 
 
 def test_a_commit_without_new_chunks_keeps_the_catalogues(bench: Bench) -> None:
-    index, first = bench.commit(bench.empty(), ChangeSet(next_ino=2), **single_chunk(1))
-    index, second = bench.commit(index, ChangeSet(next_ino=3))
+    index, first = bench.commit(bench.empty(), change_set(next_ino=2), **single_chunk(1))
+    index, second = bench.commit(index, change_set(next_ino=3))
     index.close()
     assert first.section.catalogues == second.section.catalogues
     assert len(first.section.catalogues) == 1
 
 
 def test_a_lost_catalogue_does_not_hold_up_commits(bench: Bench) -> None:
-    index, published = bench.commit(bench.empty(), ChangeSet(next_ino=2), **single_chunk(0))
+    index, published = bench.commit(bench.empty(), change_set(next_ino=2), **single_chunk(0))
     (lost,) = published.section.catalogues
     path = bench.pack_path(lost.pack)
     data = path.read_bytes()
     path.chmod(0o600)
     path.write_bytes(data[: lost.offset] + b"\0" + data[lost.offset + 1 :])
     for n in range(1, MAX_PER_TIER + 4):
-        index, published = bench.commit(index, ChangeSet(next_ino=2), **single_chunk(n))
+        index, published = bench.commit(index, change_set(next_ino=2), **single_chunk(n))
     index.close()
     assert lost in published.section.catalogues
     assert len(published.section.catalogues) <= MAX_PER_TIER + 1
@@ -195,11 +195,11 @@ def test_merges_are_bounded() -> None:
 def test_extents_of_a_file_are_compared_row_by_row(bench: Bench) -> None:
     """Rewriting the end of a file with 5,000 extents dirties the end only."""
     rows = [extent(n * 1000, 1000, chunk=n) for n in range(5000)]
-    base = ChangeSet(
+    base = change_set(
         next_ino=3, inodes=[file_row(2, 5_000_000)], entries=[(1, b"f", 2)], contents={2: rows}, packs={1: pack_id(1)}
     )
     index, _ = bench.commit(bench.empty(), base)
     changed = [*rows[:-1], extent(4_999_000, 1000, chunk=77_777)]
-    with index.apply(ChangeSet(next_ino=3, contents={2: changed})) as delta:
+    with index.apply(change_set(next_ino=3, contents={2: changed})) as delta:
         assert len(list(delta.pages())) <= 2  # page 1 and one leaf
     index.close()

@@ -116,7 +116,7 @@ def test_a_session_refuses_what_an_index_never_needs(tmp_path: Path) -> None:
     assert session.execute("PRAGMA secure_delete") == [(1,)]
     assert session.execute("PRAGMA page_size") == [(16384,)]
     assert session.execute("PRAGMA auto_vacuum") == [(0,)]
-    assert session.execute("PRAGMA journal_mode") == [("memory",)]
+    assert session.execute("PRAGMA journal_mode") == [("off",)]
     session.close()
 
 

@@ -261,7 +261,7 @@ def repack(store: ObjectStore, packs: list[PackId], number: int) -> PackId:
             blobs.append(MovedBlob(entry.offset, new_pack, at.offset, entry.stored_length))
         record = MovedRecord(pack, 1, WriteId(clock.random_bytes(16)), tuple(blobs))
         refs.append(store, refs.moved(pack), number, record)
-    store.put(keys.pack(new_pack), b"".join(builder.seal()))
+    store.put(keys.pack(new_pack), builder.seal())
     store.delete([keys.pack(pack) for pack in packs])
     return new_pack
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from cowfs.errors import CowfsError, LeaseLostError, UnavailableError
+from cowfs.format import catalogue
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
+from cowfs.index import catalogues
 from cowfs.store import ObjectStore, initialize, open_store
 from cowfs.version import early, known_chunks
 from cowfs.version.commit import CommitRequest
@@ -204,6 +206,23 @@ def test_what_commits_leave_in_memory_does_not_grow(
             volume.commit()
             assert len(volume.publisher._receipts) <= 2
             assert len(volume.publisher._known.uploaded_packs()) <= 2
+
+
+def test_a_commit_of_many_chunks_writes_several_catalogues(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (catalogue, catalogues):
+        monkeypatch.setattr(module, "MAX_ENTRIES", 4)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        for number in range(10):
+            volume.write(b"f%d" % number, b"%d" % number)
+        manifest = volume.commit().manifest
+        assert manifest is not None
+        assert sorted(ref.chunks for ref in manifest.index.catalogues) == [2, 4, 4]
+        volume.write(b"again", b"7")
+        again = volume.commit().manifest
+        assert again is not None
+        assert again.stats.added_bytes == 0
 
 
 def test_background_upload_reaches_every_file_however_many_are_quiet(

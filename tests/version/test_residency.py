@@ -42,9 +42,9 @@ class CommitBetween:
         self._index: Any = volume.residency._index
         self._volume = volume
 
-    def directory(self, ino: int) -> Any:
+    def directory_pages(self, ino: int) -> Any:
         self._volume.commit()
-        return self._index.directory(ino)
+        return self._index.directory_pages(ino)
 
 
 def test_a_load_meets_an_index_that_a_commit_has_just_closed(store: ObjectStore, tmp_path: Path) -> None:

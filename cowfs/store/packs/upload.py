@@ -153,9 +153,8 @@ class PackUploader:
         try:
             with self._changed:
                 self._check_usable()
-            entries = len(builder.entries)
-            data = b"".join(builder.seal())
-            directory_offset = builder.entries[-1].offset + builder.entries[-1].stored_length
+            entries, directory_offset = builder.count, builder.directory_offset
+            data = builder.seal()
             self._store.put(keys.pack(pack), data)
         except BaseException as error:
             with self._changed:

@@ -7,10 +7,16 @@
 //!
 //! Zero runs are found by looking at one byte in `minimum`: a run that long covers at least one of them.
 //!
-//! Pure functions over bytes; threads as you like. Hashing, compressing and which runs become holes is the commit's
+//! `places` remembers where chunks lie, in little memory.
+//!
+//! The rest are pure functions over bytes; threads as you like. Hashing, compressing and which runs become holes is the commit's
 //! business. `docs/format/chunks.md` says why these numbers.
 
+mod places;
+
 use fastcdc::v2020::{FastCDC, Normalization};
+
+pub use places::{ChunkPlaces, Hash, Pack, Place};
 
 /// No chunk is shorter, but for the last before a hole or the end of the file.
 pub const MIN_BYTES: usize = 128 << 10;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cowfs_base::{Ino, Layer, Segment};
 use hashbrown::{Equivalent, HashMap};
@@ -13,6 +13,7 @@ use hashbrown::{Equivalent, HashMap};
 use crate::content::Xattrs;
 use crate::entry_set::EntrySet;
 use crate::extents::ExtentMap;
+use crate::key_order::KeyOrder;
 use crate::row::InodeRow;
 
 /// The row changed.
@@ -101,10 +102,23 @@ impl Marks {
 
     /// Each marked inode with its marks.
     pub fn iter(&self) -> impl Iterator<Item = (Ino, u8)> {
-        self.0
-            .iter()
-            .flat_map(|(page, marks)| (page * MARKS..).zip(*marks))
-            .filter(|(_, marks)| *marks != 0)
+        self.0.keys().flat_map(|page| self.page(*page))
+    }
+
+    /// The numbers of all pages.
+    pub fn pages(&self) -> Vec<u64> {
+        self.0.keys().copied().collect()
+    }
+
+    /// The marked inodes of one page, ascending.
+    pub fn page(&self, page: u64) -> impl Iterator<Item = (Ino, u8)> {
+        let marks = self.0.get(&page).copied().unwrap_or_default();
+        (page * MARKS..).zip(marks).filter(|(_, marks)| *marks != 0)
+    }
+
+    /// The last inode that has its marks in the page.
+    pub fn last_of(&self, page: u64) -> Ino {
+        page * MARKS + (MARKS - 1)
     }
 }
 
@@ -201,6 +215,8 @@ pub(crate) struct Frozen {
     pub next_ino: Ino,
     /// Shared, so that a reader of the layer walks the keys without holding the state.
     pub changes: Arc<Changes>,
+    /// Made when somebody asks for a page of the layer.
+    pub order: Arc<OnceLock<KeyOrder>>,
     /// Bytes of journal that these changes alone have taken since the last checkpoint.
     pub logged_bytes: u64,
     pub saved: HashMap<Ino, Saved>,
@@ -214,6 +230,7 @@ impl Frozen {
             layer,
             next_ino,
             changes,
+            order: Arc::default(),
             logged_bytes: 0,
             saved: HashMap::new(),
             saved_entries: HashMap::new(),

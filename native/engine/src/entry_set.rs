@@ -84,6 +84,18 @@ impl EntrySet {
         }
     }
 
+    /// Where each entry stands, until the set is changed.
+    pub fn places(&self) -> Vec<u32> {
+        let mut places: Vec<u32> = self.index.iter().copied().collect();
+        places.sort_unstable();
+        places
+    }
+
+    /// The entry at one of `places`.
+    pub fn at(&self, place: u32) -> EntryAt<'_> {
+        record(&self.records, place).0
+    }
+
     /// Every entry with its bit, in the order they came.
     pub fn iter(&self) -> impl Iterator<Item = (EntryAt<'_>, bool)> {
         let mut next = 0;

@@ -1,7 +1,7 @@
 //! Layers: what a commit publishes.
 //!
 //! `freeze` moves the set of changes aside and bumps the layer number; from then on the first change of a frozen thing saves
-//! its old value (`State::apply`). The frozen layer is read through saved values where there are any, live ones elsewhere.
+//! its old value (`State::apply`). `layer_pages` reads the frozen layer: saved values where there are any, live ones elsewhere.
 //! `layer_committed` gives the ranges that are still as they were frozen their chunks; `layer_failed` joins the layer with
 //! the current one.
 
@@ -10,22 +10,19 @@ use std::sync::atomic::Ordering;
 
 use cowfs_base::{Errno, Ino, Layer};
 use cowfs_journal::Journal;
-use hashbrown::HashMap;
 
-use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, XATTRS};
+use crate::changes::{Changes, EntryAt, Frozen};
 use crate::content::XattrPair;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::extents::{Extent, ExtentMap};
+use crate::file_rows::FileRows;
 use crate::read::readable_staged;
 use crate::row::{ExtentRow, InodeRow, LayerExtent};
 use crate::state::State;
 
 /// So many keys of a layer are looked at, or files substituted, while others wait.
-const BATCH: usize = 512;
-
-/// The new extents of a file that a commit has put in the store: inode, data version as `layer_contents` gave it, rows.
-pub type CommittedContent = (Ino, u64, Vec<ExtentRow>);
+pub(crate) const BATCH: usize = 512;
 
 impl Engine {
     /// Whether anything is not committed.
@@ -76,89 +73,20 @@ impl Engine {
         Ok(Some(layer))
     }
 
-    /// Inodes whose row or extents changed and which have a name, as they were at the freeze. A file of `layer_contents` counts
-    /// its mapped bytes before the commit cuts it: zeros may become holes.
-    pub fn layer_inodes(&self, layer: Layer) -> Result<Vec<InodeRow>> {
-        let changes = self.layer_changes(layer)?;
-        self.collect(
-            layer,
-            changes.marked(ROW | EXTENTS),
-            |state, frozen, ino| state.frozen_row(frozen, ino),
-        )
-    }
-
-    /// Inodes of the base version, or of an earlier layer, that have no name any more.
-    pub fn layer_removed(&self, layer: Layer) -> Result<Vec<Ino>> {
-        let changes = self.layer_changes(layer)?;
-        let older = changes
-            .inodes
-            .iter()
-            .map(|(ino, _)| ino)
-            .filter(|ino| *ino < changes.first_ino);
-        self.collect(layer, older, |state, frozen, ino| {
-            match state.frozen_row(frozen, ino) {
-                Some(_) => None,
-                None => Some(ino),
-            }
-        })
-    }
-
-    /// (parent, name, inode) of each entry that changed; inode 0: removed.
-    pub fn layer_entries(&self, layer: Layer) -> Result<Vec<(Ino, Vec<u8>, Ino)>> {
-        let changes = self.layer_changes(layer)?;
-        let keys = changes.entries.iter().map(|(at, _)| at);
-        self.collect(layer, keys, |state, frozen, key| {
-            let ino = state.frozen_entry(frozen, key);
-            Some((key.parent, key.name.to_vec(), ino))
-        })
-    }
-
-    /// (inode, data version) of each file whose extents changed and which has a name.
-    pub fn layer_contents(&self, layer: Layer) -> Result<Vec<(Ino, u64)>> {
-        let changes = self.layer_changes(layer)?;
-        self.collect(layer, changes.marked(EXTENTS), |state, frozen, ino| {
-            state.frozen_row(frozen, ino)?;
-            let (version, _) = state.frozen_extents(frozen, ino)?;
-            Some((ino, version))
-        })
-    }
-
-    /// The extents of one file of `layer_contents`, as they were at the freeze. ENOENT for any other.
-    pub fn layer_extents(&self, layer: Layer, ino: Ino) -> Result<Vec<LayerExtent>> {
-        let state = self.read()?;
-        let frozen = state.frozen(layer)?;
-        if !frozen.changes.has(ino, EXTENTS) || state.frozen_row(frozen, ino).is_none() {
-            return Err(Errno::ENOENT.into());
-        }
-        let (_, extents) = state.frozen_extents(frozen, ino).ok_or(Errno::ENOENT)?;
-        Ok(layer_rows(&state, extents))
-    }
-
-    /// Inodes whose extended attributes changed and which have a name, each with all it has.
-    pub fn layer_xattrs(&self, layer: Layer) -> Result<Vec<(Ino, Vec<XattrPair>)>> {
-        let changes = self.layer_changes(layer)?;
-        self.collect(layer, changes.marked(XATTRS), |state, frozen, ino| {
-            state.frozen_row(frozen, ino)?;
-            Some((ino, state.frozen_xattrs(frozen, ino)))
-        })
-    }
-
-    /// The first inode number that was free at the freeze.
-    pub fn layer_next_ino(&self, layer: Layer) -> Result<Ino> {
-        Ok(self.read()?.frozen(layer)?.next_ino)
-    }
-
     /// The layer is in the store and its head number on stable storage: its files' ranges get their chunks, its journal goes.
     /// EINVAL, and nothing done, unless `contents` names every file of `layer_contents` with rows that can be held.
-    pub fn layer_committed(&self, layer: Layer, contents: &[CommittedContent]) -> Result<()> {
+    pub fn layer_committed(&self, layer: Layer, contents: &FileRows) -> Result<()> {
         let disk = self.disk()?;
         let _layers = disk.lock_layers();
         self.check_contents(layer, contents)?;
-        for some in contents.chunks(BATCH) {
+        let mut files = contents.iter().peekable();
+        let mut extents = 0;
+        while files.peek().is_some() {
             let mut state = self.fill()?;
             let frozen = state.frozen.take().ok_or(Errno::EINVAL)?;
-            for (ino, _, rows) in some {
-                state.substitute(&frozen, *ino, rows);
+            for (ino, _, rows) in files.by_ref().take(BATCH) {
+                state.substitute(&frozen, ino, &rows);
+                extents += rows.len();
             }
             state.frozen = Some(frozen);
         }
@@ -169,7 +97,6 @@ impl Engine {
         let inodes = frozen
             .iter()
             .flat_map(|frozen| frozen.changes.inodes.iter());
-        let extents = contents.iter().map(|(_, _, rows)| rows.len()).sum();
         self.eviction.took_in_layer(inodes.count(), extents);
         // Large, and nobody needs to wait for it.
         drop(frozen);
@@ -187,7 +114,7 @@ impl Engine {
         let disk = self.disk()?;
         let _layers = disk.lock_layers();
         let mut state = self.fill()?;
-        state.frozen(layer)?;
+        state.frozen_layer(layer)?;
         let Some(frozen) = state.frozen.take() else {
             return Ok(());
         };
@@ -203,45 +130,26 @@ impl Engine {
         Ok(())
     }
 
-    fn layer_changes(&self, layer: Layer) -> Result<Arc<Changes>> {
-        Ok(self.read()?.frozen(layer)?.changes.clone())
-    }
-
-    /// The values of a layer's keys, a batch at a time: writers get in between, and what they change is saved first.
-    fn collect<K, T>(
-        &self,
-        layer: Layer,
-        keys: impl Iterator<Item = K>,
-        value: impl Fn(&State, &Frozen, K) -> Option<T>,
-    ) -> Result<Vec<T>> {
-        let mut keys = keys.peekable();
-        let mut values = Vec::new();
-        while keys.peek().is_some() {
-            let state = self.read()?;
-            let frozen = state.frozen(layer)?;
-            values.extend(
-                keys.by_ref()
-                    .take(BATCH)
-                    .filter_map(|key| value(&state, frozen, key)),
-            );
+    /// Every file of the layer and no other, at its version, with rows that can be held.
+    fn check_contents(&self, layer: Layer, contents: &FileRows) -> Result<()> {
+        for (_, _, rows) in contents.iter() {
+            for row in rows {
+                row.check().map_err(|_| Errno::EINVAL)?;
+            }
         }
-        Ok(values)
-    }
-
-    /// Every file of the layer, each once, at its version, with rows that can be held.
-    fn check_contents(&self, layer: Layer, contents: &[CommittedContent]) -> Result<()> {
-        for row in contents.iter().flat_map(|(_, _, rows)| rows) {
-            row.check().map_err(|_| Errno::EINVAL)?;
+        let (mut found, mut after) = (0, 0);
+        loop {
+            let wanted = self.layer_contents(layer, after, BATCH)?;
+            let Some((last, _)) = wanted.last() else {
+                break;
+            };
+            (found, after) = (found + wanted.len(), *last);
+            let is_there = |(ino, version): &(Ino, u64)| contents.version(*ino) == Some(*version);
+            if !wanted.iter().all(is_there) {
+                return Err(Errno::EINVAL.into());
+            }
         }
-        let named: HashMap<Ino, u64> = contents
-            .iter()
-            .map(|(ino, version, _)| (*ino, *version))
-            .collect();
-        let wanted = self.layer_contents(layer)?;
-        let is_complete = wanted
-            .iter()
-            .all(|(ino, version)| named.get(ino) == Some(version));
-        if is_complete && named.len() == wanted.len() && contents.len() == wanted.len() {
+        if found == contents.len() {
             Ok(())
         } else {
             Err(Errno::EINVAL.into())
@@ -275,7 +183,7 @@ impl State {
     }
 
     /// The frozen layer of that number; EINVAL if there is none.
-    fn frozen(&self, layer: Layer) -> Result<&Frozen> {
+    pub fn frozen_layer(&self, layer: Layer) -> Result<&Frozen> {
         self.frozen
             .as_ref()
             .filter(|frozen| frozen.layer == layer)

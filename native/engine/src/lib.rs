@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! engine      opening, locks, one record per operation      layers     freeze, commit, join
+//! layer_pages, key_order      a frozen layer, for a commit  file_rows  what the commit has made of its files
 //! state       everything in memory; applies effects         recovery   what the journal needs, replay
 //! durable     fsync, and what a failed one leaves behind
 //! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
@@ -35,9 +36,12 @@ mod entry_set;
 mod error;
 mod evict;
 mod extents;
+mod file_rows;
 mod handle;
 mod inode;
 mod interlude;
+mod key_order;
+mod layer_pages;
 mod layers;
 mod listing;
 mod lost;
@@ -65,7 +69,7 @@ pub use content::XattrPair;
 pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};
-pub use layers::CommittedContent;
+pub use file_rows::{FileContent, FileRows};
 pub use listing::DirectoryEntry;
 pub use lost::NamedInode;
 pub use recovery::Recovery;

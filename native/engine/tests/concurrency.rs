@@ -78,7 +78,9 @@ fn commits_go_on_while_threads_write_and_trim() {
                 continue;
             }
             let (next, contents) = world.publish_on(&base, layer);
-            engine.layer_committed(layer, &contents).expect("commits");
+            engine
+                .layer_committed(layer, &contents.iter().collect())
+                .expect("commits");
             for (hash, chunk) in &next.chunks {
                 engine.cache_chunk(&cowfs_base::ChunkHash(*hash), chunk);
             }
@@ -90,7 +92,9 @@ fn commits_go_on_while_threads_write_and_trim() {
         }
         if let Some(layer) = engine.freeze().expect("freezes") {
             let (next, contents) = world.publish_on(&base, layer);
-            engine.layer_committed(layer, &contents).expect("commits");
+            engine
+                .layer_committed(layer, &contents.iter().collect())
+                .expect("commits");
             base = next;
         }
         let live = support::tree(engine, &base);

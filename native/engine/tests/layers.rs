@@ -3,7 +3,7 @@
 mod support;
 
 use cowfs_base::Errno;
-use cowfs_engine::{AttrChange, Error, ExtentRow};
+use cowfs_engine::{AttrChange, Error, ExtentRow, FileRows};
 use support::{ROOT, World, read_all, root_user, tree_of};
 
 #[test]
@@ -65,7 +65,11 @@ fn a_layer_is_as_it_was_at_the_freeze() {
     assert_eq!(world.tree(), now);
     let layer = world.freeze().expect("changed since");
     assert_eq!(
-        world.engine().layer_removed(layer).expect("removed").len(),
+        world
+            .engine()
+            .layer_removed(layer, 0, usize::MAX)
+            .expect("removed")
+            .len(),
         1
     );
     world.commit(layer);
@@ -165,7 +169,7 @@ fn a_failed_layer_is_part_of_the_next() {
     world.engine().layer_failed(layer).expect("joins");
     assert!(
         matches!(
-            world.engine().layer_inodes(layer),
+            world.engine().layer_inodes(layer, 0, usize::MAX),
             Err(Error::Os(Errno::EINVAL))
         ),
         "it is gone"
@@ -174,7 +178,10 @@ fn a_failed_layer_is_part_of_the_next() {
     let next = world.freeze().expect("changed");
     assert!(next > layer);
     assert_eq!(
-        world.engine().layer_removed(next).expect("removed"),
+        world
+            .engine()
+            .layer_removed(next, 0, usize::MAX)
+            .expect("removed"),
         [],
         "the first `kept` was never in a version"
     );
@@ -193,13 +200,25 @@ fn what_comes_and_goes_within_a_layer_is_not_told() {
     }
     let layer = world.freeze().expect("changed");
     let engine = world.engine();
-    assert_eq!(engine.layer_entries(layer).expect("entries").len(), 1);
     assert_eq!(
-        engine.layer_inodes(layer).expect("inodes").len(),
+        engine
+            .layer_entries(layer, (0, b""), usize::MAX)
+            .expect("entries")
+            .len(),
+        1
+    );
+    assert_eq!(
+        engine
+            .layer_inodes(layer, 0, usize::MAX)
+            .expect("inodes")
+            .len(),
         2,
         "the root and the file"
     );
-    assert_eq!(engine.layer_removed(layer).expect("removed"), []);
+    assert_eq!(
+        engine.layer_removed(layer, 0, usize::MAX).expect("removed"),
+        []
+    );
 }
 
 #[test]
@@ -209,11 +228,11 @@ fn a_commit_must_name_every_file_with_rows_that_can_be() {
     let layer = world.freeze().expect("changed");
     let engine = world.engine();
     assert!(matches!(
-        engine.layer_committed(layer, &[]),
+        engine.layer_committed(layer, &FileRows::default()),
         Err(Error::Os(Errno::EINVAL))
     ));
     assert!(matches!(
-        engine.layer_committed(layer + 1, &[]),
+        engine.layer_committed(layer + 1, &FileRows::default()),
         Err(Error::Os(Errno::EINVAL))
     ));
     let (_, mut contents) = world.publish(layer);
@@ -221,7 +240,7 @@ fn a_commit_must_name_every_file_with_rows_that_can_be() {
     and_another.push((ROOT, 0, Vec::new()));
     assert!(
         matches!(
-            engine.layer_committed(layer, &and_another),
+            engine.layer_committed(layer, &and_another.iter().collect()),
             Err(Error::Os(Errno::EINVAL))
         ),
         "a file that is not in the layer"
@@ -230,12 +249,18 @@ fn a_commit_must_name_every_file_with_rows_that_can_be() {
     row.skip = 1;
     assert!(
         matches!(
-            engine.layer_committed(layer, &contents),
+            engine.layer_committed(layer, &contents.iter().collect()),
             Err(Error::Os(Errno::EINVAL))
         ),
         "more than its chunk has"
     );
-    assert_eq!(engine.layer_contents(layer).expect("still frozen").len(), 1);
+    assert_eq!(
+        engine
+            .layer_contents(layer, 0, usize::MAX)
+            .expect("still frozen")
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -336,7 +361,10 @@ fn committed_bytes_do_not_depend_on_their_segments() {
         .ask(|engine| engine.open_file(ino, libc::O_RDWR))
         .expect("opens");
     let layer = world.freeze().expect("changed");
-    let (_, version) = world.engine().layer_contents(layer).expect("contents")[0];
+    let (_, version) = world
+        .engine()
+        .layer_contents(layer, 0, usize::MAX)
+        .expect("contents")[0];
     let row = ExtentRow {
         offset: 0,
         length: 5000,
@@ -354,7 +382,9 @@ fn committed_bytes_do_not_depend_on_their_segments() {
     assert!(engine.sync().is_err(), "frozen is not committed");
     assert!(engine.fsync(fh, false).is_err());
     let contents = [(ino, version, vec![row])];
-    engine.layer_committed(layer, &contents).expect("committed");
+    engine
+        .layer_committed(layer, &contents.iter().collect())
+        .expect("committed");
     engine.sync().expect("nothing waits for them");
     engine.fsync(fh, false).expect("nor does the file");
     assert_eq!(world.get("f"), [1; 5000], "from its chunk");

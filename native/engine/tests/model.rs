@@ -143,7 +143,9 @@ impl Model {
                 self.world.base.chunks = base.chunks.clone();
                 let rows = contents.clone();
                 self.world.interrupt_with(move |engine| {
-                    engine.layer_committed(layer, &rows).expect("commits");
+                    engine
+                        .layer_committed(layer, &rows.iter().collect())
+                        .expect("commits");
                     engine.trim_staging(0).expect("trims");
                 });
                 Some((layer, then, base, contents))
@@ -171,7 +173,9 @@ impl Model {
         };
         if still_waits {
             let engine = self.world.engine();
-            engine.layer_committed(layer, &contents).expect("commits");
+            engine
+                .layer_committed(layer, &contents.iter().collect())
+                .expect("commits");
         }
         (self.world.base, self.world.after_layer) = (base, layer);
         assert_eq!(

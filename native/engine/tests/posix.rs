@@ -294,7 +294,7 @@ fn a_file_without_a_name_lives_as_long_as_somebody_holds_it() {
     assert!(
         world
             .engine()
-            .layer_contents(layer)
+            .layer_contents(layer, 0, usize::MAX)
             .expect("contents")
             .is_empty(),
         "it is in no version"

@@ -176,7 +176,7 @@ fn truncating_to_nothing_needs_no_content() {
     assert_eq!(
         world
             .engine()
-            .layer_contents(layer)
+            .layer_contents(layer, 0, usize::MAX)
             .expect("contents")
             .len(),
         1

@@ -114,7 +114,9 @@ fn a_copy_during_the_end_of_a_commit_keeps_its_bytes() {
     let layer = world.freeze().expect("changed");
     let (base, contents) = world.publish(layer);
     world.interrupt_with(move |engine| {
-        engine.layer_committed(layer, &contents).expect("commits");
+        engine
+            .layer_committed(layer, &contents.iter().collect())
+            .expect("commits");
         assert!(engine.trim_staging(0).expect("trims") >= 60_000);
     });
     assert_eq!(copy(&world, ("source", 0), ("copy", 0), 60_000), Ok(60_000));

@@ -41,6 +41,8 @@ impl<'py> FromPyObject<'_, 'py> for InodeIn {
 
 /// offset, length, hash, pack, offset in pack, stored length, raw length, skip, codec
 pub(crate) type ExtentTuple = (u64, u64, PyBackedBytes, u64, u64, u32, u32, u32, u32);
+/// An extent row on its way out, in the same order.
+pub(crate) type ExtentOut<'py> = (u64, u64, Bound<'py, PyBytes>, u64, u64, u32, u32, u32, u32);
 pub(crate) type XattrTuple = (PyBackedBytes, PyBackedBytes);
 /// An inode row on its way out, in the same order.
 #[derive(IntoPyObject)]
@@ -122,6 +124,20 @@ pub(crate) fn extent_rows(tuples: Vec<ExtentTuple>) -> PyResult<Vec<ExtentRow>> 
         })
     };
     tuples.into_iter().map(row).collect()
+}
+
+pub(crate) fn extent_out<'py>(py: Python<'py>, row: &ExtentRow) -> ExtentOut<'py> {
+    (
+        row.offset,
+        row.length,
+        PyBytes::new(py, &row.chunk.hash.0),
+        row.chunk.pack,
+        row.chunk.offset,
+        row.chunk.stored_length,
+        row.chunk.raw_length,
+        row.skip,
+        row.chunk.codec,
+    )
 }
 
 pub(crate) fn xattr_pairs(tuples: Vec<XattrTuple>) -> Vec<XattrPair> {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use cowfs_engine::Engine;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use crate::convert::{ExtentTuple, InodeOut, XattrsOut, extent_rows, inode_out, xattrs_out};
+use crate::convert::{InodeOut, XattrsOut, inode_out, xattrs_out};
 use crate::engine::PyEngine;
+use crate::tables::PyFileRows;
 use crate::values::PyLayerExtent;
 
 /// Inode, bytes, errno.
@@ -47,29 +49,55 @@ impl PyEngine {
         self.call(py, |engine| engine.freeze())
     }
 
-    fn layer_inodes<'py>(&self, py: Python<'py>, layer: u64) -> PyResult<Vec<InodeOut<'py>>> {
-        let rows = self.call(py, |engine| engine.layer_inodes(layer))?;
+    fn layer_inodes<'py>(
+        &self,
+        py: Python<'py>,
+        layer: u64,
+        after: u64,
+        limit: usize,
+    ) -> PyResult<Vec<InodeOut<'py>>> {
+        let rows = self.call(py, |engine| engine.layer_inodes(layer, after, limit))?;
         Ok(rows.iter().map(|row| inode_out(py, row)).collect())
     }
 
-    fn layer_removed(&self, py: Python<'_>, layer: u64) -> PyResult<Vec<u64>> {
-        self.call(py, |engine| engine.layer_removed(layer))
+    fn layer_removed(
+        &self,
+        py: Python<'_>,
+        layer: u64,
+        after: u64,
+        limit: usize,
+    ) -> PyResult<Vec<u64>> {
+        self.call(py, |engine| engine.layer_removed(layer, after, limit))
     }
 
     fn layer_entries<'py>(
         &self,
         py: Python<'py>,
         layer: u64,
+        after: (u64, PyBackedBytes),
+        limit: usize,
     ) -> PyResult<Vec<(u64, Bound<'py, PyBytes>, u64)>> {
-        let entries = self.call(py, |engine| engine.layer_entries(layer))?;
+        let (parent, name) = &after;
+        let after = (*parent, &**name);
+        let entries = self.call(py, |engine| engine.layer_entries(layer, after, limit))?;
         Ok(entries
             .iter()
             .map(|(parent, name, ino)| (*parent, PyBytes::new(py, name), *ino))
             .collect())
     }
 
-    fn layer_contents(&self, py: Python<'_>, layer: u64) -> PyResult<Vec<(u64, u64)>> {
-        self.call(py, |engine| engine.layer_contents(layer))
+    fn layer_contents(
+        &self,
+        py: Python<'_>,
+        layer: u64,
+        after: u64,
+        limit: usize,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        self.call(py, |engine| engine.layer_contents(layer, after, limit))
+    }
+
+    fn layer_totals(&self, py: Python<'_>, layer: u64) -> PyResult<(u64, u64)> {
+        self.call(py, |engine| engine.layer_totals(layer))
     }
 
     fn layer_extents(&self, py: Python<'_>, layer: u64, ino: u64) -> PyResult<Vec<PyLayerExtent>> {
@@ -81,8 +109,10 @@ impl PyEngine {
         &self,
         py: Python<'py>,
         layer: u64,
+        after: u64,
+        limit: usize,
     ) -> PyResult<Vec<(u64, XattrsOut<'py>)>> {
-        let inodes = self.call(py, |engine| engine.layer_xattrs(layer))?;
+        let inodes = self.call(py, |engine| engine.layer_xattrs(layer, after, limit))?;
         Ok(inodes
             .iter()
             .map(|(ino, pairs)| (*ino, xattrs_out(py, pairs)))
@@ -106,18 +136,8 @@ impl PyEngine {
         })
     }
 
-    fn layer_committed(
-        &self,
-        py: Python<'_>,
-        layer: u64,
-        contents: Vec<(u64, u64, Vec<ExtentTuple>)>,
-    ) -> PyResult<()> {
-        let content = |(ino, version, rows)| Ok((ino, version, extent_rows(rows)?));
-        let contents = contents
-            .into_iter()
-            .map(content)
-            .collect::<PyResult<Vec<_>>>()?;
-        self.call(py, |engine| engine.layer_committed(layer, &contents))
+    fn layer_committed(&self, py: Python<'_>, layer: u64, contents: &PyFileRows) -> PyResult<()> {
+        self.call(py, |engine| engine.layer_committed(layer, &contents.lock()))
     }
 
     fn layer_failed(&self, py: Python<'_>, layer: u64) -> PyResult<()> {

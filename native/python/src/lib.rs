@@ -11,6 +11,7 @@ mod lane;
 mod layers;
 mod operations;
 mod residency;
+mod tables;
 mod values;
 
 use pyo3::prelude::*;
@@ -27,6 +28,8 @@ mod native {
     use crate::errors::{JournalCorrupt, NotResident};
     #[pymodule_export]
     use crate::lane::PyLane;
+    #[pymodule_export]
+    use crate::tables::{PyChunkPlaces, PyDirectoryRows, PyFileRows};
     #[pymodule_export]
     use crate::values::{PyAttr, PyCaller, PyChunkRef, PyLayerExtent, PyRecovery};
 

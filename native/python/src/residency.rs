@@ -2,12 +2,12 @@
 
 use cowfs_engine::Engine;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::convert::{ExtentTuple, InodeIn, XattrTuple, extent_rows, hash_from, xattr_pairs};
 use crate::engine::PyEngine;
 use crate::errors::chunk_refs;
+use crate::tables::PyDirectoryRows;
 use crate::values::PyChunkRef;
 
 #[pymethods]
@@ -24,12 +24,9 @@ impl PyEngine {
         &self,
         py: Python<'_>,
         ino: u64,
-        entries: Vec<(PyBackedBytes, InodeIn)>,
+        entries: &PyDirectoryRows,
     ) -> PyResult<Vec<u64>> {
-        let entries: Vec<_> = entries
-            .into_iter()
-            .map(|(name, row)| ((*name).into(), row.0))
-            .collect();
+        let entries = entries.take();
         self.call(py, |engine| engine.load_directory(ino, &entries))
     }
 

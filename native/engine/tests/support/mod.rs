@@ -301,25 +301,31 @@ impl World {
     pub fn publish_on(&self, base: &Base, layer: Layer) -> (Base, Vec<(Ino, u64, Vec<ExtentRow>)>) {
         let engine = self.engine();
         let mut base = base.clone();
-        for ino in engine.layer_removed(layer).expect("removed") {
+        for ino in engine.layer_removed(layer, 0, usize::MAX).expect("removed") {
             base.inodes.remove(&ino);
             base.extents.remove(&ino);
             base.xattrs.remove(&ino);
         }
-        for row in engine.layer_inodes(layer).expect("inodes") {
+        for row in engine.layer_inodes(layer, 0, usize::MAX).expect("inodes") {
             base.inodes.insert(row.ino, row);
         }
-        for (parent, name, ino) in engine.layer_entries(layer).expect("entries") {
+        for (parent, name, ino) in engine
+            .layer_entries(layer, (0, b""), usize::MAX)
+            .expect("entries")
+        {
             match ino {
                 0 => base.entries.remove(&(parent, name)),
                 _ => base.entries.insert((parent, name), ino),
             };
         }
-        for (ino, pairs) in engine.layer_xattrs(layer).expect("xattrs") {
+        for (ino, pairs) in engine.layer_xattrs(layer, 0, usize::MAX).expect("xattrs") {
             base.xattrs.insert(ino, pairs);
         }
         let mut contents = Vec::new();
-        for (ino, version) in engine.layer_contents(layer).expect("contents") {
+        for (ino, version) in engine
+            .layer_contents(layer, 0, usize::MAX)
+            .expect("contents")
+        {
             let rows = self.cut(&mut base, layer, ino);
             base.extents.insert(ino, rows.clone());
             let row = base
@@ -380,7 +386,7 @@ impl World {
         self.base = base;
         self.after_layer = layer;
         self.engine()
-            .layer_committed(layer, &contents)
+            .layer_committed(layer, &contents.iter().collect())
             .expect("committed");
     }
 }

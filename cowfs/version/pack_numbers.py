@@ -1,0 +1,86 @@
+"""Numbers of packs: an index names a pack by number, and a mount learns numbers as it meets them.
+
+    read a chunk        its row's number    ─▶ id        asked of the index once, then remembered
+    store a chunk       its pack's id       ─▶ number    the one it is known by here, else a new one
+
+Nothing here grows with the volume. So a pack that another version, or a part of the index nobody has looked at, has under a number
+may get a second one: numbers lead to packs, not the other way round (docs/decisions/0028-commits-stream-their-layer.md).
+
+A number is handed out once in a working copy, so that rows prepared before a commit stay right whichever commit publishes them.
+Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from cowfs.errors import CorruptError, InvalidStateError
+from cowfs.ids import PackId
+
+if TYPE_CHECKING:
+    from cowfs.index import Index
+
+
+class PackNumbers:
+    """index: of the version below; `rebase` names the next one."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._ids: dict[int, PackId] = {}
+        self._numbers: dict[PackId, int] = {}
+        self._unpublished: dict[int, PackId] = {}
+        self._last = 0  # handed out, or of the index; 0: not asked for yet
+
+    def id(self, number: int) -> PackId:
+        with self._lock:
+            pack = self._ids.get(number)
+        if pack is None:
+            pack = self._ask(number)
+            with self._lock:
+                self._learn(number, pack)
+        return pack
+
+    def number(self, pack: PackId) -> int:
+        with self._lock:
+            number = self._numbers.get(pack)
+            if number is None:
+                number = self._last = (self._last or self._index.last_pack_number()) + 1
+                self._learn(number, pack)
+                self._unpublished[number] = pack
+            return number
+
+    def new_among(self, numbers: Iterable[int]) -> dict[int, PackId]:
+        """Those of `numbers` that no version has yet, with their packs."""
+        with self._lock:
+            return {number: self._unpublished[number] for number in numbers if number in self._unpublished}
+
+    def rebase(self, index: Index, published: Mapping[int, PackId]) -> None:
+        """Asks `index` from now on, which has `published` as well; the caller may close the one used so far."""
+        with self._lock:
+            self._index = index
+            for number in published:
+                self._unpublished.pop(number, None)
+
+    def _learn(self, number: int, pack: PackId) -> None:
+        self._ids[number] = pack
+        self._numbers.setdefault(pack, number)
+
+    def _ask(self, number: int) -> PackId:
+        while True:
+            index = self._index
+            try:
+                pack = index.pack_id(number)
+            except InvalidStateError:  # closed by a commit just now
+                if index is self._index:
+                    raise
+                continue
+            if pack is None and index is self._index:
+                raise CorruptError(
+                    f"the index names pack number {number} but has no pack of that number",
+                    hint="The version is damaged; read another version of the volume.",
+                )
+            if pack is not None:
+                return pack

@@ -1,0 +1,343 @@
+//! The extent rows of many files, packed: about 75 bytes for a file of one extent, its place in the index included.
+//!
+//! A commit keeps what it has made of each file from the first upload until the head stands: the index is written from it, the
+//! engine takes it over at the end. As objects of either language that would be several hundred bytes a file.
+//!
+//! ```text
+//! record     inode, data version, number of rows, then for each row:
+//!            offset, length, hash (32 bytes), pack, offset in pack, stored length, raw length, skip, codec
+//! numbers    seven bits a byte, lowest first, the top bit set in all but the last
+//! place      block number in the upper, offset in the block in the lower 32 bits
+//! ```
+//!
+//! Records are never changed. Putting a file again leaves its old record behind; when half of the bytes are of such records, the
+//! rest is moved together. Files come out in the order in which they were put, as long as none is put twice.
+
+use cowfs_base::{ChunkHash, Ino};
+use hashbrown::HashTable;
+
+use crate::row::{ChunkRef, ExtentRow};
+
+/// A block is not enlarged beyond this; a record that is larger has one of its own.
+const BLOCK_BYTES: usize = 64 << 10;
+/// Fewer dead bytes are not worth moving the rest.
+const SQUEEZE_MIN_BYTES: u64 = 1 << 20;
+
+/// The new extents of a file: inode, data version as `layer_contents` gave it, rows.
+pub type FileContent = (Ino, u64, Vec<ExtentRow>);
+
+/// Rows by file.
+#[derive(Debug, Default)]
+pub struct FileRows {
+    blocks: Vec<Vec<u8>>,
+    index: HashTable<u64>,
+    bytes: u64,
+    dead_bytes: u64,
+}
+
+impl FileRows {
+    /// How many files there are.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there is no file.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Adds a file, or replaces what is known of it.
+    pub fn put(&mut self, ino: Ino, version: u64, rows: &[ExtentRow]) {
+        let record = encoded(ino, version, rows);
+        self.drop_old(ino);
+        let place = self.append(&record);
+        let blocks = &self.blocks;
+        self.index.insert_unique(hash_of(ino), place, |place| {
+            hash_of(Reader::at(blocks, *place).number())
+        });
+        if self.dead_bytes > SQUEEZE_MIN_BYTES && self.dead_bytes * 2 > self.bytes {
+            self.squeeze();
+        }
+    }
+
+    /// Data version and rows of a file.
+    pub fn get(&self, ino: Ino) -> Option<(u64, Vec<ExtentRow>)> {
+        let place = self.place(ino)?;
+        let (_, version, rows) = Reader::at(&self.blocks, place).content();
+        Some((version, rows))
+    }
+
+    /// Data version of a file.
+    pub fn version(&self, ino: Ino) -> Option<u64> {
+        let mut reader = Reader::at(&self.blocks, self.place(ino)?);
+        reader.number();
+        Some(reader.number())
+    }
+
+    /// Every file, in the order in which they were put.
+    pub fn iter(&self) -> impl Iterator<Item = FileContent> {
+        let mut place = 0;
+        std::iter::from_fn(move || {
+            let (content, next) = self.next(place)?;
+            place = next;
+            Some(content)
+        })
+    }
+
+    /// The first file at or behind a place, and the place behind it. The first place is 0.
+    pub fn next(&self, mut place: u64) -> Option<(FileContent, u64)> {
+        loop {
+            let (number, offset) = split(place);
+            if offset >= self.blocks.get(number)?.len() {
+                place = join(number + 1, 0);
+                continue;
+            }
+            let mut reader = Reader::at(&self.blocks, place);
+            let content = reader.content();
+            let next = join(number, self.blocks[number].len() - reader.0.len());
+            if self.place(content.0) == Some(place) {
+                return Some((content, next));
+            }
+            place = next;
+        }
+    }
+
+    fn place(&self, ino: Ino) -> Option<u64> {
+        let is_it = |place: &u64| Reader::at(&self.blocks, *place).number() == ino;
+        self.index.find(hash_of(ino), is_it).copied()
+    }
+
+    fn drop_old(&mut self, ino: Ino) {
+        let blocks = &self.blocks;
+        let is_it = |place: &u64| Reader::at(blocks, *place).number() == ino;
+        if let Ok(entry) = self.index.find_entry(hash_of(ino), is_it) {
+            let (place, _) = entry.remove();
+            let mut reader = Reader::at(&self.blocks, place);
+            let before = reader.0.len();
+            reader.content();
+            self.dead_bytes += (before - reader.0.len()) as u64;
+        }
+    }
+
+    fn append(&mut self, record: &[u8]) -> u64 {
+        let has_room = |block: &Vec<u8>| block.len() + record.len() <= BLOCK_BYTES;
+        if !self.blocks.last().is_some_and(has_room) {
+            self.blocks
+                .push(Vec::with_capacity(record.len().max(BLOCK_BYTES)));
+        }
+        let number = self.blocks.len() - 1;
+        let block = &mut self.blocks[number];
+        let place = join(number, block.len());
+        block.extend_from_slice(record);
+        self.bytes += record.len() as u64;
+        place
+    }
+
+    fn squeeze(&mut self) {
+        let mut kept = FileRows::default();
+        for (ino, version, rows) in self.iter() {
+            kept.put(ino, version, &rows);
+        }
+        *self = kept;
+    }
+}
+
+impl<'a> FromIterator<&'a FileContent> for FileRows {
+    fn from_iter<I: IntoIterator<Item = &'a FileContent>>(files: I) -> FileRows {
+        let mut all = FileRows::default();
+        for (ino, version, rows) in files {
+            all.put(*ino, *version, rows);
+        }
+        all
+    }
+}
+
+fn split(place: u64) -> (usize, usize) {
+    ((place >> 32) as usize, (place & 0xffff_ffff) as usize)
+}
+
+fn join(block: usize, offset: usize) -> u64 {
+    (block as u64) << 32 | offset as u64
+}
+
+fn hash_of(ino: Ino) -> u64 {
+    // Numbers are given out in sequence; the table needs their entropy in the top bits.
+    ino.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        ^ ino.wrapping_mul(0xff51_afd7_ed55_8ccd)
+}
+
+fn encoded(ino: Ino, version: u64, rows: &[ExtentRow]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(32 + rows.len() * 80);
+    for number in [ino, version, rows.len() as u64] {
+        put_number(&mut record, number);
+    }
+    for row in rows {
+        put_number(&mut record, row.offset);
+        put_number(&mut record, row.length);
+        record.extend_from_slice(&row.chunk.hash.0);
+        put_number(&mut record, row.chunk.pack);
+        put_number(&mut record, row.chunk.offset);
+        for number in [
+            row.chunk.stored_length,
+            row.chunk.raw_length,
+            row.skip,
+            row.chunk.codec,
+        ] {
+            put_number(&mut record, u64::from(number));
+        }
+    }
+    record
+}
+
+fn put_number(record: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        record.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    record.push(number as u8);
+}
+
+/// Takes a record apart. What is read was written by `encoded`.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn at(blocks: &'a [Vec<u8>], place: u64) -> Reader<'a> {
+        let (block, offset) = split(place);
+        Reader(&blocks[block][offset..])
+    }
+
+    fn number(&mut self) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let (byte, rest) = self.0.split_first().expect("a whole record");
+            self.0 = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
+                return number;
+            }
+            shift += 7;
+        }
+    }
+
+    fn small(&mut self) -> u32 {
+        self.number() as u32
+    }
+
+    fn content(&mut self) -> FileContent {
+        let (ino, version) = (self.number(), self.number());
+        let count = self.number();
+        (ino, version, (0..count).map(|_| self.row()).collect())
+    }
+
+    fn row(&mut self) -> ExtentRow {
+        let (offset, length) = (self.number(), self.number());
+        let (hash, rest) = self.0.split_first_chunk().expect("a whole record");
+        self.0 = rest;
+        let (pack, pack_offset) = (self.number(), self.number());
+        let (stored_length, raw_length) = (self.small(), self.small());
+        let (skip, codec) = (self.small(), self.small());
+        ExtentRow {
+            offset,
+            length,
+            chunk: ChunkRef {
+                hash: ChunkHash(*hash),
+                pack,
+                offset: pack_offset,
+                stored_length,
+                raw_length,
+                codec,
+            },
+            skip,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row() -> impl Strategy<Value = ExtentRow> {
+        let sizes = any::<(u64, u64, u64, u64)>();
+        let small = any::<(u32, u32, u32, u32)>();
+        (any::<[u8; 32]>(), sizes, small).prop_map(|(hash, sizes, small)| ExtentRow {
+            offset: sizes.0,
+            length: sizes.1,
+            chunk: ChunkRef {
+                hash: ChunkHash(hash),
+                pack: sizes.2,
+                offset: sizes.3,
+                stored_length: small.0,
+                raw_length: small.1,
+                codec: small.2,
+            },
+            skip: small.3,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_is_a_map_in_order_of_putting(
+            files in prop::collection::vec((0..40_u64, any::<u64>(), prop::collection::vec(row(), 0..5)), 0..200),
+        ) {
+            let mut rows = FileRows::default();
+            let mut model: BTreeMap<usize, &FileContent> = BTreeMap::new();
+            for (at, file) in files.iter().enumerate() {
+                rows.put(file.0, file.1, &file.2);
+                model.retain(|_, old| old.0 != file.0);
+                model.insert(at, file);
+            }
+            prop_assert_eq!(rows.len(), model.len());
+            let found: Vec<_> = rows.iter().collect();
+            let wanted: Vec<_> = model.values().map(|file| (*file).clone()).collect();
+            prop_assert_eq!(found, wanted);
+            for ino in 0..40 {
+                let file = model.values().find(|file| file.0 == ino);
+                prop_assert_eq!(rows.get(ino), file.map(|file| (file.1, file.2.clone())));
+                prop_assert_eq!(rows.version(ino), file.map(|file| file.1));
+            }
+        }
+    }
+
+    fn small_row(number: u64) -> ExtentRow {
+        ExtentRow {
+            offset: 0,
+            length: 1000,
+            chunk: ChunkRef {
+                hash: ChunkHash([number as u8; 32]),
+                pack: 7,
+                offset: 16 + number * 120,
+                stored_length: 120,
+                raw_length: 1000,
+                codec: 1,
+            },
+            skip: 0,
+        }
+    }
+
+    #[test]
+    fn a_small_file_takes_little() {
+        let mut rows = FileRows::default();
+        for number in 0..100_000 {
+            rows.put(number, number, &[small_row(number)]);
+        }
+        let held: usize = rows.blocks.iter().map(Vec::capacity).sum();
+        let index = rows.index.capacity() * (size_of::<u64>() + 1) * 8 / 7;
+        assert!(held + index < 90 * 100_000, "{held} and {index} bytes");
+    }
+
+    #[test]
+    fn files_put_again_and_again_take_no_more_room() {
+        let mut rows = FileRows::default();
+        for number in 0..200_000 {
+            rows.put(number % 100, number, &[small_row(number)]);
+        }
+        assert!(rows.bytes < 2 * SQUEEZE_MIN_BYTES + (1 << 16));
+        assert_eq!(rows.len(), 100);
+    }
+}

@@ -1,0 +1,194 @@
+//! What a commit and a load collect: kept on this side in little memory, handed over and read in pages.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cowfs_chunking::{ChunkPlaces, Hash, Pack, Place};
+use cowfs_engine::{ExtentRow, FileRows, InodeRow};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+use crate::convert::{ExtentOut, ExtentTuple, InodeIn, extent_out, extent_rows};
+
+/// Whoever panicked while it held the lock left a table that says less than it might, not one that is wrong.
+fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Extent rows of many files.
+#[pyclass(name = "FileRows", module = "cowfs._native", frozen)]
+#[derive(Default)]
+pub struct PyFileRows(Mutex<FileRows>);
+
+type ContentOut<'py> = (u64, u64, Vec<ExtentOut<'py>>);
+
+impl PyFileRows {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FileRows> {
+        locked(&self.0)
+    }
+}
+
+#[pymethods]
+impl PyFileRows {
+    #[new]
+    fn new() -> PyFileRows {
+        PyFileRows::default()
+    }
+
+    fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn put(&self, ino: u64, version: u64, rows: Vec<ExtentTuple>) -> PyResult<()> {
+        let rows = extent_rows(rows)?;
+        self.lock().put(ino, version, &rows);
+        Ok(())
+    }
+
+    fn get<'py>(&self, py: Python<'py>, ino: u64) -> Option<(u64, Vec<ExtentOut<'py>>)> {
+        let (version, rows) = self.lock().get(ino)?;
+        Some((
+            version,
+            rows.iter().map(|row| extent_out(py, row)).collect(),
+        ))
+    }
+
+    fn version(&self, ino: u64) -> Option<u64> {
+        self.lock().version(ino)
+    }
+
+    fn page<'py>(&self, py: Python<'py>, place: u64, limit: usize) -> (Vec<ContentOut<'py>>, u64) {
+        let (mut files, mut place) = (Vec::new(), place);
+        let table = self.lock();
+        while files.len() < limit
+            && let Some((file, next)) = table.next(place)
+        {
+            files.push(file);
+            place = next;
+        }
+        drop(table); // before objects are made: making them may run anything
+        let out = |row: &ExtentRow| extent_out(py, row);
+        let files = files
+            .iter()
+            .map(|(ino, version, rows)| (*ino, *version, rows.iter().map(out).collect()))
+            .collect();
+        (files, place)
+    }
+}
+
+/// Where chunks lie.
+#[pyclass(name = "ChunkPlaces", module = "cowfs._native", frozen)]
+#[derive(Default)]
+pub struct PyChunkPlaces(Mutex<ChunkPlaces>);
+
+type PlaceOut<'py> = (Bound<'py, PyBytes>, u32, u32, u32, u8);
+type NamedOut<'py> = (Bound<'py, PyBytes>, PlaceOut<'py>);
+
+fn sized<const N: usize>(bytes: &[u8]) -> PyResult<[u8; N]> {
+    bytes
+        .try_into()
+        .map_err(|_| PyValueError::new_err(format!("{N} bytes are wanted, not {}", bytes.len())))
+}
+
+fn place_out<'py>(py: Python<'py>, place: &Place) -> PlaceOut<'py> {
+    (
+        PyBytes::new(py, &place.pack),
+        place.offset,
+        place.stored_length,
+        place.raw_length,
+        place.codec,
+    )
+}
+
+#[pymethods]
+impl PyChunkPlaces {
+    #[new]
+    fn new() -> PyChunkPlaces {
+        PyChunkPlaces::default()
+    }
+
+    fn get<'py>(&self, py: Python<'py>, hash: &[u8]) -> PyResult<Option<PlaceOut<'py>>> {
+        let place = locked(&self.0).get(&sized(hash)?);
+        Ok(place.map(|place| place_out(py, &place)))
+    }
+
+    fn put(
+        &self,
+        hash: &[u8],
+        place: (PyBackedBytes, u32, u32, u32, u8),
+        is_fresh: bool,
+    ) -> PyResult<()> {
+        let (pack, offset, stored_length, raw_length, codec) = place;
+        let place = Place {
+            pack: sized(&pack)?,
+            offset,
+            stored_length,
+            raw_length,
+            codec,
+        };
+        locked(&self.0).put(&sized(hash)?, &place, is_fresh);
+        Ok(())
+    }
+
+    fn name(&self, py: Python<'_>, files: &PyFileRows) {
+        py.detach(|| {
+            let files = files.lock();
+            let rows = files.iter().flat_map(|(_, _, rows)| rows);
+            locked(&self.0).name(rows.map(|row| row.chunk.hash.0));
+        });
+    }
+
+    fn named<'py>(
+        &self,
+        py: Python<'py>,
+        first: usize,
+        limit: usize,
+    ) -> Option<(Vec<NamedOut<'py>>, usize)> {
+        let (chunks, next) = locked(&self.0).named(first, limit)?;
+        let out = |(hash, place): &(Hash, Place)| (PyBytes::new(py, hash), place_out(py, place));
+        Some((chunks.iter().map(out).collect(), next))
+    }
+
+    fn published(&self, left: usize) {
+        locked(&self.0).published(left);
+    }
+
+    fn fresh_packs<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        let packs = locked(&self.0).fresh_packs();
+        packs.iter().map(|pack| PyBytes::new(py, pack)).collect()
+    }
+
+    fn keep_fresh_in(&self, packs: Vec<PyBackedBytes>) -> PyResult<()> {
+        let kept = packs
+            .iter()
+            .map(|pack| sized(pack))
+            .collect::<PyResult<std::collections::HashSet<Pack>>>()?;
+        locked(&self.0).keep_fresh_in(|pack| kept.contains(pack));
+        Ok(())
+    }
+}
+
+/// The entries of one directory on their way into an engine.
+#[pyclass(name = "DirectoryRows", module = "cowfs._native", frozen)]
+#[derive(Default)]
+pub struct PyDirectoryRows(Mutex<Vec<(Box<[u8]>, InodeRow)>>);
+
+impl PyDirectoryRows {
+    pub(crate) fn take(&self) -> Vec<(Box<[u8]>, InodeRow)> {
+        std::mem::take(&mut *locked(&self.0))
+    }
+}
+
+#[pymethods]
+impl PyDirectoryRows {
+    #[new]
+    fn new() -> PyDirectoryRows {
+        PyDirectoryRows::default()
+    }
+
+    fn add(&self, entries: Vec<(PyBackedBytes, InodeIn)>) {
+        let entries = entries.into_iter();
+        locked(&self.0).extend(entries.map(|(name, row)| ((*name).into(), row.0)));
+    }
+}
