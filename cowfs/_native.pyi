@@ -144,7 +144,7 @@ class Engine:
         root: InodeRow,
         next_ino: int,
         cache_dir: str,
-        memory_cache_bytes: int = 64 << 20,
+        memory_cache_bytes: int = 8 << 20,
         staging_dir: str | None = None,
         failures_file: str | None = None,
         staging_limit_bytes: int = 0,

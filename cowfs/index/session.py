@@ -35,7 +35,7 @@ STEPS_BETWEEN_CHECKS = 100_000
 STEPS_PER_PAGE = 50_000
 """A page has at most 2,700 cells (6 bytes each) and a query spends fewer than 20 steps on a row."""
 READER_SESSIONS = 8
-READER_CACHE_KIB = 2048
+READER_CACHE_KIB = 1024
 WRITER_CACHE_KIB = 16384
 """Rows are written in the order of their keys: a page that was left is hardly needed again, and what is changed goes to the overlay."""
 

@@ -399,7 +399,10 @@ def _run(answer_fd: int) -> int:
     """Exit status: 0 for a mount that was served to a clean end."""
     daemon: Daemon | None = None
     try:
-        daemon = Daemon(MountSpec.from_json(sys.stdin.buffer.read()), answer_fd)
+        spec = MountSpec.from_json(sys.stdin.buffer.read())
+        if spec.mode == "ro":
+            heap.map_large_blocks()
+        daemon = Daemon(spec, answer_fd)
         daemon.run()
     except CowfsError as error:
         failure = error

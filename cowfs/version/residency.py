@@ -317,7 +317,9 @@ class Residency:
                 futures.append(future)
         for run, future in runs:
             try:
-                if not self._fetchers.submit(future, partial(self._fetch_run, run, future), urgent=urgent):
+                size_bytes = sum(chunk.stored_length for chunk in run)
+                task = partial(self._fetch_run, run, future)
+                if not self._fetchers.submit(future, task, urgent=urgent, size_bytes=size_bytes):
                     raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
             except BaseException as error:  # noqa: BLE001 — others may wait for it already; they and the caller get it
                 self._end(future, error, [chunk.hash for chunk in run])
@@ -343,8 +345,8 @@ class Residency:
         self._finish(claimed, future, read)
 
     def _read(self, pack: PackId, requests: list[ChunkRequest]) -> None:
-        for request, data in zip(requests, self._packs.read_many(pack, requests), strict=True):
-            self._engine.cache_chunk(request.hash, data)
+        for i, data in self._packs.read_each(pack, requests):
+            self._engine.cache_chunk(requests[i].hash, data)
 
     def _neighbours(
         self, chunk: ChunkRef, pack: PackId, future: Future[None], claimed: list[Hashable]

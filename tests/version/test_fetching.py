@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cowfs.version.fetching import AHEAD_THREADS, THREADS, Fetchers
+from cowfs.version.fetching import AHEAD_THREADS, MEMORY_BYTES, THREADS, Fetchers
 
 pytestmark = pytest.mark.quick
 WAIT_S = 30
@@ -67,6 +67,23 @@ def test_a_miss_goes_before_what_was_queued_ahead(fetchers: Fetchers, store: Sto
         assert len(store.begun) == THREADS
     store.open.set()
     assert set(store.wait_begun(THREADS + 4)[THREADS : THREADS + 2]) == {"late miss", "c"}
+
+
+def test_what_runs_at_once_fits_into_memory(fetchers: Fetchers, store: Store) -> None:
+    quarter = MEMORY_BYTES // 4
+    for number in range(4):
+        fetchers.submit(number, lambda number=number: store.task(f"ahead {number}"), urgent=False, size_bytes=quarter)  # type: ignore[misc]
+    assert store.wait_begun(3) == ["ahead 0", "ahead 1", "ahead 2"]
+    fetchers.submit("miss", lambda: store.task("miss"), urgent=True, size_bytes=quarter)
+    assert store.wait_begun(4)[3:] == ["miss"]
+    for name, size_bytes in (("huge", 2 * MEMORY_BYTES), ("small", 1)):
+        fetchers.submit(name, lambda name=name: store.task(name), urgent=True, size_bytes=size_bytes)  # type: ignore[misc]
+    with store.changed:
+        assert len(store.begun) == 4
+    store.open.set()
+    begun = store.wait_begun(7)[4:]
+    assert begun[0] == "huge"  # alone, when nothing else ran
+    assert set(begun) == {"huge", "small", "ahead 3"}
 
 
 def test_nothing_begins_once_closed(store: Store) -> None:

@@ -80,13 +80,21 @@ class PackReader:
 
     def read_many(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[bytes]:
         """As `read` for each request, in order, with neighbours fetched in one range."""
+        found = dict(self.read_each(pack, requests))
+        return [found[i] for i in range(len(requests))]
+
+    def read_each(self, pack: PackId, requests: Sequence[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
+        """As `read_many`, but each one's number and bytes as they come, in no order: only stored bytes of one range are kept meanwhile."""
         for request in requests:
             _check_bounds(pack, request)
-        found = self._read_together(pack, requests)
-        return [
-            found[i] if i in found else self.read(pack, r.offset, r.stored_length, r.raw_length, r.codec, r.hash)
-            for i, r in enumerate(requests)
-        ]
+        left = set(range(len(requests)))
+        for i, raw in self._read_together(pack, requests):
+            if i in left:
+                left.remove(i)
+                yield i, raw
+        for i in sorted(left):
+            r = requests[i]
+            yield i, self.read(pack, r.offset, r.stored_length, r.raw_length, r.codec, r.hash)
 
     def directory(
         self, pack: PackId, *, directory_offset: int | None = None, directory_length: int | None = None
@@ -197,33 +205,32 @@ class PackReader:
         raw = codec.decompress(stored, request.codec, request.raw_length, request.hash, what)
         return self._seen(pack, raw) if pack == named else raw
 
-    def _read_together(self, pack: PackId, requests: Sequence[ChunkRequest]) -> dict[int, bytes]:
-        """What arrives whole of runs of neighbours, by index; `read` deals with the others."""
+    def _read_together(self, pack: PackId, requests: Sequence[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
+        """What arrives whole of runs of neighbours, by index, some of it perhaps twice; `read` deals with the others."""
         try:
-            return self._read_runs(pack, requests, self._moved.known(pack))
+            yield from self._read_runs(pack, requests, self._moved.known(pack))
+            return
         except NotFoundError:
             pass  # it has moved, perhaps again
         try:
-            newest = self._moved.newest(pack)
-            return self._read_runs(pack, requests, newest) if newest is not None else {}
+            if (newest := self._moved.newest(pack)) is not None:
+                yield from self._read_runs(pack, requests, newest)
         except (CorruptError, NotFoundError):
-            return {}
+            return
 
     def _read_runs(
         self, pack: PackId, requests: Sequence[ChunkRequest], record: MovedRecord | None
-    ) -> dict[int, bytes]:
+    ) -> Iterator[tuple[int, bytes]]:
         homes: dict[PackId, list[tuple[int, int]]] = {}  # (offset, index) by pack
         for i, request in enumerate(requests):
             if record is None:
                 homes.setdefault(pack, []).append((request.offset, i))
             elif (blob := record.locate(request.offset)) is not None:
                 homes.setdefault(blob.new_pack, []).append((blob.new_offset, i))
-        found: dict[int, bytes] = {}
         for home, places in homes.items():
             for run in _runs(requests, places):
                 if len(run) > 1:
-                    found.update(self._read_run(home, requests, run))
-        return found
+                    yield from self._read_run(home, requests, run)
 
     def _read_run(
         self, home: PackId, requests: Sequence[ChunkRequest], run: Sequence[tuple[int, int]]

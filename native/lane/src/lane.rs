@@ -18,6 +18,7 @@ use cowfs_fuse_abi::{
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::{Answer, Lifetime};
+use crate::buffer::forget_spare;
 use crate::caller::{is_dying, is_signalled};
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::nearby::Nearby;
@@ -254,6 +255,7 @@ impl Lane {
             self.shared.relay.unwatch(unique);
             self.shared.deliver(unique, answer);
         }
+        forget_spare(); // the caller's many threads load, the lane's own answer most reads
     }
 
     /// Answers a parked request with an error.

@@ -10,8 +10,8 @@
 //! An entry is the kernel's from REGISTER or COMMIT_AND_FETCH to its completion, and ours from then on. Completions, and with
 //! them the kernel's writes into entries, happen inside of this thread's io_uring_enter only (DEFER_TASKRUN): what is the
 //! kernel's after all completions were read is untouched until the next call. So memory that large requests have touched
-//! can be given back then. Of it at most `KEPT_BYTES` a ring stay; a request that waits keeps what its reply will not need
-//! no longer than until it is put off.
+//! can be given back then. All rings together keep `KEPT_BYTES`, each its part of it; a parked request releases what its reply
+//! will not need.
 //!
 //! A commit that fails takes back what its answer counted, as a write to the device does. Once the connection is gone
 //! nothing counts any more.
@@ -39,8 +39,8 @@ use crate::rings::{Place, Rings, Seat};
 const PAYLOAD_BYTES: usize = MAX_WRITE_BYTES as usize;
 const PAYLOAD_AT: usize = 4096;
 const STRIDE: usize = PAYLOAD_AT + PAYLOAD_BYTES;
-/// Payload memory that a ring keeps when it is not used.
-const KEPT_BYTES: usize = 16 << 20;
+/// Payload memory that all rings together keep when it is not used: a mount has one for each CPU, up to 16.
+const KEPT_BYTES: usize = 8 << 20;
 /// Payloads up to this size are not worth giving back.
 const SMALL_BYTES: usize = 64 << 10;
 /// Submissions that can wait for the next call; more of them make a call.
@@ -60,6 +60,7 @@ pub(crate) struct Ring {
     wake: RawFd,
     woken: Box<u64>,
     touched_bytes: usize,
+    kept_bytes: usize,
     unsubmitted: usize,
     /// Completions that were read and not looked at: user data and outcome.
     completed: Vec<(u64, i32)>,
@@ -115,6 +116,7 @@ impl Ring {
             wake: rings.wake_descriptor(number),
             woken: Box::default(),
             touched_bytes: 0,
+            kept_bytes: KEPT_BYTES / rings.count().max(1),
             unsubmitted: 0,
             completed: Vec::new(),
         })
@@ -143,7 +145,7 @@ impl Ring {
                 Err(error) => return Err(error),
             }
             self.drain();
-            if self.unsubmitted == 0 && self.touched_bytes > KEPT_BYTES {
+            if self.unsubmitted == 0 && self.touched_bytes > self.kept_bytes {
                 self.give_back();
             }
             for (name, outcome) in std::mem::take(&mut self.completed) {
@@ -326,12 +328,18 @@ impl Ring {
         self.touched_bytes += more;
     }
 
-    /// Gives back the memory of idle entries. Only between reading all completions and the next call.
+    /// Gives back the memory of idle entries, of those with small payloads only if the others' is not enough. Only between reading all
+    /// completions and the next call.
     fn give_back(&mut self) {
-        for index in 0..self.entries.len() {
-            let entry = &self.entries[index];
-            if !entry.is_ours && entry.touched_bytes > SMALL_BYTES {
-                self.forget_payload(index);
+        for from_bytes in [SMALL_BYTES, 0] {
+            if self.touched_bytes <= self.kept_bytes {
+                return;
+            }
+            for index in 0..self.entries.len() {
+                let entry = &self.entries[index];
+                if !entry.is_ours && entry.touched_bytes > from_bytes {
+                    self.forget_payload(index);
+                }
             }
         }
     }

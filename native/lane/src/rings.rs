@@ -97,6 +97,11 @@ impl Rings {
         Ok(seats)
     }
 
+    /// How many there are to be, once planned.
+    pub fn count(&self) -> usize {
+        self.mailboxes().len()
+    }
+
     /// What to offer in the handshake.
     pub fn features(&self) -> u64 {
         let stage = self.stage.lock();

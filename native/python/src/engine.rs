@@ -34,7 +34,7 @@ impl PyEngine {
 #[pymethods]
 impl PyEngine {
     #[staticmethod]
-    #[pyo3(signature = (*, root, next_ino, cache_dir, memory_cache_bytes=64 << 20, staging_dir=None, failures_file=None, staging_limit_bytes=0, after_layer=0, boot_id=String::new()))]
+    #[pyo3(signature = (*, root, next_ino, cache_dir, memory_cache_bytes=8 << 20, staging_dir=None, failures_file=None, staging_limit_bytes=0, after_layer=0, boot_id=String::new()))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn open(
         py: Python<'_>,
