@@ -233,6 +233,16 @@ def test_posix_acls_are_refused(place: Path) -> None:
 
 
 @mount
+def test_file_flags_are_refused(place: Path) -> None:
+    get_flags, set_flags = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
+    with (place / "file").open("w") as file:
+        for request in (get_flags, set_flags):
+            with pytest.raises(OSError, match="Inappropriate ioctl") as raised:
+                fcntl.ioctl(file, request, bytes(8))
+            assert raised.value.errno == errno.ENOTTY
+
+
+@mount
 def test_extended_attributes(place: Path) -> None:
     file = place / "file"
     file.touch()
