@@ -8,6 +8,7 @@ import fcntl
 import mmap
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -389,6 +391,20 @@ def test_special_files(place: Path) -> None:
         assert stat.S_ISSOCK((place / "socket").stat().st_mode)
     assert (place / "null").stat().st_rdev == os.makedev(1, 3)
     assert (place / "block").stat().st_rdev == os.makedev(7, 200)
+    with pytest.raises(PermissionError):
+        (place / "null").read_bytes()
+
+
+@mount
+def test_set_id_bits_grant_nothing(place: Path) -> None:
+    program = place / "id"
+    shutil.copy("/usr/bin/id", program)
+    place.chmod(0o755)
+    program.chmod(0o4755)
+    assert stat.S_IMODE(program.stat().st_mode) == 0o4755
+    nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
+    done = subprocess.run(["./id", "-u"], cwd=place, capture_output=True, text=True, **nobody)
+    assert done.stdout.split() == ["65534"], done.stderr
 
 
 @mount
