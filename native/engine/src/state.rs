@@ -413,7 +413,15 @@ impl State {
 
     // -- saving old values for the frozen layer and the snapshot, at the first change after they were taken
 
+    /// Then nothing has to be looked up.
+    fn needs_no_old_values(&self) -> bool {
+        self.frozen.is_none() && self.snapshot.is_none()
+    }
+
     fn save_row(&mut self, ino: Ino) {
+        if self.needs_no_old_values() {
+            return;
+        }
         let inode = self.inodes.get(ino);
         for saved in saved_in(
             [&mut self.frozen, &mut self.snapshot],
@@ -427,6 +435,9 @@ impl State {
     }
 
     fn save_extents(&mut self, ino: Ino) {
+        if self.needs_no_old_values() {
+            return;
+        }
         let content = self
             .inodes
             .get(ino)
@@ -439,6 +450,9 @@ impl State {
     }
 
     fn save_xattrs(&mut self, ino: Ino) {
+        if self.needs_no_old_values() {
+            return;
+        }
         let content = self
             .inodes
             .get(ino)

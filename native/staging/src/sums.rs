@@ -47,6 +47,13 @@ impl Sums {
         if sum.length == 0 {
             return;
         }
+        // As most are.
+        let is_behind_all = self.0.last().is_none_or(|last| last.end() <= sum.offset);
+        if is_behind_all {
+            self.0.push(sum);
+            self.join(self.0.len() - 1);
+            return;
+        }
         let behind = self.0.partition_point(|other| other.offset <= sum.offset);
         if behind > 0 && self.0[behind - 1].end() >= sum.end() {
             return;
