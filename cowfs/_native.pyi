@@ -297,9 +297,11 @@ class Engine:
     def layer_failed(self, layer: int) -> None:
         """Joins the layer with the current one; nothing is lost."""
     def trim_staging(self, max_bytes: int) -> int:
-        """Drops segments no uncommitted extent needs, oldest first, until clean ones hold at most max_bytes; returns bytes freed."""
+        """Drops segments no uncommitted extent needs, oldest first, until clean ones and files kept for later segments hold at most
+        max_bytes; returns bytes freed."""
     def committed_staged_bytes(self) -> int:
-        """What `trim_staging(0)` would free at most: staged bytes that are in the store, a cache of what was written last."""
+        """What `trim_staging(0)` would free at most: staged bytes that are in the store, a cache of what was
+        written last, and files kept for later segments."""
     def relieve(self, wanted_bytes: int) -> int:
         """On a full local disk: frees about wanted_bytes of staging, what is cheapest to lose first, and takes the ballast back;
         returns bytes freed, 0 when trying again is in vain. Counts extents and may sync; chunk files are not touched."""

@@ -1,6 +1,7 @@
 """Local disk that a mount takes beyond its uncommitted work: what may stay, and what is given up when the disk is full.
 
-    committed staged bytes   a cache of what was written last     at most a quarter of the cache size, none once unmounted
+    committed staged bytes   a cache of what was written last     at most a quarter of the cache size, none once unmounted;
+                             files for segments to come           half of that quarter at most (native/staging/src/spares.rs)
     chunk files, blocks      the cache that a user's mounts share   what the cache size leaves
 
 `trim` keeps these bounds, and the disk from running full because of them. `relieve` is for a call that met ENOSPC: it frees in

@@ -30,14 +30,14 @@ pub type Written = (u64, Ino);
 pub type QuietFile = (Written, u64);
 
 impl Engine {
-    /// Removes segments that nothing uncommitted needs, oldest first, until such segments hold at most `max_bytes`; returns
-    /// the bytes freed. Bytes that were committed are read from their chunks from then on. 0 bytes: the files kept for later
-    /// segments go too.
+    /// Removes segments that nothing uncommitted needs, oldest first, until such segments and the files kept for later ones
+    /// hold at most `max_bytes`, those files at most half of it; returns the bytes freed. Bytes that were committed are
+    /// read from their chunks from then on.
     pub fn trim_staging(&self, max_bytes: u64) -> Result<u64> {
         self.trim(self.disk()?, Amount::Kept(max_bytes))
     }
 
-    /// Bytes of segments that nothing uncommitted needs: a cache of what was written last.
+    /// Bytes of segments that nothing uncommitted needs, a cache of what was written last, and of files kept for later segments.
     pub fn committed_staged_bytes(&self) -> Result<u64> {
         let disk = self.disk()?;
         let needed = needed_segments(&*self.read()?);
@@ -45,15 +45,16 @@ impl Engine {
         let segments = disk.staging.segments().into_iter();
         let clean =
             segments.filter(|(segment, _)| !needed.contains(segment) && Some(*segment) != current);
-        Ok(clean.map(|(_, bytes)| bytes).sum())
+        let clean_bytes: u64 = clean.map(|(_, bytes)| bytes).sum();
+        Ok(clean_bytes + disk.staging.spare_bytes())
     }
 
     pub(crate) fn trim(&self, disk: &Disk, amount: Amount) -> Result<u64> {
-        let remove_spares = || match amount {
-            Amount::Kept(1..) => 0,
-            _ => disk.staging.remove_spares(),
+        let spares_max_bytes = match amount {
+            Amount::Kept(most) => disk.staging.spares_within(most / 2),
+            _ => 0,
         };
-        let spare_bytes = remove_spares();
+        let spare_bytes = disk.staging.shrink_spares(spares_max_bytes);
         let removed = {
             // Nobody is between staging bytes and mapping them while the choice is made.
             let _no_unmapped = disk.appends.write();
@@ -73,7 +74,7 @@ impl Engine {
                 .collect();
             let clean_bytes: u64 = clean.iter().map(|(_, bytes)| bytes).sum();
             let mut wanted_bytes = match amount {
-                Amount::Kept(most) => clean_bytes.saturating_sub(most),
+                Amount::Kept(most) => clean_bytes.saturating_sub(most - spares_max_bytes),
                 Amount::Freed(least) => least.saturating_sub(spare_bytes),
                 Amount::EverythingCommitted => u64::MAX,
             };
@@ -93,7 +94,7 @@ impl Engine {
             disk.staging.remove(*segment)?;
         }
         // What has become one just now is among the removed.
-        remove_spares();
+        disk.staging.shrink_spares(spares_max_bytes);
         let removed_bytes: u64 = removed.iter().map(|(_, bytes)| bytes).sum();
         Ok(removed_bytes + spare_bytes)
     }

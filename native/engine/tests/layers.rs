@@ -4,7 +4,7 @@ mod support;
 
 use cowfs_base::Errno;
 use cowfs_engine::{AttrChange, Error, ExtentRow, FileRows};
-use support::{ROOT, World, read_all, root_user, tree_of};
+use support::{Base, ROOT, World, read_all, root_user, tree_of};
 
 #[test]
 fn nothing_changed_is_no_layer() {
@@ -314,6 +314,43 @@ fn trimming_takes_only_what_no_uncommitted_layer_needs() {
         (world.get("a"), world.get("b")),
         (vec![1; 5000], vec![2; 5000])
     );
+}
+
+#[test]
+fn files_kept_for_later_segments_count_as_what_is_committed_does() {
+    const SEGMENT: u64 = 64 << 10;
+    let mut world = World::with_segments(Base::empty(), SEGMENT);
+    let staging = world.temp.path().join("working/staging");
+    let ends = |end: &str| -> Vec<u64> {
+        let entries = std::fs::read_dir(&staging).expect("lists");
+        let files = entries.map(|entry| entry.expect("entry"));
+        files
+            .filter(|file| file.file_name().to_string_lossy().ends_with(end))
+            .map(|file| file.metadata().expect("exists").len())
+            .collect()
+    };
+    for segments in [0, 1, 2, 4, 20] {
+        let most = segments * SEGMENT;
+        for round in 0..12 {
+            world.put("a", b"");
+            for piece in 0..4 {
+                let bytes = vec![round; SEGMENT as usize / 2];
+                world
+                    .write_at("a", piece * SEGMENT / 2, &bytes)
+                    .expect("writes");
+            }
+            let layer = world.freeze().expect("changed");
+            world.commit(layer);
+            world.engine().trim_staging(most).expect("trims");
+            let held = ends(".seg").iter().chain(&ends(".spare")).sum::<u64>();
+            // And the segment that takes appends.
+            assert!(held <= most + SEGMENT, "{held} of {most}");
+            let kept = world.engine().committed_staged_bytes().expect("says");
+            assert!(kept <= most, "{kept} of {most}");
+        }
+        let spares = ends(".spare").len() as u64;
+        assert!(spares <= segments / 2 && (spares > 0) == (segments > 1));
+    }
 }
 
 #[test]

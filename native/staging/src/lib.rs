@@ -290,6 +290,22 @@ impl Staging {
             .saturating_add(reserving.unused_bytes())
     }
 
+    /// Deletes files kept for later segments until they take at most `max_bytes`; returns the bytes freed.
+    pub fn shrink_spares(&self, max_bytes: u64) -> u64 {
+        self.lock_reserving().shrink_spares(max_bytes)
+    }
+
+    /// What the files kept for later segments take.
+    pub fn spare_bytes(&self) -> u64 {
+        self.lock_reserving().spare_bytes()
+    }
+
+    /// The most that such files can take if they are to take at most `max_bytes`.
+    pub fn spares_within(&self, max_bytes: u64) -> u64 {
+        let files = (max_bytes / self.segment_bytes).min(spares::SPARES_MAX as u64);
+        files * self.segment_bytes
+    }
+
     fn sync_segment(&self, segment: &Arc<Segment>) -> io::Result<()> {
         let sync_dir = || {
             self.open_files

@@ -84,9 +84,18 @@ impl Reserving {
                 .take_over(segment, self.segment_bytes, open_files)
     }
 
+    pub fn spare_bytes(&self) -> u64 {
+        self.spares.bytes()
+    }
+
     /// Deletes the spares; returns their bytes.
     pub fn remove_spares(&mut self) -> u64 {
-        let bytes = self.spares.remove_all();
+        self.shrink_spares(0)
+    }
+
+    /// Deletes spares until they take at most `max_bytes`; returns the bytes freed.
+    pub fn shrink_spares(&mut self, max_bytes: u64) -> u64 {
+        let bytes = self.spares.shrink(max_bytes);
         self.used_bytes -= bytes;
         bytes
     }

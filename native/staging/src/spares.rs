@@ -8,8 +8,8 @@
 //! meets the later one's bytes. What a power loss makes of the two renames is harmless: a record names its bytes by segment
 //! number *and* checksum, and a sync of the later segment syncs the directory.
 //!
-//! Bound: `SPARES_MAX` files, counted in the limit, deleted before an append fails for want of space. They are not kept over
-//! a restart. Everything here is called under the `reserving` lock.
+//! Bound: `SPARES_MAX` files, counted in the limit, deleted before an append fails for want of space. Whoever bounds what committed
+//! segments take counts them, too (`Staging::shrink_spares`). They are not kept over a restart. Everything here is called under the `reserving` lock.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use crate::open_files::OpenFiles;
 use crate::segment::Segment;
 
 /// 256 MiB: what a writer fills between two looks for segments that can go.
-const SPARES_MAX: usize = 4;
+pub const SPARES_MAX: usize = 4;
 
 /// A file without a segment.
 pub struct Spare {
@@ -68,13 +68,16 @@ impl Spares {
         self.0.pop()
     }
 
-    /// Deletes all; returns their bytes. What cannot be deleted now is when the directory is opened next.
-    pub fn remove_all(&mut self) -> u64 {
-        let bytes = self.bytes();
-        for spare in self.0.drain(..) {
+    /// Deletes those kept longest until the others take at most `max_bytes`; returns the bytes freed. What cannot be deleted now
+    /// is when the directory is opened next.
+    pub fn shrink(&mut self, max_bytes: u64) -> u64 {
+        let mut freed_bytes = 0;
+        while !self.0.is_empty() && self.bytes() > max_bytes {
+            let spare = self.0.remove(0);
+            freed_bytes += spare.allocated;
             let _ = std::fs::remove_file(spare.path);
         }
-        bytes
+        freed_bytes
     }
 }
 
