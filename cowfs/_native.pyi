@@ -195,7 +195,8 @@ class Engine:
         """Forgets what was not used for longest and can be loaded again, until inodes, entries and contents take at most about
         max_bytes (0: all that can be); returns bytes freed. Cheap unless much was loaded since the last call."""
     def trim_cache(self, max_bytes: int) -> int:
-        """Deletes least recently used files of cache_dir until it holds at most max_bytes; returns bytes freed."""
+        """Deletes least recently used files of cache_dir, blocks of indexes among them, until it holds at most max_bytes; returns
+        bytes freed. Cheap unless something was added since the last call."""
     def free_cache(self, wanted_bytes: int) -> int:
         """Deletes least recently used files of cache_dir until about wanted_bytes are freed; returns how many were."""
 

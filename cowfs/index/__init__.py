@@ -3,7 +3,6 @@
     open_index    a published version, read block by block as queries need it
     empty_index   a volume that has no version yet
     Index.apply   a change set becomes an IndexDelta: changed pages, published nowhere
-    trim_blocks   bounds what the caches of index blocks keep on disk
     publish       the delta's blocks go to the store; returns the section a manifest names
 
 apsw is imported only in this layer, and only apsw opens these databases. `schema.sql` is the authority on what is in them,
@@ -12,7 +11,6 @@ apsw is imported only in this layer, and only apsw opens these databases. `schem
 
 from __future__ import annotations
 
-from cowfs.index.cache import trim_blocks
 from cowfs.index.changes import ChangeSet, Content, Entry, ExtentRow, InodeRow, Stream, Totals, Xattrs
 from cowfs.index.index import Index, IndexDelta, empty_index, open_index
 from cowfs.index.publish import Published, publish
@@ -32,5 +30,4 @@ __all__ = [
     "empty_index",
     "open_index",
     "publish",
-    "trim_blocks",
 ]

@@ -5,7 +5,7 @@
 Shared by every mount of a user and by every version: equal blocks have equal names. Files appear whole (temporary name, then
 rename), are verified on each read, and may be deleted at any time; one that fails its hash is removed and fetched again.
 A directory that cannot be written or a full disk costs speed, nothing else. A file's modification time is when it was last
-read; `trim_blocks` deletes by it. Whoever uses a cache directory for long calls that now and then.
+read; `Engine.trim_cache` deletes by it, in one account with chunks and whole files (native/cache/src/account.rs).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,56 +23,6 @@ from cowfs.ids import ChunkHash
 
 MEMORY_BYTES = 32 << 20
 """2,000 blocks: all of an index of some 200,000 files. Guessed."""
-
-
-ABANDONED_S = 3600.0
-"""A temporary file older than this has no writer any more."""
-
-
-def trim_blocks(cache_dir: Path, max_bytes: int) -> int:
-    """Deletes least recently read block files until they hold at most max_bytes; returns the bytes freed.
-
-    What a killed process left half-written goes too. Any process may call it at any time; it costs a stat for each file.
-    """
-    found: list[tuple[int, int, str]] = []
-    freed_bytes = kept_bytes = 0
-    abandoned_ns = clock.now_ns() - int(ABANDONED_S * 1e9)
-    for path, status in _files(cache_dir / "blocks"):
-        if len(os.path.basename(path)) == 2 * ChunkHash.length:
-            found.append((status.st_mtime_ns, status.st_size, path))
-            kept_bytes += status.st_size
-        elif status.st_mtime_ns < abandoned_ns and _removed(path):
-            freed_bytes += status.st_size
-    found.sort()
-    for _, size, path in found:
-        if kept_bytes <= max_bytes:
-            break
-        if _removed(path):
-            freed_bytes += size
-        kept_bytes -= size
-    return freed_bytes
-
-
-def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Path and status of each file in the directory's directories, as far as they stay there while one looks."""
-    try:
-        with os.scandir(directory) as folders:
-            names = [folder.path for folder in folders if folder.is_dir(follow_symlinks=False)]
-    except OSError:
-        return
-    for name in names:
-        with suppress(OSError), os.scandir(name) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    yield entry.path, entry.stat(follow_symlinks=False)
-
-
-def _removed(path: str) -> bool:
-    try:
-        os.unlink(path)
-    except OSError:
-        return False
-    return True
 
 
 def hash_block(raw: bytes) -> ChunkHash:

@@ -2,7 +2,8 @@
 
     committed staged bytes   a cache of what was written last     at most a quarter of the cache size, none once unmounted;
                              files for segments to come           half of that quarter at most (native/staging/src/spares.rs)
-    chunk files, blocks      the cache that a user's mounts share   what the cache size leaves
+    chunks, whole files,     the cache that a user's mounts share   what the cache size leaves to all of them together
+      blocks of indexes
 
 `trim` keeps these bounds, and the disk from running full because of them. `relieve` is for a call that met ENOSPC: it frees in
 steps, on the file system that is full and nowhere else, staging first. The engine keeps a ballast for those who leave a full
@@ -16,7 +17,6 @@ from pathlib import Path
 
 from cowfs.control import MountSpec
 from cowfs.format.store_url import StoreUrl
-from cowfs.index import trim_blocks
 from cowfs.native import Engine
 
 CACHE_DEFAULT_BYTES = 20 << 30
@@ -40,9 +40,7 @@ class Room:
         if self._working_copy is not None:
             staged_bytes = self._trim_staging()
             self._engine.restore_ballast()
-        chunk_bytes = max(self._cache_bytes - staged_bytes, 0)
-        self._engine.trim_cache(chunk_bytes)
-        trim_blocks(self._cache_dir, chunk_bytes)
+        self._engine.trim_cache(max(self._cache_bytes - staged_bytes, 0))
         if (missing_bytes := _missing_bytes(self._cache_dir)) > 0:
             self._engine.free_cache(missing_bytes)
 
@@ -57,7 +55,7 @@ class Room:
             return 0
         freed_bytes = self._engine.relieve(RELIEF_BYTES)
         if freed_bytes < RELIEF_BYTES and self._is_short() and _same_disk(self._working_copy, self._cache_dir):
-            freed_bytes += self._engine.free_cache(RELIEF_BYTES) or trim_blocks(self._cache_dir, 0)
+            freed_bytes += self._engine.free_cache(RELIEF_BYTES)
             self._engine.restore_ballast()
         return freed_bytes
 

@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
-from cowfs.index import trim_blocks
-from cowfs.index.cache import ABANDONED_S, BlockCache, hash_block
+from cowfs.ids import ChunkHash
+from cowfs.index.cache import BlockCache, hash_block
+from tests.engine.volumes import fresh_engine
 from tests.index.bench import Bench, many_files
 
 pytestmark = pytest.mark.quick
@@ -71,32 +73,25 @@ def test_without_a_cache_everything_works(bench: Bench, place: str) -> None:
             assert delta.totals.files == 3000
 
 
-def test_trimming_keeps_what_was_read_last(tmp_path: Path) -> None:
+def test_the_engine_trims_blocks_and_chunks_in_one_account(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    cache = BlockCache(tmp_path / "cache", memory_bytes=0)
+    chunk = os.urandom(100_000)
+    engine.cache_chunk(ChunkHash(blake3(chunk).digest()), chunk)
     blocks = [bytes([n]) * 16384 for n in range(20)]
-    cache = BlockCache(tmp_path, memory_bytes=0)
     for age, raw in enumerate(blocks):
         cache.put(hash_block(raw), raw)
         name = hash_block(raw).hex()
-        os.utime(tmp_path / "blocks" / name[:2] / name, ns=(0, age * 10**9))
+        os.utime(tmp_path / "cache" / "blocks" / name[:2] / name, ns=(0, age * 10**9))
     assert cache.get(hash_block(blocks[3])) == blocks[3]
-    assert trim_blocks(tmp_path, 20 * 16384) == 0
-    assert trim_blocks(tmp_path, 5 * 16384) == 15 * 16384
-    assert [raw[0] for raw in blocks if cache.get(hash_block(raw))] == [3, 16, 17, 18, 19]
-    assert trim_blocks(tmp_path, 0) == 5 * 16384
-    assert trim_blocks(tmp_path / "absent", 0) == 0
-
-
-def test_trimming_removes_what_killed_writers_left_and_nothing_else(tmp_path: Path) -> None:
-    folder = tmp_path / "blocks" / "ab"
-    folder.mkdir(parents=True)
-    for name in (".ab.old", ".ab.new"):
-        (folder / name).write_bytes(bytes(100))
-    old_s = os.stat(folder / ".ab.old").st_mtime - ABANDONED_S - 1
-    os.utime(folder / ".ab.old", (old_s, old_s))
-    (tmp_path / "chunks").mkdir()
-    (tmp_path / "chunks" / "f").write_bytes(bytes(100))
-    assert trim_blocks(tmp_path, 0) == 100
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".ab.new", "f"]
+    assert engine.trim_cache(20 * 16384 + 110_000) == 0
+    assert engine.trim_cache(20 * 16384) >= 6 * 16384, "the chunk counts, too"
+    kept = [raw[0] for raw in blocks if cache.get(hash_block(raw))]
+    assert kept[0] == 3, "what was read last"
+    assert kept[1:] == list(range(21 - len(kept), 20))
+    assert engine.cached_chunk(ChunkHash(blake3(chunk).digest()), len(chunk)) is not None
+    engine.trim_cache(0)
+    assert not any(cache.get(hash_block(raw)) for raw in blocks)
 
 
 def test_an_open_index_may_be_trimmed_at_any_time(bench: Bench) -> None:
@@ -106,5 +101,6 @@ def test_an_open_index_may_be_trimmed_at_any_time(bench: Bench) -> None:
     with bench.open(done.section, cache) as index:
         for ino in range(1, 6):
             expected = index.directory(ino)
-            trim_blocks(cache, 0)
+            for path in (cache / "blocks").glob("*/*"):
+                path.unlink()
             assert index.directory(ino) == expected

@@ -5,19 +5,22 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
+use crate::account::{self, Account};
 use crate::blocks::{BLOCK_BYTES, BlockSums};
-use crate::{Hash, TOUCH_EVERY, whole};
+use crate::{Hash, TOUCH_EVERY};
 
 const MAGIC: &[u8; 4] = b"cwc2";
-
-/// A temporary file this old has been left by a process that died.
-const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+/// This part of the limit is freed beyond what is too much.
+const TRIM_PART: u64 = 16;
 
 pub struct Disk {
     dir: PathBuf,
     temporaries: AtomicU64,
+    /// Of all that `dir` holds.
+    account: Mutex<Account>,
 }
 
 /// The open file of a chunk. Every read of it is checked.
@@ -44,6 +47,7 @@ impl Disk {
         Disk {
             dir: dir.to_path_buf(),
             temporaries: AtomicU64::new(0),
+            account: Mutex::default(),
         }
     }
 
@@ -116,15 +120,24 @@ impl Disk {
         }
     }
 
-    /// Deletes the oldest until as much is gone as `excess` says of what there is; `deleted` hears of each. Other processes
-    /// may do the same at the same time: what they delete first counts as gone, not as freed here.
-    pub fn trim(&self, excess: impl FnOnce(u64) -> u64, deleted: impl Fn(&Hash)) -> u64 {
-        let mut files = self.list();
-        let mut excess_bytes = excess(files.iter().map(|file| file.bytes).sum());
+    /// Deletes the oldest until at most `max_bytes` are held, and a little more, so that the next file does not ask for it
+    /// again; `deleted` hears of each chunk. Looks at single files only where something has changed, or if there is too much.
+    pub fn trim(&self, max_bytes: u64, deleted: impl Fn(&Hash)) -> u64 {
+        let held_bytes = self.account().held_bytes(&self.dir);
+        if held_bytes <= max_bytes {
+            return 0;
+        }
+        self.free(held_bytes - (max_bytes - max_bytes / TRIM_PART), deleted)
+    }
+
+    /// Deletes the oldest until `wanted_bytes` are gone. Other processes may do the same at the same time: what they delete
+    /// first counts as gone, not as freed here.
+    pub fn free(&self, wanted_bytes: u64, deleted: impl Fn(&Hash)) -> u64 {
+        let mut files = account::list_all(&self.dir);
         files.sort_by_key(|file| file.used);
-        let mut freed_bytes = 0;
+        let (mut left_bytes, mut freed_bytes) = (wanted_bytes, 0);
         for file in &files {
-            if excess_bytes == 0 {
+            if left_bytes == 0 {
                 break;
             }
             match fs::remove_file(&file.path) {
@@ -132,42 +145,14 @@ impl Disk {
                 Err(error) if error.kind() == ErrorKind::NotFound => (),
                 Err(_) => continue,
             }
-            excess_bytes = excess_bytes.saturating_sub(file.bytes);
+            left_bytes = left_bytes.saturating_sub(file.bytes);
             file.chunk.iter().for_each(&deleted);
         }
         freed_bytes
     }
 
-    fn list(&self) -> Vec<Listed> {
-        let mut files = Vec::new();
-        let whole = self.dir.join(whole::DIRECTORY);
-        let all = (0..=255u8).flat_map(|first| {
-            let name = format!("{first:02x}");
-            [(self.dir.join(&name), true), (whole.join(&name), false)]
-        });
-        for (directory, are_chunks) in all {
-            let Ok(entries) = fs::read_dir(directory) else {
-                continue;
-            };
-            for entry in entries.flatten() {
-                let Ok(found) = entry.metadata() else {
-                    continue;
-                };
-                let Ok(used) = found.modified() else { continue };
-                let name = entry.file_name();
-                if let Some(hash) = name.to_str().and_then(hash_of) {
-                    files.push(Listed {
-                        path: entry.path(),
-                        chunk: are_chunks.then_some(hash),
-                        bytes: found.len(),
-                        used,
-                    });
-                } else if is_abandoned(&name.to_string_lossy(), used) {
-                    let _ = fs::remove_file(entry.path());
-                }
-            }
-        }
-        files
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn path(&self, hash: &Hash) -> PathBuf {
@@ -184,14 +169,6 @@ impl Disk {
         let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
         path.with_file_name(format!(".{}.{number}.new", std::process::id()))
     }
-}
-
-struct Listed {
-    path: PathBuf,
-    /// None: a whole file.
-    chunk: Option<Hash>,
-    bytes: u64,
-    used: SystemTime,
 }
 
 /// Length of a chunk's file.
@@ -235,21 +212,4 @@ pub fn create(path: &Path) -> io::Result<File> {
         }
         outcome => outcome,
     }
-}
-
-fn is_abandoned(name: &str, written: SystemTime) -> bool {
-    name.starts_with('.')
-        && name.ends_with(".new")
-        && written.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
-}
-
-fn hash_of(name: &str) -> Option<Hash> {
-    if name.len() != 64 || !name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    let mut hash = [0; 32];
-    for (index, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&name[index * 2..][..2], 16).ok()?;
-    }
-    Some(hash)
 }

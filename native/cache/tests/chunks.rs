@@ -165,6 +165,38 @@ fn trimming_deletes_the_oldest_and_what_died_processes_left() {
 }
 
 #[test]
+fn chunks_whole_files_and_blocks_are_one_account() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = ChunkCache::open(dir.path(), 0);
+    let now = SystemTime::now();
+    for number in 0..30u64 {
+        let name: String = hash(number).iter().map(|b| format!("{b:02x}")).collect();
+        let place = ["", "whole", "blocks"][number as usize % 3];
+        let folder = dir.path().join(place).join(&name[..2]);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(&name), bytes(1000)).unwrap();
+        let file = fs::File::open(folder.join(&name)).unwrap();
+        file.set_modified(now - Duration::from_secs(7200 - number))
+            .unwrap();
+    }
+    let left = || {
+        let places = ["", "whole", "blocks"].map(|place| dir.path().join(place));
+        let folders = places
+            .into_iter()
+            .flat_map(|place| fs::read_dir(place).unwrap());
+        let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+        let files = files.filter(|file| file.as_ref().unwrap().file_name().len() == 64);
+        files.count() as u64
+    };
+    assert_eq!((cache.trim(30_000), left()), (0, 30));
+    // All of one age go together, whatever they are, and room is made for what comes next.
+    assert_eq!((cache.trim(16_000), left()), (15_000, 15));
+    assert_eq!((cache.trim(16_000), left()), (0, 15));
+    assert_eq!((cache.free(1), left()), (1000, 14));
+    assert_eq!((cache.trim(0), left()), (14_000, 0));
+}
+
+#[test]
 fn threads_and_instances_share_a_directory_that_is_trimmed_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {

@@ -177,12 +177,12 @@ impl Engine {
         self.cache.get(&hash.0, raw_length)
     }
 
-    /// Removes least recently used chunk files until they take at most `max_bytes`; returns the bytes freed.
+    /// Removes least recently used files of the cache until they take at most `max_bytes`; returns the bytes freed.
     pub fn trim_cache(&self, max_bytes: u64) -> u64 {
         self.cache.trim(max_bytes)
     }
 
-    /// Removes least recently used chunk files of about `wanted_bytes`; returns the bytes freed.
+    /// Removes least recently used files of the cache of about `wanted_bytes`; returns the bytes freed.
     pub fn free_cache(&self, wanted_bytes: u64) -> u64 {
         self.cache.free(wanted_bytes)
     }

@@ -1,0 +1,192 @@
+//! How much the directory holds, without looking at every file each time.
+//!
+//! ```text
+//! <dir>/<2 hex>/          chunks                        <dir>/whole/<2 hex>/    files put together from them
+//! <dir>/blocks/<2 hex>/   blocks of indexes, as cowfs/index/cache.py stores them
+//! ```
+//!
+//! A directory's modification time moves when a file appears in it or goes, whichever process did it. So what was counted stands
+//! until it does: looking again costs one status for each of the 768 directories, and a listing of those that changed. A time
+//! less than `SETTLED_AFTER` old when the directory was listed proves nothing: clocks of file systems tick in milliseconds.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::{Hash, whole};
+
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+/// A temporary file this old has been left by a process that died.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+const BLOCKS: &str = "blocks";
+
+/// A file of the cache.
+pub struct Listed {
+    pub path: PathBuf,
+    /// None: a whole file, or a block.
+    pub chunk: Option<Hash>,
+    pub bytes: u64,
+    pub used: SystemTime,
+}
+
+/// What was counted, by directory.
+#[derive(Default)]
+pub struct Account {
+    known: HashMap<PathBuf, Counted>,
+    /// How many directories were listed; rises only.
+    pub listings: u64,
+}
+
+struct Counted {
+    bytes: u64,
+    /// None: it had changed too shortly before.
+    modified: Option<SystemTime>,
+}
+
+impl Account {
+    /// What all files take together.
+    pub fn held_bytes(&mut self, dir: &Path) -> u64 {
+        let mut held_bytes = 0;
+        for (directory, _) in directories(dir) {
+            let modified = fs::metadata(&directory).and_then(|found| found.modified());
+            let Ok(modified) = modified else {
+                self.known.remove(&directory);
+                continue;
+            };
+            let known = self.known.get(&directory);
+            let is_as_counted = known.is_some_and(|known| known.modified == Some(modified));
+            if !is_as_counted {
+                self.count(&directory, modified);
+            }
+            held_bytes += self.known.get(&directory).map_or(0, |known| known.bytes);
+        }
+        held_bytes
+    }
+
+    fn count(&mut self, directory: &Path, modified: SystemTime) {
+        let is_settled = modified.elapsed().is_ok_and(|age| age >= SETTLED_AFTER);
+        let counted = Counted {
+            bytes: list(directory, false).iter().map(|file| file.bytes).sum(),
+            modified: is_settled.then_some(modified),
+        };
+        self.known.insert(directory.to_path_buf(), counted);
+        self.listings += 1;
+    }
+}
+
+/// Every file of the cache.
+pub fn list_all(dir: &Path) -> Vec<Listed> {
+    let listed = |(directory, are_chunks): (PathBuf, bool)| list(&directory, are_chunks);
+    directories(dir).flat_map(listed).collect()
+}
+
+/// Each directory that may have files, and whether they are chunks.
+fn directories(dir: &Path) -> impl Iterator<Item = (PathBuf, bool)> {
+    let places = [
+        (dir.to_path_buf(), true),
+        (dir.join(whole::DIRECTORY), false),
+        (dir.join(BLOCKS), false),
+    ];
+    places.into_iter().flat_map(|(place, are_chunks)| {
+        (0..=255u8).map(move |first| (place.join(format!("{first:02x}")), are_chunks))
+    })
+}
+
+/// The files of one directory. What processes that died have left there is deleted.
+fn list(directory: &Path, are_chunks: bool) -> Vec<Listed> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    for entry in entries.flatten() {
+        let Ok(found) = entry.metadata() else {
+            continue;
+        };
+        let Ok(used) = found.modified() else { continue };
+        let name = entry.file_name();
+        if let Some(hash) = name.to_str().and_then(hash_of) {
+            files.push(Listed {
+                path: entry.path(),
+                chunk: are_chunks.then_some(hash),
+                bytes: found.len(),
+                used,
+            });
+        } else if is_abandoned(&name.to_string_lossy(), used) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    files
+}
+
+fn is_abandoned(name: &str, written: SystemTime) -> bool {
+    name.starts_with('.') && written.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
+}
+
+fn hash_of(name: &str) -> Option<Hash> {
+    if name.len() != 64 || !name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let mut hash = [0; 32];
+    for (index, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&name[index * 2..][..2], 16).ok()?;
+    }
+    Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    fn put(dir: &Path, place: &str, first: u8, bytes: usize) {
+        let name = format!("{first:02x}").repeat(32);
+        let directory = dir.join(place).join(&name[..2]);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(name), vec![0; bytes]).unwrap();
+        settle(&directory);
+    }
+
+    /// As if what was done to it had been done a while ago.
+    fn settle(directory: &Path) {
+        let opened = File::open(directory).unwrap();
+        let before = opened.metadata().unwrap().modified().unwrap();
+        opened.set_modified(before - SETTLED_AFTER * 2).unwrap();
+    }
+
+    #[test]
+    fn only_what_changed_is_listed_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path();
+        let mut account = Account::default();
+        assert_eq!((account.held_bytes(dir), account.listings), (0, 0));
+        for first in 0..100 {
+            put(dir, "", first, 10);
+            put(dir, whole::DIRECTORY, first, 100);
+            put(dir, BLOCKS, first, 1000);
+        }
+        assert_eq!(account.held_bytes(dir), 111_000);
+        assert_eq!(account.listings, 300);
+        assert_eq!((account.held_bytes(dir), account.listings), (111_000, 300));
+        // Another process may have done so.
+        put(dir, BLOCKS, 200, 5);
+        fs::remove_file(dir.join("07").join("07".repeat(32))).unwrap();
+        settle(&dir.join("07"));
+        assert_eq!((account.held_bytes(dir), account.listings), (110_995, 302));
+        fs::remove_dir_all(dir.join(BLOCKS)).unwrap();
+        assert_eq!((account.held_bytes(dir), account.listings), (10_990, 302));
+    }
+
+    #[test]
+    fn what_changed_a_moment_ago_is_listed_until_it_has_settled() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path();
+        put(dir, "", 1, 10);
+        let now = SystemTime::now();
+        let directory = File::open(dir.join("01")).unwrap();
+        directory.set_modified(now + SETTLED_AFTER).unwrap();
+        let mut account = Account::default();
+        for looks in 1..4 {
+            assert_eq!((account.held_bytes(dir), account.listings), (10, looks));
+        }
+    }
+}
