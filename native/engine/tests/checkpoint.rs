@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use cowfs_engine::{AttrChange, Engine};
-use support::{ROOT, World, root_user};
+use support::{Base, ROOT, World, root_user};
 
 fn files(world: &World) -> Vec<String> {
     let entries = fs::read_dir(world.temp.path().join("working/journal")).expect("lists");
@@ -441,4 +441,51 @@ fn logs_that_come_back_after_a_power_loss_are_ignored_and_removed() {
     world.open().expect("recovers");
     assert_eq!(world.tree(), before);
     assert_eq!(files(&world)[..2], listed[..2]);
+}
+
+/// Made by an engine that knew no checkpoints, with three logs: two layers whose commits failed, and what came afterwards.
+#[test]
+fn a_working_copy_from_before_checkpoints_is_recovered() {
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/golden/before-checkpoints"
+    );
+    for boot in ["boot-1", "boot-2"] {
+        let mut world = World::with_segments(Base::empty(), 8 << 10);
+        world.drop_engine();
+        for part in ["journal", "staging"] {
+            let place = world.temp.path().join("working").join(part);
+            fs::remove_dir_all(&place).expect("removes");
+            fs::create_dir(&place).expect("makes");
+            for entry in fs::read_dir(format!("{golden}/{part}")).expect("lists") {
+                let entry = entry.expect("entry");
+                fs::copy(entry.path(), place.join(entry.file_name())).expect("copies");
+            }
+        }
+        world.boot_id = boot.into();
+        let (recovery, dropped) = world.open().expect("recovers");
+        assert_eq!(recovery.power_loss, boot == "boot-2");
+        assert_eq!((recovery.cut_bytes, dropped), (0, 0));
+        let kept = [
+            &[1; 1000][..],
+            &[5; 100],
+            &[1; 3900],
+            &[0; 15_000],
+            &[6; 10],
+        ]
+        .concat();
+        assert_eq!(world.get("d/kept"), kept);
+        assert_eq!(world.get("second"), kept);
+        assert_eq!(world.get("d/replaced"), [7; 4000]);
+        assert_eq!(world.get("small"), b"a few bytes");
+        let before = world.tree();
+        assert_eq!(before.len(), 7);
+        assert!(world.engine().checkpoint().expect("made"));
+        assert_eq!(files(&world).len(), 2);
+        world.crash();
+        assert_eq!(world.tree(), before);
+        let layer = world.freeze().expect("changed");
+        world.commit(layer);
+        assert_eq!(support::tree_of(&world.base), before);
+    }
 }

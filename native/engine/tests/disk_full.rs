@@ -30,6 +30,8 @@ enum Op {
     Commit,
     Fail,
     Trim,
+    /// The room is its file's and the new log's.
+    Checkpoint,
     Crash,
 }
 
@@ -49,6 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Commit),
         1 => Just(Op::Fail),
         1 => Just(Op::Trim),
+        3 => Just(Op::Checkpoint),
         2 => Just(Op::Crash),
     ]
 }
@@ -137,6 +140,7 @@ fn run(world: &mut World, frozen: &mut Option<u64>, op: &Op) -> Result<(), Errno
             None => Ok(()),
         },
         Op::Trim => world.ask(|engine| engine.trim_staging(0)).map(drop),
+        Op::Checkpoint => world.ask(|engine| engine.checkpoint()).map(drop),
         _ => Ok(()),
     }
 }
@@ -144,7 +148,11 @@ fn run(world: &mut World, frozen: &mut Option<u64>, op: &Op) -> Result<(), Errno
 /// Runs the operation while journals can grow by `room` bytes only, and looks at what became of it.
 fn check_op(world: &mut World, frozen: &mut Option<u64>, op: &Op, room: Option<u64>) {
     let before = world.tree();
-    let limit = room.map(|room| largest_journal_bytes(world) + room);
+    let limit = match op {
+        // Written from its start, and cut short at any place.
+        Op::Checkpoint => room.map(|room| room * 4),
+        _ => room.map(|room| largest_journal_bytes(world) + room),
+    };
     limit_file_size(limit);
     let outcome = run(world, frozen, op);
     limit_file_size(None);

@@ -217,6 +217,97 @@ fn a_journal_that_could_not_be_synced_is_written_anew() {
     assert!(!world.temp.path().join("failed-syncs").exists());
 }
 
+/// The journal's log of this process.
+fn log_descriptor(world: &World) -> i32 {
+    let folder = world.temp.path().join("working/journal");
+    let open = fs::read_dir("/proc/self/fd").expect("lists");
+    let found = open.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let target = fs::read_link(entry.path()).ok()?;
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let is_log = target.extension().is_some_and(|end| end == "log");
+        (is_log && target.starts_with(&folder)).then_some((target, number))
+    });
+    found.max().expect("is open").1
+}
+
+/// The log's descriptor is one that cannot be synced, for the time of a call: the disk fails under fdatasync.
+fn while_the_log_cannot_be_synced(world: &World, call: impl FnOnce()) {
+    let log = log_descriptor(world);
+    let mut pipe = [0; 2];
+    // SAFETY: all of them are descriptors of this process, and nobody else uses this engine meanwhile.
+    unsafe {
+        assert_eq!(libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        let kept = libc::dup(log);
+        assert!(kept >= 0 && libc::dup2(pipe[1], log) == log);
+        call();
+        assert_eq!(libc::dup2(kept, log), log);
+        for fd in [kept, pipe[0], pipe[1]] {
+            libc::close(fd);
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_cures_a_journal_whose_sync_has_failed() {
+    for is_committing in [false, true] {
+        let mut world = World::new();
+        let ino = world.put("a", &[1; 1000]);
+        let layer = is_committing.then(|| world.freeze().expect("changed"));
+        world.put("b", &[2; 1000]);
+        let fh = open(&world, ino, libc::O_RDWR);
+        assert!(!world.engine().checkpoint_when_due().expect("is short"));
+        while_the_log_cannot_be_synced(&world, || {
+            assert!(world.engine().sync().is_err());
+        });
+        // The kernel would say now that all is well.
+        assert!(world.engine().sync().is_err());
+        world
+            .ask(|engine| engine.write(fh, 0, b"later", true))
+            .expect("writes");
+        assert!(world.ask(|engine| engine.fsync(fh, false)).is_err());
+        assert!(world.temp.path().join("failed-syncs").exists());
+        assert!(world.engine().checkpoint_when_due().expect("cures"));
+        assert_eq!(world.ask(|engine| engine.fsync(fh, false)), Ok(()));
+        world.engine().sync().expect("syncs");
+        assert!(!world.engine().checkpoint_when_due().expect("is cured"));
+        if let Some(layer) = layer {
+            world.commit(layer);
+        }
+        let before = world.tree();
+        world.engine().sync().expect("syncs");
+        for boot in ["boot-1", "boot-2"] {
+            world.boot_id = boot.into();
+            world.crash();
+            assert_eq!(world.tree(), before, "{boot}, commit: {is_committing}");
+            world.engine().sync().expect("syncs");
+        }
+        assert!(!world.temp.path().join("failed-syncs").exists());
+    }
+}
+
+#[test]
+fn a_checkpoint_cures_a_journal_that_could_not_be_written_anew() {
+    let mut world = World::new();
+    world.put("a", &[1; 1000]);
+    world.drop_engine();
+    Failures::open(vec![world.temp.path().join("failed-syncs")], "boot-1").note_journal();
+    let obstacle = world
+        .temp
+        .path()
+        .join("working/journal/0000000000000001.new");
+    std::os::unix::fs::symlink("/nowhere/at/all", &obstacle).expect("links");
+    world.open().expect("opens");
+    world.put("b", &[2; 1000]);
+    assert!(world.engine().sync().is_err());
+    assert!(world.engine().checkpoint_when_due().expect("cures"));
+    world.engine().sync().expect("syncs");
+    assert!(!world.temp.path().join("failed-syncs").exists());
+    let before = world.tree();
+    world.crash();
+    assert_eq!(world.tree(), before);
+}
+
 #[test]
 fn what_was_synced_is_not_lost_with_what_came_later() {
     let mut world = World::new();
