@@ -251,7 +251,8 @@ impl Engine {
         Ok(going.iter().map(|(_, bytes)| bytes).sum())
     }
 
-    /// Stages what is mapped of these segments once more, and maps it there.
+    /// Stages what is mapped of these segments once more, and maps it there. Bytes that may count as durable are mapped only when
+    /// the copy is: a failed write-back of the copy would else take what an fsync had covered.
     fn move_live(&self, disk: &Disk, segments: &BTreeSet<Segment>) -> Result<()> {
         let extents = self.extents_in(disk, segments)?;
         let (mut pieces, mut bytes) = (Vec::new(), 0);
@@ -292,9 +293,22 @@ impl Engine {
         if pieces.is_empty() {
             return Ok(());
         }
-        let _unmapped = disk.appends.read();
+        let is_synced = is_promised(disk, &pieces);
+        let unmapped = disk.appends.read();
         let location = disk.staging.append(&data)?;
+        drop(unmapped);
+        let synced = match is_synced {
+            true => disk.staging.sync(location.segment),
+            false => Ok(()),
+        };
+        let _unmapped = disk.appends.read();
         let mut state = self.change()?;
+        // Nothing maps the copy yet, so it may have been removed like any other; and an fsync may have come: the next pass then.
+        let is_there = disk.staging.contains(location.segment);
+        if !is_there || (is_promised(disk, &pieces) && !is_synced) {
+            return Ok(());
+        }
+        synced?;
         let mut maps: Vec<Effect<'static>> = Vec::new();
         for (ino, offset, length, at) in unchanged_runs(&state, &pieces) {
             maps.push(Effect::Map {
@@ -308,6 +322,14 @@ impl Engine {
         }
         Engine::record(&mut state, &maps)
     }
+}
+
+/// Whether some of the bytes may count as durable.
+fn is_promised(disk: &Disk, pieces: &[&Piece]) -> bool {
+    let segments = pieces.iter().filter_map(|piece| piece.extent.staged);
+    segments
+        .into_iter()
+        .any(|staged| disk.staging.is_promised(staged.segment()))
 }
 
 /// (inode, offset, length, place in the batch) of what is still mapped as the pieces were, neighbours joined.

@@ -7,21 +7,9 @@ use std::path::{Path, PathBuf};
 use cowfs_base::{Errno, Ino};
 
 use crate::moment::Moment;
+use crate::support::cases::Dice;
 use crate::support::{Base, World};
 use crate::{Op, PATHS};
-
-/// Numbers out of a seed (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % sides
-    }
-}
 
 /// A disk that remembers what it was told to keep.
 pub struct Disk {
