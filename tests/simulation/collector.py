@@ -54,6 +54,7 @@ class Collector(Actor):
         self.world.collections += 1
         self.world.deleted_packs += sum(key.startswith(keys.PACKS) for key in doomed)
         self._tidy()
+        self.asleep = self.random.randrange(self.world.conditions.collector_rest)
 
     def _begin(self) -> tuple[int, int]:
         begun = {

@@ -23,6 +23,7 @@ class Conditions:
     machines: tuple[tuple[str, str], ...]  # name, volume
     contents: int  # different ones in the world
     collector_share: int  # turns of the collector beside one of each machine
+    collector_rest: int  # turns between two collections, at most
     head_sleeps: float  # a machine sleeps for days with its head in its hand
     head_outages: float  # a machine's heads do not get through for a while
     long_turns: int  # how long these two take
@@ -34,6 +35,7 @@ def conditions_of(seed: int) -> Conditions:
         machines=drawn.choice(MACHINES),
         contents=drawn.choice((6, 24)),
         collector_share=drawn.choice((1, 4)),
+        collector_rest=drawn.choice((1, 600)),
         head_sleeps=drawn.choice((0.04, 0.15)),
         head_outages=drawn.choice((0.04, 0.15)),
         long_turns=drawn.choice((200, 600)),
