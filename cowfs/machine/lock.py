@@ -1,19 +1,21 @@
 """The lock of a working copy: flock on its `lock` file, whose text says who holds it.
 
 flock decides, the text is for messages only: it is written after the lock was taken and emptied before it is let go,
-and believed only while the process it names lives. The file may be deleted together with its directory by the one who
-holds it; a lock taken on a deleted file does not count and is taken again.
+and believed only while the process it names lives. A daemon whose mount is over says so (`mark_ending`): it still has to sync
+and to leave the store, and whoever wants to mount again waits for it. The file may be deleted together with its directory by
+the one who holds it; a lock taken on a deleted file does not count and is taken again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import getpass
 import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,16 +25,23 @@ from cowfs.errors import AccessDeniedError, LeaseHeldError
 from cowfs.machine import processes
 from cowfs.machine.processes import ProcessIdentity
 
+ENDING_S = 90.0
+"""More than a daemon takes that lets a commit under way finish."""
+NAMELESS_S = 1.0
+"""A holder writes its name right after it has the lock, and removes it right before it lets go."""
+PAUSE_S = 0.05
+
 
 @dataclass(frozen=True)
 class LockHolder:
-    """Who holds a working copy: shown to the next one who wants it."""
+    """Who holds a working copy: shown to the next one who wants it. is_ending: its mount is over."""
 
     user: str
     host: str
     since_ns: int
     mount_path: str
     process: ProcessIdentity
+    is_ending: bool = False
 
     @classmethod
     def this_process(cls, mount_path: str) -> LockHolder:
@@ -40,7 +49,8 @@ class LockHolder:
 
     def to_json(self) -> bytes:
         names = {"user": self.user, "since_ns": self.since_ns, "mount_path": self.mount_path}
-        return json.dumps({**names, "name": self.host, **self.process.to_record()}).encode()
+        ending = {"is_ending": True} if self.is_ending else {}
+        return json.dumps({**names, "name": self.host, **self.process.to_record(), **ending}).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> LockHolder | None:
@@ -48,13 +58,17 @@ class LockHolder:
         try:
             record: dict[str, Any] = json.loads(data)
             process = ProcessIdentity.from_record(record)
-            return cls(record["user"], record["name"], int(record["since_ns"]), record["mount_path"], process)
+            is_ending = bool(record.get("is_ending", False))
+            return cls(
+                record["user"], record["name"], int(record["since_ns"]), record["mount_path"], process, is_ending
+            )
         except (ValueError, KeyError, TypeError):
             return None
 
 
 def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
-    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process has it."""
+    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process has it and is not about to end."""
+    began_s = clock.monotonic_s()
     while True:
         try:
             make_directory(path.parent)
@@ -71,11 +85,23 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
         except BlockingIOError:
             found = LockHolder.from_json(os.pread(fd, 65536, 0))
             os.close(fd)
-            raise _held(volume, found) from None
+            patience_s = NAMELESS_S if found is None else ENDING_S if found.is_ending else 0.0
+            if clock.monotonic_s() >= began_s + patience_s:
+                raise _held(volume, found) from None
+            clock.sleep_s(PAUSE_S)
+            continue
         except BaseException:
             os.close(fd)
             raise
         os.close(fd)  # the file was deleted before we locked it
+
+
+def mark_ending(fd: int) -> None:
+    """The lock is about to be let go. Only for messages and for those who wait, so a full disk is no matter."""
+    found = LockHolder.from_json(os.pread(fd, 65536, 0))
+    if found is not None:
+        with contextlib.suppress(OSError):
+            os.pwrite(fd, replace(found, is_ending=True).to_json(), 0)  # longer than what it replaces
 
 
 def _write_text(fd: int, text: bytes) -> None:

@@ -114,6 +114,12 @@ class WorkingCopy:
                 fd, self._lock_fd = self._lock_fd, None
                 lock.release(fd)
 
+    def mark_ending(self) -> None:
+        """The mount is over: who wants to lock the working copy waits until this process has let go, instead of being refused."""
+        with self._mutex:
+            if self._lock_fd is not None:
+                lock.mark_ending(self._lock_fd)
+
     def holder(self) -> LockHolder | None:
         """Who holds the lock, as far as can be told without touching it; None: nobody."""
         return lock.holder(self.lock_path)

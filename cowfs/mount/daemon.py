@@ -148,6 +148,7 @@ class Daemon:
             if (lane := self._lane) is not None:
                 lane.start(loop.stop)
             loop.run()
+            session.mark_ending()
             if lane is not None:
                 lane.stop(serving.GRACE_S)
                 if lane.failure is not None:

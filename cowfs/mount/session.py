@@ -134,6 +134,11 @@ class Session:
         """The mount ends: calls that wait for the store give up soon, and what they would have done is left to the next mount."""
         self._patience.limit_s = min(self._patience.limit_s, CLOSING_S)
 
+    def mark_ending(self) -> None:
+        """The mount is over: what is left to do is brief, and whoever wants to mount the volume again waits for it."""
+        if self.writer is not None:
+            self.writer.working_copy.mark_ending()
+
     @property
     def _patience(self) -> Patience:
         return patience_of(self.store) or Patience()

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +150,29 @@ def test_second_process_is_refused_with_who_where_since() -> None:
     assert said.startswith(f"LeaseHeldError {os.getpid()} /mnt/a")
     assert working_copy.holder() is None
     assert "LeaseHeldError" not in in_another_process(code)
+
+
+def test_a_holder_that_is_about_to_end_is_waited_for() -> None:
+    ending, next_one = made(), made()
+    holder = LockHolder.this_process("/mnt/a")
+    locked: list[str] = []
+
+    def take() -> None:
+        with next_one.lock(LockHolder.this_process("/mnt/b")):
+            locked.append("b")
+
+    waiter = threading.Thread(target=take)
+    with ending.lock(holder):
+        with pytest.raises(LeaseHeldError):
+            next_one.lock(holder).__enter__()
+        ending.mark_ending()
+        assert ending.holder() == replace(holder, is_ending=True)
+        waiter.start()
+        waiter.join(0.3)
+        assert waiter.is_alive(), "it neither has the lock nor was it refused"
+        locked.append("a")
+    waiter.join(60)
+    assert locked == ["a", "b"]
 
 
 def test_lock_of_a_killed_process_is_free() -> None:

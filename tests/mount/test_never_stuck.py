@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,26 @@ def written(mount: Mount, pause_s: float = 0) -> int:
     time.sleep(pause_s)
     segments = (Path(str(mount.spec.working_copy)) / "staging").glob("*.seg")
     return sum(entry.stat().st_size for entry in segments)
+
+
+def test_a_mount_waits_for_the_end_of_the_last_one(place: Place) -> None:
+    """Unmounted by `umount`, which does not wait for the daemon; a slow disk keeps that from ending."""
+    switch = Switch(BLOCKED_SYNC, place.root / "run")
+    first = place.start(place.spec(), environment=switch.environment)
+    (first.path / "f").write_bytes(b"kept")
+    switch.on()
+    try:
+        subprocess.run(["umount", first.path], check=True)
+        wait_for(lambda: switch.is_reached)
+        with ThreadPoolExecutor() as threads:
+            second = threads.submit(place.mount, "v")
+            with contextlib.suppress(TimeoutError):
+                second.result(3)
+            switch.off()
+            assert (second.result(WAIT_S).path / "f").read_bytes() == b"kept"
+    finally:
+        switch.off()
+    first.wait_clean_end()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
