@@ -45,6 +45,8 @@ class CowfsError(Exception):
         self.details: dict[str, Any] = {
             name: redacted(value) if isinstance(value, str) else value for name, value in (details or {}).items()
         }
+        if self.hint:
+            self.add_note(f"hint: {self.hint}")  # what a traceback shows
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (from_record, (to_record(self),))

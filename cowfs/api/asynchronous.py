@@ -29,7 +29,7 @@ __all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
 
 
 class ROVolume:
-    """A version of a volume. Pickles to its locator, compares equal by it, and can be used on any machine."""
+    """A version of a volume. Pickles to its locator, equals every other object of the same version, and can be used on any machine."""
 
     def __init__(self, blocking: ro_volume.ROVolume) -> None:
         self._blocking = blocking
@@ -256,7 +256,7 @@ class RWVolume:
         progress: Progress | None = None,
         **options: Unpack[WriteOptions],
     ) -> Path:
-        """Mounts the volume writable and returns the directory; mounting again returns the same.
+        """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
         of an earlier mount on this machine is there again; progress hears how far its replay is.
@@ -313,7 +313,9 @@ class RWVolume:
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
-        When it fails the object lives on and finalize can be tried again.
+        When committing fails the object lives on and finalize can be tried again. Programs that still have files open, or
+        this process itself, keep them until they close them: the directory is gone all the same, and what they write from
+        now on is in no version.
         """
         return ROVolume(
             await in_thread(

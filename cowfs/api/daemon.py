@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cowfs.control import Client, wait_gone
-from cowfs.errors import UnavailableError
+from cowfs.errors import ConflictError, UnavailableError
 from cowfs.ids import VersionId
 from cowfs.machine.registry import MountEntry
 
@@ -38,6 +38,14 @@ def unmount(entry: MountEntry, *, force: bool = False) -> None:
     """Unmounts, keeping uncommitted work, and waits until the daemon has ended. ConflictError while it is in use."""
     Client(entry.socket).call("unmount", force=force)
     _wait_ended(entry)
+
+
+def unmount_or_detach(entry: MountEntry) -> None:
+    """Unmounts. While files are open: takes the mount off its path; its daemon serves them until the last one is closed."""
+    try:
+        unmount(entry)
+    except ConflictError:
+        Client(entry.socket).call("detach")
 
 
 def commit_and_unmount(entry: MountEntry, request: CommitRequest, progress: Progress | None = None) -> VersionId:

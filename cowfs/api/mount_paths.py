@@ -20,7 +20,7 @@ from cowfs import config
 from cowfs.api.options import MountOptions
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
-from cowfs.machine import mounting, registry
+from cowfs.machine import mounting, registry, reservation
 from cowfs.machine.registry import MountEntry
 
 
@@ -34,12 +34,13 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
     if given is not None:
         yield _checked(given)
         return
-    path = _default(name, store_id)
-    try:
-        yield path
-    except BaseException:
-        remove_default(path)
-        raise
+    with reservation.first_free(_defaults(name, store_id)) as free:
+        path = free or f"{registry.canonical(default_root() / name)}-{registry.new_id()}"
+        try:
+            yield path
+        except BaseException:
+            remove_default(path)
+            raise
 
 
 def check(given: str | os.PathLike[str] | None) -> None:
@@ -99,17 +100,15 @@ def common_fields(registration: str, path: str, options: MountOptions) -> dict[s
     }
 
 
-def _default(name: str, store_id: StoreId) -> str:
-    """~/cowfs/NAME, or with a few digits more when a volume of that name in another store (or another mount) is there."""
+def _defaults(name: str, store_id: StoreId) -> list[str]:
+    """~/cowfs/NAME, and with a few digits more, for when a volume of that name in another store or another mount is there."""
     root = default_root()
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AccessDeniedError(f"{root} cannot be made: {error.strerror}", hint="Give a mount path.") from error
     first = registry.canonical(root / name)
-    taken = {entry.mount_path for entry in registry.list_mounts()}
-    candidates = [first, f"{first}-{store_id.hex()[:6]}", *(f"{first}-{count}" for count in range(2, 100))]
-    return next((path for path in candidates if path not in taken), f"{first}-{registry.new_id()}")
+    return [first, f"{first}-{store_id.hex()[:6]}", *(f"{first}-{count}" for count in range(2, 100))]
 
 
 def _checked(given: object) -> str:

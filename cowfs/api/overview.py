@@ -45,13 +45,17 @@ class VolumeSummary:
 
 @dataclass(frozen=True)
 class MountSummary:
-    """One live mount. uncommitted: None when its daemon does not say; error: why it does not. details: what it says."""
+    """One live mount. is_detached: off its path, and served until the last open file is closed.
+
+    uncommitted: None when its daemon does not say; error: why it does not. details: what it says.
+    """
 
     mount_path: str
     volume: str
     store_url: str
     version: str | None
     read_only: bool
+    is_detached: bool
     pid: int
     since_ns: int
     working_copy: str | None
@@ -154,6 +158,7 @@ def _mount(entry: MountEntry) -> MountSummary:
         store_url=entry.store_url,
         version=said.get("version", entry.version_id),
         read_only=entry.read_only,
+        is_detached=entry.is_detached,
         pid=entry.pid,
         since_ns=entry.since_ns,
         working_copy=entry.working_copy,

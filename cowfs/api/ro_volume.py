@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ROVolume:
-    """A version of a volume. Pickles to its locator, compares equal by it, and can be used on any machine."""
+    """A version of a volume. Pickles to its locator, equals every other object of the same version, and can be used on any machine."""
 
     def __init__(self, locator: Locator, manifest: Manifest | None = None, *, is_pruned: bool = False) -> None:
         self._named = locator
@@ -43,14 +43,19 @@ class ROVolume:
         self._mount_id: str | None = None
         self._mount_path: str | None = None
         self._mutex = RLock()
+        self._pid = os.getpid()
         self.started: launch.Started | None = None
         """The daemon of the last mount that this object made."""
 
     @classmethod
     def from_locator(cls, locator: str | Locator) -> Self:
         """The version a locator names, verified to exist: one request. NotFoundError, InvalidInputError, CorruptError."""
-        found = cls(locator if isinstance(locator, Locator) else Locator.parse(locator))
-        return found.resolve()
+        if not isinstance(locator, str | Locator):
+            raise InvalidInputError(
+                f"a locator is text, not {locator!r}",
+                hint="Give the locator of a committed version: that of a volume is None before its first commit.",
+            )
+        return cls(locator if isinstance(locator, Locator) else Locator.parse(locator)).resolve()
 
     @property
     def locator(self) -> str:
@@ -223,12 +228,15 @@ class ROVolume:
     # -- as a context, as a path, as a value
 
     def __enter__(self) -> Self:
+        self._pid = os.getpid()
         self.mount()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child leaves the block too; the mount is its parent's
         try:
             self.unmount()
         except CowfsError as failure:
@@ -243,10 +251,10 @@ class ROVolume:
         return self.path / name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ROVolume) and other._named == self._named
+        return isinstance(other, ROVolume) and other.id == self.id
 
     def __hash__(self) -> int:
-        return hash(self.locator)
+        return hash(self.id)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_unpickled, (self.locator,))

@@ -73,6 +73,7 @@ class RWVolume:
         self._mount_id: str | None = None
         self._mount_path: str | None = None
         self._mutex = RLock()
+        self._pid = os.getpid()
         self.started: launch.Started | None = None
         """The daemon of the last mount that this object made."""
 
@@ -174,7 +175,7 @@ class RWVolume:
         progress: Progress | None = None,
         **options: Unpack[WriteOptions],
     ) -> Path:
-        """Mounts the volume writable and returns the directory; mounting again returns the same.
+        """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
         of an earlier mount on this machine is there again; progress hears how far its replay is.
@@ -189,6 +190,12 @@ class RWVolume:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
+            if not chosen.take_over and (entry := self.live()) is not None:
+                path = mount_paths.same(
+                    entry, mount_path
+                )  # of this user on this machine: a cell or a task is run again
+                self._mount_id, self._mount_path, self._options = entry.id, entry.mount_path, chosen
+                return path
             path = self._mount(mount_path, chosen, progress or (lambda _: None))
             self._options = chosen
             return path
@@ -277,16 +284,16 @@ class RWVolume:
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
-        When it fails the object lives on and finalize can be tried again.
+        When committing fails the object lives on and finalize can be tried again. Programs that still have files open, or
+        this process itself, keep them until they close them: the directory is gone all the same, and what they write from
+        now on is in no version.
         """
         request = commit_request(message, author, produced_by, labels)
         with self._mutex:
-            if (entry := self.live()) is not None:
-                self._require_not_ended()
-                self._version = daemon.commit_and_unmount(entry, request, progress)
-                version = ROVolume(self._locator(self._version))
-            else:
-                version = self._commit(request, progress)
+            version = self._commit(request, progress)
+            entry = self.live()
+            if entry is not None:
+                daemon.unmount_or_detach(entry)
             self._leave(entry)
             self._working_copy().delete_if_committed()
             self._ended = "finalized"
@@ -357,6 +364,7 @@ class RWVolume:
     # -- as a context, as a path, as a value
 
     def __enter__(self) -> Self:
+        self._pid = os.getpid()
         try:
             self.mount()
         except BaseException as error:
@@ -368,6 +376,8 @@ class RWVolume:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child leaves the block too; the mount is its parent's
         if error is not None:
             self._abandon(error)
         elif not self._ended and not self._is_discarded:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cowfs.api import daemon
+from cowfs.api import daemon, mount_paths
 from cowfs.api.daemon import Progress
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
@@ -51,18 +51,22 @@ class Mounted:
         return self._version(daemon.commit(self._entry, commit_request(message, author, None, labels), progress))
 
     def commit_and_unmount(self, message: str = "", *, progress: Progress | None = None) -> ROVolume:
-        """ConflictError while it is in use: then the version stands, and the mount too."""
-        return self._version(daemon.commit_and_unmount(self._entry, commit_request(message), progress))
+        """ConflictError while it is in use: then the version stands, and the mount too; details has its locator."""
+        version = daemon.commit_and_unmount(self._entry, commit_request(message), progress)
+        mount_paths.leave(self.path)
+        return self._version(version)
 
     def unmount(self, *, force: bool = False) -> bool:
         """Whether uncommitted work is kept for the next mount. force: also while in use; programs that use it get errors."""
         daemon.unmount(self._entry, force=force)
+        mount_paths.leave(self.path)
         place = self._entry.working_copy
         return place is not None and WorkingCopy(Path(place)).may_have_uncommitted
 
     def discard(self, *, force: bool = False) -> None:
         """Unmounts and drops uncommitted work for good."""
         daemon.discard(self._entry, force=force)
+        mount_paths.leave(self.path)
 
     def _version(self, version: VersionId) -> ROVolume:
         return ROVolume(Locator(StoreUrl.parse(self._entry.store_url), self._entry.volume, version))
@@ -78,7 +82,10 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
             f"the daemon of {path} has died; its work is in the working copy",
             hint="Mount the volume again (there or elsewhere), then commit or discard.",
         )
-    return mounting.detach_dead(path)
+    is_dead = mounting.detach_dead(path)
+    if is_dead:
+        mount_paths.leave(path)
+    return is_dead
 
 
 def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mounted | RWVolume:

@@ -32,7 +32,7 @@ def _text(found: Status) -> str:
     rows = [
         (
             each.volume,
-            "read-only" if each.read_only else "writable",
+            "detached" if each.is_detached else "read-only" if each.read_only else "writable",
             "-" if each.read_only and not each.error else _work(each),
             str(each.pid),
             (each.version or "-")[:12],

@@ -22,7 +22,7 @@ from typing import Any
 
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, LeaseHeldError
-from cowfs.machine import processes
+from cowfs.machine import processes, registry
 from cowfs.machine.processes import ProcessIdentity
 
 ENDING_S = 90.0
@@ -170,6 +170,18 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
             hint="Wait a moment, or fork the volume to work beside it.",
         )
     since = time_text(found.since_ns)
+    if any(entry.is_detached and entry.process == found.process for entry in registry.list_mounts()):
+        return LeaseHeldError(
+            f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path}, is not any more, but programs still "
+            f"have files of it open; process {found.process.pid} serves them",
+            hint="Let them close their files (lsof shows them), or end that process; or fork the volume to work beside it.",
+            details={
+                "who": f"{found.user}@{found.host}",
+                "where": found.mount_path,
+                "since": since,
+                "pid": found.process.pid,
+            },
+        )
     return LeaseHeldError(
         f"volume {volume!r} is mounted writable by {found.user} on {found.host} at {found.mount_path} since {since}",
         hint=f"Work at {found.mount_path}, unmount it first, or fork the volume to work beside it.",

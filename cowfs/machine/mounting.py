@@ -18,6 +18,7 @@ import stat
 import subprocess
 from pathlib import Path
 
+from cowfs import clock
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, MountFailedError, NotFoundError
 from cowfs.machine import dead_mounts, mount_table, registry
 from cowfs.machine.mount_table import MountInfo
@@ -32,6 +33,10 @@ MS_NODEV = 4
 UMOUNT_NOFOLLOW = 8
 FUSERMOUNT_TIMEOUT_S = 60
 STACKED_STALE_MOUNTS = 8
+BUSY_PATIENCE_S = 1.0
+"""A process that has just closed its files, or ended, may count as a user for a moment. Seen under load; the time is a guess."""
+BUSY_STEP_S = 0.05
+_BUSY = object()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -200,17 +205,12 @@ def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
     there = mount_table.mount_at(mount.path)
     if there is None or there.device != mount.device:
         return
-    if os.geteuid() == 0:
-        flags = UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)
-        if _libc.umount2(os.fsencode(mount.path), flags) == 0:
-            return
-        number = ctypes.get_errno()
-        if number == errno.EBUSY:
+    take_off = _umount if os.geteuid() == 0 else _fusermount
+    until_s = clock.monotonic_s() + BUSY_PATIENCE_S
+    while take_off(mount, lazy=lazy) is _BUSY:
+        if clock.monotonic_s() >= until_s:
             raise _busy(mount)
-        if number not in (errno.EINVAL, errno.ENOENT):
-            raise _stuck(mount, os.strerror(number))
-    else:
-        _fusermount(mount, lazy=lazy)
+        clock.sleep_s(BUSY_STEP_S)
 
 
 def detach_dead(path: str) -> bool:
@@ -222,7 +222,19 @@ def detach_dead(path: str) -> bool:
     return True
 
 
-def _fusermount(mount: MountInfo, *, lazy: bool) -> None:
+def _umount(mount: MountInfo, *, lazy: bool) -> object:
+    flags = UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)
+    if _libc.umount2(os.fsencode(mount.path), flags) == 0:
+        return None
+    number = ctypes.get_errno()
+    if number == errno.EBUSY:
+        return _BUSY
+    if number not in (errno.EINVAL, errno.ENOENT):
+        raise _stuck(mount, os.strerror(number))
+    return None
+
+
+def _fusermount(mount: MountInfo, *, lazy: bool) -> object:
     done = subprocess.run(
         ["fusermount3", "-u", *(["-z"] if lazy else []), "--", mount.path],
         capture_output=True,
@@ -233,9 +245,9 @@ def _fusermount(mount: MountInfo, *, lazy: bool) -> None:
         check=False,
     )
     if done.returncode == 0 or mount_table.mount_at(mount.path) is None:
-        return
+        return None
     if "busy" in done.stderr:
-        raise _busy(mount)
+        return _BUSY
     raise _stuck(mount, done.stderr.strip())
 
 

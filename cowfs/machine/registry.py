@@ -1,7 +1,7 @@
 """The registry of live mounts on this machine: one file per mount, written by its daemon.
 
     <state dir>/mounts/<id>.json     id, host, boot_id, pid, pid_started, mount_path, socket, store_url, store_id,
-                                     volume, version_id | null, read_only, working_copy | null, since_ns
+                                     volume, version_id | null, read_only, working_copy | null, since_ns, is_detached
 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused pid is not mistaken
 for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts` removes entries of dead processes and
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class MountEntry:
     read_only: bool
     working_copy: str | None
     since_ns: int
+    is_detached: bool = False
+    """Taken off its path; its daemon serves files that are still open. Only `list_mounts` knows it."""
 
     @property
     def pid(self) -> int:
@@ -57,6 +59,7 @@ class MountEntry:
                 "read_only": self.read_only,
                 "working_copy": self.working_copy,
                 "since_ns": self.since_ns,
+                "is_detached": self.is_detached,
             }
         ).encode()
 
@@ -77,6 +80,7 @@ class MountEntry:
                 read_only=bool(record["read_only"]),
                 working_copy=record["working_copy"],
                 since_ns=int(record["since_ns"]),
+                is_detached=bool(record.get("is_detached", False)),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -111,12 +115,13 @@ def register(
         working_copy=str(working_copy) if working_copy else None,
         since_ns=clock.now_ns(),
     )
-    path = _entry_path(entry.id)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_suffix(".new")
-    beside.write_bytes(entry.to_json())
-    beside.replace(path)
+    _store(entry)
     return entry
+
+
+def detach(entry: MountEntry) -> None:
+    """Notes that the mount is off its path, and ends when nobody uses it any more."""
+    _store(replace(entry, is_detached=True))
 
 
 def new_id() -> str:
@@ -151,13 +156,13 @@ def list_mounts() -> list[MountEntry]:
 
 def find_by_id(registration: str) -> MountEntry | None:
     """The live mount of that id."""
-    return next((entry for entry in list_mounts() if entry.id == registration), None)
+    return next((entry for entry in _at_their_paths() if entry.id == registration), None)
 
 
 def find_by_path(path: str | Path, *, inside: bool = False) -> MountEntry | None:
     """The mount at path; with `inside`, also the innermost mount that path lies in."""
     wanted = canonical(path)
-    entries = list_mounts()
+    entries = _at_their_paths()
     for entry in reversed(entries):  # of two mounts over each other the newer one is seen
         if entry.mount_path == wanted:
             return entry
@@ -169,7 +174,7 @@ def find_by_path(path: str | Path, *, inside: bool = False) -> MountEntry | None
 
 def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
     """The writable mount of a volume on this machine."""
-    for entry in list_mounts():
+    for entry in _at_their_paths():
         if not entry.read_only and entry.store_id == store_id and entry.volume == volume:
             return entry
     return None
@@ -177,7 +182,7 @@ def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
 
 def find_by_url(store_url: str, volume: str) -> MountEntry | None:
     """As find_by_volume, for a store that nobody has asked for its id yet."""
-    for entry in list_mounts():
+    for entry in _at_their_paths():
         if not entry.read_only and entry.store_url == store_url and entry.volume == volume:
             return entry
     return None
@@ -195,6 +200,18 @@ def canonical(path: str | Path) -> str:
         except OSError:
             return text
     return text
+
+
+def _at_their_paths() -> list[MountEntry]:
+    return [entry for entry in list_mounts() if not entry.is_detached]
+
+
+def _store(entry: MountEntry) -> None:
+    path = _entry_path(entry.id)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_suffix(".new")
+    beside.write_bytes(entry.to_json())
+    beside.replace(path)
 
 
 def _directory() -> Path:

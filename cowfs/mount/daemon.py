@@ -79,6 +79,7 @@ class Daemon:
         self._is_served_to_end = False
         self._is_asked_to_end = False
         self._mount: mount_table.MountInfo | None = None
+        self._entry: registry.MountEntry | None = None
         self._discard = threading.Event()
         self._grace_s = COMMIT_GRACE_S
         self._ended = threading.Event()
@@ -133,6 +134,7 @@ class Daemon:
             keeper,
             mappings,
             lambda force, discard: self._end(mappings, loop, force, discard),
+            self._take_off,
             lambda: self._transport,
             self._waiting,
         )
@@ -189,6 +191,7 @@ class Daemon:
             read_only=spec.mode == "ro",
             working_copy=Path(spec.working_copy) if spec.working_copy is not None else None,
         )
+        self._entry = entry
         stack.callback(registry.unregister, entry)
 
     def _connect(self, operations: MountOperations, session: Session, times: CacheTimes) -> None:
@@ -326,6 +329,15 @@ class Daemon:
             self._ended.wait()
         if self._failure is not None:
             raise self._failure
+
+    def _take_off(self) -> None:
+        """Off its path at once; the kernel ends the connection when the last open file is closed, and so the loop."""
+        with self._ending:
+            if self._ended.is_set():
+                return
+            self._unmount(lazy=True)
+            if self._entry is not None:
+                registry.detach(self._entry)
 
     def _end_by_signal(self, mappings: Mappings, loop: serving.Loop) -> None:
         """As `_end`, with nobody to answer: programs that still use the mount lose it."""

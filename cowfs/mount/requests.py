@@ -1,9 +1,10 @@
-"""What the control socket can ask of a mount: ping, status, commit, unmount, discard.
+"""What the control socket can ask of a mount: ping, status, commit, unmount, detach, discard.
 
     ping                                                    {"pid"}
     status                                                  what `cowfs status` shows
-    commit   message, author, labels, produced_by           {"version", "locator", "head_number", "changed", "stats", "size_bytes"}
+    commit   message, author, labels, produced_by           {"version", "locator", "head_number", "changed", "stats"}
     unmount  commit (bool, with commit's arguments), force  {"version", "head_number", "is_dirty"}; the process ends after the reply
+    detach                                                  {}; off its path at once, served until the last file is closed
     discard  force                                          {}; as unmount, and the working copy is deleted
 
 These run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so that it has everything
@@ -33,7 +34,8 @@ COMMIT_ARGUMENTS = frozenset({"message", "author", "labels", "produced_by"})
 
 
 class Requests:
-    """`end(force, discard)` takes the mount down and returns once everything is let go of; raises ConflictError while in use.
+    """`end(force, discard)` takes the mount down and returns once everything is released; raises ConflictError while in use.
+    `detach()` takes it off its path; it ends when nobody uses it any more.
     `transport()` says what carries the kernel's requests, `waiting()` which of them wait."""
 
     def __init__(
@@ -42,6 +44,7 @@ class Requests:
         keeper: Keeper,
         mappings: Mappings,
         end: Callable[[bool, bool], None],
+        detach: Callable[[], None],
         transport: Callable[[], str],
         waiting: Callable[[], dict[str, Any]] = dict,
     ) -> None:
@@ -49,6 +52,7 @@ class Requests:
         self._mappings = mappings
         self._keeper = keeper
         self._end = end
+        self._take_off = detach
         self._transport = transport
         self._waiting = waiting
         self._since_ns = clock.now_ns()
@@ -63,6 +67,7 @@ class Requests:
             "status": self._status,
             "commit": self._commit,
             "unmount": self._unmount,
+            "detach": self._detach,
             "discard": self._discard,
         }
 
@@ -164,6 +169,11 @@ class Requests:
             "is_dirty": self._session.is_left_dirty,
             **result,
         }
+
+    def _detach(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        _only(arguments)
+        self._take_off()
+        return {}
 
     def _discard(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
         _only(arguments, "force")

@@ -47,3 +47,10 @@ def test_a_read_only_mount_has_no_options_of_writers() -> None:
     for option in ({"take_over": True}, {"accept_unsafe_store": True}, {"meta_dir": "/m"}):
         with pytest.raises(InvalidInputError, match="read-only"):
             version.mount("/nowhere", **option)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, b"cowfs+file:///x"])
+def test_what_is_no_locator_is_refused(wrong: object) -> None:
+    with pytest.raises(InvalidInputError, match="a locator is text") as caught:
+        blocking.Volume.from_locator(wrong)  # type: ignore[arg-type]
+    assert f"hint: {caught.value.hint}" in caught.value.__notes__, "a traceback shows what to do"

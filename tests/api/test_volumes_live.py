@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import mmap
 import os
 import pickle
 import subprocess
@@ -349,20 +350,33 @@ def test_pickling(go: Go) -> None:
     go(body)
 
 
-def test_a_second_writer_is_told_who_where_and_since(go: Go) -> None:
+def test_a_second_writer_is_told_who_where_and_since(go: Go, place: Path) -> None:
     async def body() -> None:
         vol = Volume.new("busy")
         path = await vol.mount()
         said = elsewhere(
-            "try: Volume.open('busy').mount('/nowhere-else')\n"
-            "except LeaseHeldError as e: print(sorted(e.details), e.message, e.hint, sep='|')"
+            "try: Volume.open('busy').mount()\n"
+            "except LeaseHeldError as e: print(sorted(e.details), e.message, e.hint, sep='|')",
+            COWFS_CACHE_DIR=str(place / "c2"),
         )
         keys, message, hint = said.split("|")
         assert {"who", "where", "since"} <= set(eval(keys))
         assert str(path) in message
         assert hint
-        with pytest.raises(LeaseHeldError):
-            await Volume.open("busy").mount()
+
+    go(body)
+
+
+def test_a_cell_that_is_run_again_finds_its_mount(go: Go, place: Path) -> None:
+    async def body() -> None:
+        path = await Volume.new("notebook").mount()
+        (path / "file").write_text("before the kernel was restarted")
+        assert elsewhere("print(Volume.open('notebook').mount())") == str(path)
+        again = Volume.open("notebook")
+        assert await again.mount() == path
+        with pytest.raises(InvalidStateError, match="mounted at"):
+            await Volume.open("notebook").mount(place / "mnt" / "other")
+        assert (await again.finalize()).stats.files == 1
 
     go(body)
 
@@ -399,16 +413,70 @@ def test_work_of_a_writer_that_was_taken_over_moves_to_a_fork(go: Go, place: Pat
     go(body)
 
 
-def test_a_block_that_cannot_finalize_keeps_its_work(go: Go, place: Path) -> None:
+def test_finalize_returns_the_version_although_a_file_is_open(go: Go) -> None:
     async def body() -> None:
-        with pytest.raises(ConflictError, match="in use") as caught:  # noqa: PT012 - the block is what is tested
-            async with Volume.new("open-file") as vol:
-                file = (vol / "file").open("w")
-                file.write("x")
-        notes = "\n".join(caught.value.__notes__)
-        assert "still mounted" in notes
-        file.close()
-        assert (await vol.finalize()).stats.files == 1
+        async with Volume.new("open-file") as vol:
+            path = vol.path
+            (path / "data").write_bytes(b"x" * 10000)
+            with (path / "data").open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            version = await vol.finalize("done")
+        assert vol.locator == version.locator
+        assert not path.exists()
+        assert mapped[:3] == b"xxx", "what is open goes on"
+        assert [entry.is_detached for entry in registry.list_mounts()] == [True]
+        with pytest.raises(LeaseHeldError, match="still have files of it open"):
+            await Volume.open("open-file").mount()
+        mapped.close()
+        with anyio.fail_after(60):
+            while registry.list_mounts():  # noqa: ASYNC110 - the end of another process sends no event
+                await anyio.sleep(0.02)
+        assert (await version.mount() / "data").stat().st_size == 10000
+        await version.unmount()
+        async with Volume.open("open-file") as again:
+            assert (again / "data").stat().st_size == 10000
+
+    go(body)
+
+
+def test_readers_that_mount_at_once_get_a_path_each(go: Go) -> None:
+    async def body() -> None:
+        version = await written("loader", "for everybody")
+        readers = [await Volume.from_locator(version.locator) for _ in range(4)]
+        async with anyio.create_task_group() as group:
+            for reader in readers:
+                group.start_soon(reader.mount)
+        assert len({reader.path for reader in readers}) == len(readers)
+        for reader in readers:
+            assert (reader / "file").read_text() == "for everybody"
+            await reader.unmount()
+            assert not reader.is_mounted
+
+    go(body)
+
+
+def test_a_forked_child_leaves_its_parents_mount_alone() -> None:
+    code = (
+        "version = Volume.new('parent').commit()\n"
+        "with Volume.new('forking') as vol, version:\n"
+        "    (vol / 'file').write_text('x')\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0: sys.exit(0)\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0\n"
+        "    assert (vol / 'file').read_text() == 'x' and version.is_mounted\n"
+        "print(vol.locator is not None)"
+    )
+    assert elsewhere(code) == "True"
+
+
+def test_versions_are_equal_by_what_they_are(go: Go) -> None:
+    async def body() -> None:
+        version = await written("original")
+        fork = await version.fork("copy")
+        assert fork.locator != version.locator
+        same = await Volume.from_locator(str(fork.locator))
+        assert same == version
+        assert len({same, version}) == 1
 
     go(body)
 

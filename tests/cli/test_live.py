@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.blocking import Volume
 from cowfs.control import wait_gone
 from cowfs.machine import registry
 from tests.api.conftest import place
@@ -217,3 +218,13 @@ def test_a_descriptor_handed_in(run: Command, place: Path, device: tuple[int, Pa
     assert run("commit", path).code == 0
     assert run("unmount", path).code == 0
     assert run("log", "handed", "--json").json["versions"][0]["stats"]["files"] == 1
+
+
+def test_unmount_takes_the_default_directory_away(run: Command, place: Path) -> None:
+    """Whoever goes on writing there would write to the local disk, and the next mount would be refused."""
+    path = Volume.new("default").mount()
+    assert run("unmount", path).code == 0
+    assert not path.exists()
+    assert Volume.open("default").mount() == path
+    assert run("unmount", "default", "--commit").code == 0
+    assert not path.exists()

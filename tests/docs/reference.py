@@ -27,11 +27,11 @@ def commands() -> str:
         "# Commands\n\nGenerated from the code by `python -m tests.docs.reference`.\n",
         "Results go to stdout, progress and messages to stderr. `--json` prints one JSON document; a failure prints",
         '`{"error": {"kind", "message", "hint", "details"}}` and exits with the code of its kind.\n',
-        _block(_help(cowfs, "cowfs")),
+        _block(cowfs.get_help(_context())),
     ]
     for name in COMMANDS:
         command = importlib.import_module(f"cowfs.cli.{name}").command
-        parts.append(f"\n## cowfs {name}\n\n{_block(_help(command, f'cowfs {name}'))}")
+        parts.append(f"\n## cowfs {name}\n\n{_block(command.get_help(_context(command, name)))}")
     return "\n".join(parts) + "\n"
 
 
@@ -61,9 +61,10 @@ def variables() -> set[str]:
     return {name for path in sources for name in re.findall(r"\bCOWFS_[A-Z_]+\b", path.read_text())}
 
 
-def _help(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name, max_content_width=100, terminal_width=100)
-    return command.get_help(context)
+def _context(command: click.Command | None = None, name: str = "") -> click.Context:
+    """As `main` makes it, but for the width."""
+    group = click.Context(cowfs, info_name="cowfs", **{**cowfs.context_settings, "terminal_width": 100})
+    return group if command is None else click.Context(command, parent=group, info_name=name)
 
 
 def _members(owner: type) -> Iterator[tuple[str, str]]:
