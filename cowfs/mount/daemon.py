@@ -413,8 +413,7 @@ def _run(answer_fd: int) -> int:
     daemon: Daemon | None = None
     try:
         spec = MountSpec.from_json(sys.stdin.buffer.read())
-        if spec.mode == "ro":
-            heap.map_large_blocks()
+        heap.map_large_blocks(heap.READ_ONLY_MAPPED_BYTES if spec.mode == "ro" else heap.MAPPED_BYTES)
         daemon = Daemon(spec, answer_fd)
         daemon.run()
     except CowfsError as error:

@@ -3,9 +3,8 @@
 Chunks and packs pass through many threads in blocks of 100 KiB to 16 MiB. glibc gives each thread an arena of its own and
 returns only the end of an arena to the system, so that what is free grows to many times of what is used (a commit a second:
 400 MB after 5 minutes, 40 MB of it used). Here threads share ARENAS, and `release` returns free pages from anywhere in them
-once there are enough to be worth the walk. A fixed threshold above which blocks are mapped keeps memory small as well, but
-for blocks of all sizes costs 0.6 s of processor time a GB for pages that are zeroed again and again; read-only mounts map what a
-request brings, which pays for itself (docs/decisions/0024-malloc.md).
+once there are enough to be worth the walk. The largest blocks are mapped, so that they leave no holes; for smaller ones that costs
+too much processor time, for pages that are zeroed again and again (docs/decisions/0024-malloc.md).
 
 Only for a process of our own; only with glibc, elsewhere nothing happens. Any thread may call.
 """
@@ -17,7 +16,8 @@ import os
 from functools import cache
 
 ARENAS = 2
-MAPPED_BYTES = 2 << 20
+MAPPED_BYTES = 4 << 20  # packs, and what else is as large
+READ_ONLY_MAPPED_BYTES = 2 << 20  # requests for up to 4 MiB of chunks; a chunk has less
 RELEASE_BYTES = 16 << 20
 _M_ARENA_MAX = -8  # malloc.h
 _M_MMAP_THRESHOLD = -3
@@ -30,14 +30,13 @@ def limit_arenas() -> None:
         libc.mallopt(_M_ARENA_MAX, ARENAS)
 
 
-def map_large_blocks() -> None:
-    """Blocks of MAPPED_BYTES and more are returned as soon as they are free, and cost their page faults each time.
-
-    For a process that only reads: a request of up to 4 MiB is decoded once, smaller blocks stay in arenas.
+def map_large_blocks(from_bytes: int) -> None:
+    """Blocks of that size are returned as soon as they are free, and so is the end of the main arena: glibc no longer adapts both limits
+    to the largest block it has seen. For the start of a process; the user's environment has the last word.
     """
     libc = _glibc()
     if libc is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
-        libc.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+        libc.mallopt(_M_MMAP_THRESHOLD, from_bytes)
 
 
 class Heap:

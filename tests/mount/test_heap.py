@@ -32,3 +32,20 @@ def test_free_memory_is_returned() -> None:
     first, second, grown_bytes = run.stdout.split()
     assert (first, second) == ("True", "False")
     assert int(grown_bytes) < 40 << 20, "of 192 MB, 5 MB are in use"
+
+
+LARGE = """
+from cowfs.mount import heap
+
+heap.map_large_blocks(4 << 20)
+before = heap._private_bytes()
+for size in (30 << 20, 16 << 20, 5 << 20):
+    block = bytearray(b"x" * size)
+    between = bytearray(100_000)
+    del block
+    assert heap._private_bytes() - before < 4 << 20, size
+"""
+
+
+def test_large_blocks_are_returned_at_once() -> None:
+    subprocess.run([sys.executable, "-c", LARGE], check=True)
