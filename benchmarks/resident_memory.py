@@ -19,9 +19,9 @@ from typing import NamedTuple
 from cowfs.format.manifest import IndexSection
 from cowfs.index import open_index
 from cowfs.native import Engine
+from cowfs.session.residency import Residency
 from cowfs.store import open_store
 from cowfs.store.packs import PackReader
-from cowfs.version.residency import Residency
 from tests.index.bench import Bench, many_files
 
 

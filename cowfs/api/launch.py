@@ -1,4 +1,4 @@
-"""Starts mount daemons: `python -m cowfs.mount` in a session of its own, told what to do on its standard input.
+"""Starts mount daemons: `python -m cowfs.daemon` in a session of its own, told what to do on its standard input.
 
     to the daemon      stdin: one MountSpec as JSON; its environment (credentials come that way); stderr: the log
     from the daemon    stdout: lines {"progress": {stage, done, total}} while it replays a journal, at last one line,
@@ -72,7 +72,7 @@ def _spawn(spec: MountSpec) -> subprocess.Popen[bytes]:
     log = _open_log(Path(spec.log))
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "cowfs.mount"],
+            [sys.executable, "-P", "-m", "cowfs.daemon"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if spec.foreground else log,

@@ -1,6 +1,6 @@
 """What a mount daemon is asked to do: one JSON document on its standard input.
 
-`api` writes it, `python -m cowfs.mount` reads it. It is strict both ways: an unknown field, a missing one or a value
+`api` writes it, `python -m cowfs.daemon` reads it. It is strict both ways: an unknown field, a missing one or a value
 of the wrong type is refused, so that a newer caller and an older daemon notice each other. It holds no credentials:
 those come to the daemon by the environment it inherits.
 

@@ -137,7 +137,7 @@ class Place:
         log = log or self.root / "run" / "daemon.log"
         with log.open("ab") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "cowfs.mount"],
+                [sys.executable, "-m", "cowfs.daemon"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
+from cowfs.daemon.calls import LOAD_ROUNDS, LOAD_THREADS, EngineCalls
 from cowfs.errors import CorruptError, UnavailableError
-from cowfs.mount.calls import LOAD_ROUNDS, LOAD_THREADS, EngineCalls
 from cowfs.native import NotResident
 
 pytestmark = pytest.mark.quick

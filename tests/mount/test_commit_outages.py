@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from cowfs.errors import LeaseLostError, UnavailableError
-from cowfs.mount import session as sessions
-from cowfs.mount.session import Session
+from cowfs.session import session as sessions
+from cowfs.session.session import Session
 from cowfs.store import open_store as really_open_store
 from cowfs.store import patience, refs
 from cowfs.store.holder import current_holder
@@ -131,7 +131,7 @@ CHILD = """
 import os, signal, sys, threading
 from contextlib import ExitStack
 from cowfs.control import MountSpec
-from cowfs.mount import session as sessions
+from cowfs.session import session as sessions
 from cowfs.store import open_store
 from cowfs.errors import CowfsError
 from tests.faulty_store import FaultyStore

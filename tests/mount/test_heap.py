@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import threading
-from cowfs.mount import heap
+from cowfs.session import heap
 
 heap.limit_arenas()
 keeper = heap.Heap()
@@ -35,7 +35,7 @@ def test_free_memory_is_returned() -> None:
 
 
 LARGE = """
-from cowfs.mount import heap
+from cowfs.session import heap
 
 heap.map_large_blocks(4 << 20)
 before = heap._private_bytes()

@@ -13,8 +13,8 @@ from cowfs import store as stores
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord
 from cowfs.ids import PackId, WriteId
-from cowfs.mount.keeper import Keeper
-from cowfs.mount.session import Session
+from cowfs.session.keeper import Keeper
+from cowfs.session.session import Session
 from cowfs.store import ObjectStore
 from cowfs.store.pins import Pin
 from tests.store.test_pins import declare_dead

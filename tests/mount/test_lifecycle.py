@@ -341,7 +341,7 @@ def test_a_signal_while_opening_undoes_everything(place: Place) -> None:
     process = place.spawn(b"")  # its standard input ends: it answers; so keep one open instead
     process.wait(WAIT_S)
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "cowfs.mount"],
+        [sys.executable, "-m", "cowfs.daemon"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -12,10 +12,10 @@ import pytest
 from cowfs.errors import NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord
-from cowfs.mount import session as sessions
-from cowfs.mount.opening import Report
-from cowfs.mount.session import Session
 from cowfs.native import Caller
+from cowfs.session import session as sessions
+from cowfs.session.opening import Report
+from cowfs.session.session import Session
 from cowfs.store import leases
 from tests.mount.daemons import Place
 

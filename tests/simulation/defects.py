@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from cowfs.errors import ConflictError, LeaseLostError
-from cowfs.mount import session as sessions
+from cowfs.session import session as sessions
+from cowfs.session.publisher import Publisher
 from cowfs.store import ObjectStore, refs
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.heads import Settled, settle_head
 from cowfs.version.protection import Protection
-from cowfs.version.publisher import Publisher
 from cowfs.version.volumes import read_head
 from tests.simulation.test_simulation import simulate
 

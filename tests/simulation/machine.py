@@ -11,8 +11,8 @@ from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.ids import ChunkHash, PackId
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.mount import session as sessions
-from cowfs.mount.session import Session
+from cowfs.session import session as sessions
+from cowfs.session.session import Session
 from cowfs.version.commit import CommitRequest
 from tests.simulation.world import Actor, Killed, Violation, World
 from tests.version.working_volume import ReadingVolume, WritableView

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
-from cowfs.mount import session as sessions
+from cowfs.session import session as sessions
 from cowfs.store import initialize
 from cowfs.version.volumes import create_volume
 from tests.simulation.collector import Collector

@@ -14,8 +14,9 @@ from cowfs.format import catalogue
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.index import catalogues
+from cowfs.session import early
 from cowfs.store import ObjectStore, initialize, open_store
-from cowfs.version import early, known_chunks
+from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest
 from cowfs.version.history import history, open_version, resolve_name
 from cowfs.version.known_chunks import KnownChunks

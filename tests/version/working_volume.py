@@ -15,14 +15,14 @@ from cowfs.format.heads import Intent
 from cowfs.ids import VersionId
 from cowfs.index import empty_index, open_index
 from cowfs.native import Caller, Engine, NotResident
+from cowfs.session.publisher import Publisher
+from cowfs.session.residency import Residency
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.history import open_version
 from cowfs.version.protection import Protection
-from cowfs.version.publisher import Publisher
-from cowfs.version.residency import Residency
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import create_volume, find_head
 

@@ -12,7 +12,7 @@
 //! entries are here may name inodes that are not.
 //!
 //! Who loads rows must take them from the version that the engine stands on: rows read before a commit must not be loaded
-//! after it (`cowfs/version/residency.py`).
+//! after it (`cowfs/session/residency.py`).
 //!
 //! Locks: the survey holds the state shared, the hand exclusively, both for a batch of slots at a time.
 

@@ -35,8 +35,8 @@ from cowfs import log
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.ids import ChunkHash, PackId
 from cowfs.native import DirectoryRows
+from cowfs.session.fetching import Fetchers
 from cowfs.store.packs import ChunkRequest, DirectoryCache, PackReader
-from cowfs.version.fetching import Fetchers
 from cowfs.version.pack_numbers import PackNumbers
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ import pyfuse3
 import trio
 
 from cowfs import log
+from cowfs.daemon.calls import EngineCalls
+from cowfs.daemon.operations import MountOperations
 from cowfs.errors import MountFailedError
 from cowfs.machine import mounting
 from cowfs.machine.mounting import FUSE_DEVICE_NUMBER
-from cowfs.mount.calls import EngineCalls
-from cowfs.mount.operations import MountOperations
 
 IDLE_TASKS = 8
 LARGEST_TASKS = 1024

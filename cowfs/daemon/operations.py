@@ -27,7 +27,7 @@ import pyfuse3
 import trio
 from pyfuse3 import FUSEError
 
-from cowfs.mount.calls import EngineCalls
+from cowfs.daemon.calls import EngineCalls
 from cowfs.native import Attr, Caller, Engine
 
 READDIR_BATCH = 64

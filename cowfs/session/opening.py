@@ -17,7 +17,7 @@ from cowfs.native import Engine
 from cowfs.store import leases
 
 if TYPE_CHECKING:
-    from cowfs.mount.session import Writer
+    from cowfs.session.session import Writer
 
 REPORT_S = 0.5
 

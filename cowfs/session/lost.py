@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from cowfs.errors import CorruptError, CowfsError, UnavailableError
-from cowfs.version.layer_changes import layer_files
+from cowfs.session.layer_changes import layer_files
 
 if TYPE_CHECKING:
     from cowfs.native import Engine
-    from cowfs.version.residency import Residency
+    from cowfs.session.residency import Residency
 
 NAMED_FILES = 20  # in one message
 DEPTH_LIMIT = 4096  # PATH_MAX: a damaged index may have loops

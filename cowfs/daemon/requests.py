@@ -21,12 +21,12 @@ from typing import Any
 
 from cowfs import clock, failpoints
 from cowfs.control import Handler, Progress
+from cowfs.daemon.mappings import Mappings
 from cowfs.errors import InvalidInputError, InvalidStateError, NoSpaceError, ReadOnlyError
 from cowfs.format.manifest import Manifest
 from cowfs.format.store_url import StoreUrl
-from cowfs.mount.keeper import Keeper
-from cowfs.mount.mappings import Mappings
-from cowfs.mount.session import Session, Writer
+from cowfs.session.keeper import Keeper
+from cowfs.session.session import Session, Writer
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.volumes import locator
 

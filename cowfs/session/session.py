@@ -41,9 +41,12 @@ from cowfs.machine import processes
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.mount.opening import Report, renewed, reported
-from cowfs.mount.room import Room
 from cowfs.native import Engine, JournalCorrupt, Recovery
+from cowfs.session.lost import LostFiles
+from cowfs.session.opening import Report, renewed, reported
+from cowfs.session.publisher import Publisher
+from cowfs.session.residency import Residency
+from cowfs.session.room import Room
 from cowfs.store import ObjectStore, leases, load_record, open_store, refs
 from cowfs.store.holder import current_holder
 from cowfs.store.leases import Lease
@@ -53,10 +56,7 @@ from cowfs.store.pins import Pin
 from cowfs.version.commit import Base
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.history import open_version
-from cowfs.version.lost import LostFiles
 from cowfs.version.protection import Protection
-from cowfs.version.publisher import Publisher
-from cowfs.version.residency import Residency
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import Head, read_head
 

@@ -27,6 +27,12 @@ from typing import Any, NoReturn
 
 from cowfs import log
 from cowfs.control import MountSpec, Server
+from cowfs.daemon import serving, transport
+from cowfs.daemon.calls import EngineCalls
+from cowfs.daemon.lane import FastLane
+from cowfs.daemon.mappings import Mappings
+from cowfs.daemon.operations import CacheTimes, MountOperations
+from cowfs.daemon.requests import Requests
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -39,14 +45,9 @@ from cowfs.errors import (
     unexpected,
 )
 from cowfs.machine import mount_table, mounting, processes, registry
-from cowfs.mount import heap, serving, transport
-from cowfs.mount.calls import EngineCalls
-from cowfs.mount.keeper import Keeper
-from cowfs.mount.lane import FastLane
-from cowfs.mount.mappings import Mappings
-from cowfs.mount.operations import CacheTimes, MountOperations
-from cowfs.mount.requests import Requests
-from cowfs.mount.session import Session, open_session
+from cowfs.session import heap
+from cowfs.session.keeper import Keeper
+from cowfs.session.session import Session, open_session
 
 READ_AHEAD_KB = 4096
 MAX_BACKGROUND = 1024
@@ -354,7 +355,7 @@ class Daemon:
 
 
 def main() -> NoReturn:
-    """Entry of `python -m cowfs.mount`: specification on standard input, answer on standard output."""
+    """Entry of `python -m cowfs.daemon`: specification on standard input, answer on standard output."""
     answer_fd = os.dup(1)
     os.dup2(2, 1)  # nothing else may write into the answer
     os.chdir("/")  # the starter's directory may have to be unmounted, or lie below the mount point

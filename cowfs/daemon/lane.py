@@ -27,14 +27,14 @@ from concurrent.futures import Future
 from functools import partial
 
 from cowfs import log
+from cowfs.daemon import transport
+from cowfs.daemon.calls import LOAD_THREADS
+from cowfs.daemon.errnos import Errnos
+from cowfs.daemon.operations import CacheTimes
+from cowfs.daemon.relief import Relief
 from cowfs.errors import InvalidInputError
-from cowfs.mount import transport
-from cowfs.mount.calls import LOAD_THREADS
-from cowfs.mount.errnos import Errnos
-from cowfs.mount.operations import CacheTimes
-from cowfs.mount.relief import Relief
 from cowfs.native import Engine, Lane, NotResident
-from cowfs.version.fetching import Fetchers
+from cowfs.session.fetching import Fetchers
 
 ABANDONED_LOOKS = 3
 

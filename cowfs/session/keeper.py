@@ -20,8 +20,8 @@ from collections.abc import Callable
 
 from cowfs import clock, log
 from cowfs.errors import CowfsError, LeaseLostError
-from cowfs.mount.heap import Heap
-from cowfs.mount.session import Session, Writer
+from cowfs.session.heap import Heap
+from cowfs.session.session import Session, Writer
 from cowfs.store.leases import HEARTBEAT_S
 
 UPLOAD_PAUSE_S = 5.0

@@ -24,7 +24,7 @@ import pyfuse3
 import trio
 
 from cowfs import log
-from cowfs.mount.errnos import Errnos
+from cowfs.daemon.errnos import Errnos
 from cowfs.native import NotResident
 
 P = ParamSpec("P")

@@ -31,25 +31,25 @@ from cowfs.format.records import HeadRecord
 from cowfs.ids import ChunkHash, PackId, VersionId, WriteId
 from cowfs.index import ChangeSet, publish
 from cowfs.native import FileRows
+from cowfs.session.early import EarlyUploads
+from cowfs.session.layer_changes import files_of, layer_changes, layer_files
+from cowfs.session.lost import LostFiles
 from cowfs.store import refs
 from cowfs.store.packs import PackReceipt, PackUploader
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.contents import ContentStorer
-from cowfs.version.early import EarlyUploads
 from cowfs.version.heads import is_only_fenced
 from cowfs.version.known_chunks import KnownChunks
-from cowfs.version.layer_changes import files_of, layer_changes, layer_files
-from cowfs.version.lost import LostFiles
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import read_head
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index
     from cowfs.native import Engine, LayerExtent
+    from cowfs.session.residency import Residency
     from cowfs.store import ObjectStore
     from cowfs.store.packs import PackLocation
     from cowfs.version.protection import Protection
-    from cowfs.version.residency import Residency
 
 PREPARE_TRIES = 5
 PROGRESS_S = 0.1

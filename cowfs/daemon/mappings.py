@@ -18,8 +18,8 @@ from contextlib import contextmanager
 
 from cowfs.errors import CorruptError, InvalidStateError, NoSpaceError
 from cowfs.native import Engine
-from cowfs.version.lost import paths_of
-from cowfs.version.residency import Residency
+from cowfs.session.lost import paths_of
+from cowfs.session.residency import Residency
 
 NAMED = 5  # files that a message names
 

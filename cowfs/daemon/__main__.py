@@ -1,0 +1,5 @@
+"""`python -m cowfs.daemon`: the process of one mount."""
+
+from cowfs.daemon.process import main
+
+main()
