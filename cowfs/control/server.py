@@ -161,7 +161,7 @@ class Server:
         except OSError as error:
             _logger.exception("control request %s failed", op)
             return {"error": to_record(from_local_disk(error, f"{op} failed"))}
-        except Exception as error:
+        except BaseException as error:  # a panic of the engine is no Exception; the client waits for an answer
             _logger.exception("control request %s failed", op)
             hint = "Please report this; daemon.log has the traceback."
             return {"error": to_record(unexpected(f"{op} failed", error, hint=hint))}

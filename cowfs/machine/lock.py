@@ -124,6 +124,7 @@ def make_directory(path: Path) -> None:
 
 def release(fd: int) -> None:
     os.ftruncate(fd, 0)
+    fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor, which would keep the lock
     os.close(fd)
 
 

@@ -32,6 +32,7 @@ def first_free(candidates: Iterable[str]) -> Iterator[str | None]:
                 yield path
                 return
         finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor
             os.close(lock)
     yield None
 

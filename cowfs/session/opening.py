@@ -70,7 +70,10 @@ def _repeated(name: str, step: Callable[[], None], pause_s: float) -> Iterator[N
 
     def loop() -> None:
         while not stop.wait(pause_s):
-            step()
+            try:
+                step()
+            except BaseException:  # a panic of the engine is no Exception; it must not end a service
+                _logger.exception("%s failed; it is tried again", name)
 
     thread = threading.Thread(target=loop, name=name, daemon=True)
     thread.start()

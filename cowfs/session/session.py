@@ -325,7 +325,7 @@ def _open_index(spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: Pa
         index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
     else:
         index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
-    stack.callback(index.close)
+    stack.callback(_within, CLOSE_S, "close the index", index.close)  # a load may wait for the store in a query
     return index
 
 

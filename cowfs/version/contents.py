@@ -67,7 +67,11 @@ class ContentStorer:
 
     def _submit(self, piece: Piece, uploader: PackUploader) -> Future[ExtentRow]:
         self._room.acquire()
-        future = self._pool.submit(self._store, piece, uploader)
+        try:
+            future = self._pool.submit(self._store, piece, uploader)
+        except BaseException:  # no thread to be had, say
+            self._room.release()
+            raise
         future.add_done_callback(lambda _: self._room.release())
         return future
 

@@ -45,9 +45,12 @@ class PackNumbers:
 
     def number(self, pack: PackId) -> int:
         with self._lock:
+            has_asked = self._last > 0
+        last = 0 if has_asked else self._index.last_pack_number()  # may wait for the store, and readers need the lock
+        with self._lock:
             number = self._numbers.get(pack)
             if number is None:
-                number = self._last = (self._last or self._index.last_pack_number()) + 1
+                number = self._last = (self._last or last) + 1
                 self._learn(number, pack)
                 self._unpublished[number] = pack
             return number

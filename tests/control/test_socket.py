@@ -25,6 +25,10 @@ pytestmark = pytest.mark.quick
 WAIT_S = 30
 
 
+class PanicError(BaseException):
+    """As PyO3 raises a panic of native code: no Exception."""
+
+
 class Handlers:
     def __init__(self) -> None:
         self.proceed = threading.Event()
@@ -44,6 +48,9 @@ class Handlers:
 
     def crash(self, arguments: dict[str, Any], progress: Progress) -> None:
         raise ZeroDivisionError("a mistake")
+
+    def panic(self, arguments: dict[str, Any], progress: Progress) -> None:
+        raise PanicError("in the engine")
 
     def slow(self, arguments: dict[str, Any], progress: Progress) -> str:
         self.started.set()
@@ -67,7 +74,7 @@ def path() -> Iterator[Path]:
 
 @pytest.fixture
 def server(path: Path, handlers: Handlers) -> Iterator[Server]:
-    names = ("echo", "steps", "refuse", "crash", "slow")
+    names = ("echo", "steps", "refuse", "crash", "panic", "slow")
     server = Server(path, {name: getattr(handlers, name) for name in names})
     yield server
     handlers.proceed.set()
@@ -106,9 +113,10 @@ def test_errors_keep_their_class_hint_and_details(server: Server, path: Path) ->
     assert (caught.value.hint, caught.value.details) == ("wait", {"host": "elsewhere"})
 
 
-def test_a_mistake_in_a_handler_is_an_internal_error_and_nothing_more(server: Server, path: Path) -> None:
+@pytest.mark.parametrize("op", ["crash", "panic"])
+def test_a_mistake_in_a_handler_is_an_internal_error_and_nothing_more(server: Server, path: Path, op: str) -> None:
     with pytest.raises(CowfsError) as caught:
-        Client(path).call("crash")
+        Client(path).call(op)
     assert caught.value.kind == "internal"
     assert Client(path).call("echo") == {}
 

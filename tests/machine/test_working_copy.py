@@ -26,6 +26,7 @@ from cowfs.errors import (
 )
 from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
+from cowfs.machine import reservation
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
@@ -287,3 +288,24 @@ def test_a_lock_is_let_go_when_the_directory_cannot_be_used() -> None:
     working_copy.journal_dir.unlink()
     with working_copy.lock(LockHolder.this_process("/mnt")):
         assert working_copy.staging_dir.is_dir()
+
+
+def test_a_forked_child_does_not_keep_the_locks(place: Path) -> None:
+    """A data loader's workers inherit every descriptor of a process that is mounting or discarding at that moment."""
+    working_copy = WorkingCopy.locate(STORE_ID, "forking")
+    path = str(place / "mount-point")
+    reading, writing = os.pipe()
+    with working_copy.lock(LockHolder.this_process("/m")), reservation.first_free([path]) as free:
+        assert free == path
+        child = os.fork()
+        if child == 0:
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+    os.close(reading)
+    try:
+        with working_copy.lock(LockHolder.this_process("/m")), reservation.first_free([path]) as free:
+            assert free == path
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)

@@ -14,7 +14,7 @@ from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord
 from cowfs.native import Caller
 from cowfs.session import session as sessions
-from cowfs.session.opening import Report
+from cowfs.session.opening import Report, _repeated
 from cowfs.session.session import Session
 from cowfs.store import leases
 from tests.mount.daemons import Place
@@ -66,6 +66,43 @@ def test_the_lease_is_renewed_while_a_journal_is_replayed(dirty: Place, monkeypa
         assert renewed.is_set()
         before = {thread.name for thread in threading.enumerate()}
         assert "opening-heartbeat" not in before, "the keeper goes on from here"
+
+
+def test_a_step_that_fails_is_tried_again() -> None:
+    steps = iter([RuntimeError("once"), SystemExit("as a panic of the engine is no Exception")])
+    has_gone_on = threading.Event()
+
+    def step() -> None:
+        if (error := next(steps, None)) is not None:
+            raise error
+        has_gone_on.set()
+
+    with _repeated("repeated", step, 0.001):
+        assert has_gone_on.wait(60)
+
+
+def test_a_query_that_waits_for_the_store_keeps_no_mount_from_ending(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "CLOSE_S", 0.05)
+    answer, asks, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def query(session: Session) -> None:
+        with session.residency._index._sessions.session():
+            asks.set()
+            answer.wait()
+
+    def mount() -> None:
+        with opened(place) as session:
+            threading.Thread(target=query, args=(session,), daemon=True).start()
+            assert asks.wait(60)
+        ended.set()
+
+    threading.Thread(target=mount, daemon=True).start()
+    try:
+        assert ended.wait(60), "it waits for the query"
+    finally:
+        answer.set()
 
 
 def _newest_beat(place: Place) -> int:
