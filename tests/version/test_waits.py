@@ -69,8 +69,8 @@ def test_commits_that_get_no_thread_fail_and_do_not_hang(monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
         for _ in range(MAX_PIECES_IN_FLIGHT + 1):
+            assert storer._room.acquire(blocking=False), "no turn is left"
+            storer._room.release()
             with pytest.raises(RuntimeError):
-                assert storer._room.acquire(blocking=False), "no turn is left"
-                storer._room.release()
                 storer._submit(Piece(0, b""), nothing)
     assert storer._room.acquire(blocking=False)
