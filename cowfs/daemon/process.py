@@ -61,8 +61,7 @@ LOG_LIMIT_BYTES = 1 << 20
 COMMIT_GRACE_S = 60.0
 """A commit under way when the mount ends may finish; one that takes longer is resolved by the next mount."""
 SIGNAL_GRACE_S = 10.0
-"""The same after a signal. With what follows (`session.CLOSE_S`, `keeper.JOIN_S`) the process ends within the 30 s that
-Kubernetes leaves after SIGTERM, even if the store is silent."""
+"""The same after a signal. Kubernetes kills 30 s after SIGTERM; docs/concurrency.md, "Shutdown", adds the steps up."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -315,7 +314,7 @@ class Daemon:
             serving.disconnect()
 
     def _end(self, mappings: Mappings, loop: serving.Loop, force: bool, discard: bool) -> None:
-        """Takes the mount down from a control thread and waits until everything is let go of."""
+        """Takes the mount down from a control thread and waits until everything is released."""
         with self._ending:
             if self._ended.is_set():
                 raise InvalidStateError(f"{self._spec.mount_path} is unmounted already")
@@ -383,7 +382,7 @@ def _may_pass_through() -> bool:
 
 
 def _may_spin() -> bool:
-    """Not where processor time is rationed: what is spent on staying awake would be missing elsewhere."""
+    """Disabled under a CPU quota, where spinning would use up the quota."""
     return os.environ.get(SPIN_VARIABLE, "") != "0" and not processes.has_processor_quota()
 
 
