@@ -315,7 +315,7 @@ class RWVolume:
 
         When committing fails the object lives on and finalize can be tried again. Programs that still have files open, or
         this process itself, keep them until they close them: the directory is gone all the same, and what they write from
-        now on is in no version.
+        now on is not in this version: it stays on this machine as uncommitted work of the volume.
         """
         return ROVolume(
             await in_thread(

@@ -20,7 +20,7 @@ from cowfs import config
 from cowfs.api.options import MountOptions
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
-from cowfs.machine import mounting, registry, reservation
+from cowfs.machine import mount_table, mounting, registry, reservation
 from cowfs.machine.registry import MountEntry
 
 
@@ -32,14 +32,16 @@ def default_root() -> Path:
 def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -> Iterator[str]:
     """The canonical path to mount on; a default one that the block fails to use is removed again."""
     if given is not None:
-        yield _checked(given)
+        path = _checked(given)
+        with reservation.reserved(path) if _is_default(path) else contextlib.nullcontext():
+            yield path
         return
     with reservation.first_free(_defaults(name, store_id)) as free:
         path = free or f"{registry.canonical(default_root() / name)}-{registry.new_id()}"
         try:
             yield path
         except BaseException:
-            remove_default(path)
+            _remove(path)
             raise
 
 
@@ -70,11 +72,30 @@ def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
     return Path(entry.mount_path)
 
 
+def is_there(entry: MountEntry) -> bool:
+    """Whether the mount is at its path still. A daemon that is told to end takes its mount off first, and then may need seconds."""
+    found = mount_table.mount_at(entry.mount_path)
+    return found is not None and found.is_cowfs
+
+
 def remove_default(path: str) -> None:
-    """Removes a mount point that `chosen` made; leaves anything else, and anything in use, alone."""
-    if Path(path).parent == Path(registry.canonical(default_root())):
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
+    """Removes a mount point that `chosen` made; leaves anything else, and anything in use, alone.
+
+    In use is also what another process has chosen and will mount on as soon as the mount before it has ended.
+    """
+    if _is_default(path):
+        with reservation.reserved(path) as is_ours:
+            if is_ours and registry.find_by_path(path) is None:
+                _remove(path)
+
+
+def _is_default(path: str) -> bool:
+    return Path(path).parent == Path(registry.canonical(default_root()))
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
 
 
 def common_fields(registration: str, path: str, options: MountOptions) -> dict[str, Any]:

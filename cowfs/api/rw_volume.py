@@ -186,11 +186,13 @@ class RWVolume:
         chosen = MountOptions(**options)
         with self._mutex:
             self._require_not_ended()
-            if (entry := self._own_mount()) is not None:
+            if (entry := self._own_mount()) is not None and (
+                self._options.fuse_fd is not None or mount_paths.is_there(entry)
+            ):
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
-            if not chosen.take_over and (entry := self.live()) is not None:
+            if not chosen.take_over and (entry := self.live()) is not None and mount_paths.is_there(entry):
                 path = mount_paths.same(
                     entry, mount_path
                 )  # of this user on this machine: a cell or a task is run again
@@ -286,7 +288,7 @@ class RWVolume:
 
         When committing fails the object lives on and finalize can be tried again. Programs that still have files open, or
         this process itself, keep them until they close them: the directory is gone all the same, and what they write from
-        now on is in no version.
+        now on is not in this version: it stays on this machine as uncommitted work of the volume.
         """
         request = commit_request(message, author, produced_by, labels)
         with self._mutex:

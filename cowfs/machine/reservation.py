@@ -1,7 +1,8 @@
 """Keeps a mount point for the process that is about to mount there, until the mount is there.
 
 The mount table is read before a daemon is started, and the daemon mounts: two processes that mount at the same moment
-would choose the same path. A lock on a file in the runtime directory, named after the path, keeps the second one away.
+would choose the same path. A lock on a file in the runtime directory, named after the path, keeps the second one away, and
+keeps whoever tidies up after an earlier mount from removing the directory.
 """
 
 from __future__ import annotations
@@ -24,17 +25,23 @@ def first_free(candidates: Iterable[str]) -> Iterator[str | None]:
     None: every one is taken.
     """
     for path in candidates:
-        lock = _try_lock(_file(path))
-        if lock is None:
-            continue
-        try:
-            if mount_table.mount_at(path) is None or dead_mounts.find_at(path) is not None:
+        with reserved(path) as is_ours:
+            if is_ours and (mount_table.mount_at(path) is None or dead_mounts.find_at(path) is not None):
                 yield path
                 return
-        finally:
+    yield None
+
+
+@contextmanager
+def reserved(path: str) -> Iterator[bool]:
+    """Reserves the path until the block ends. False: another block has it."""
+    lock = _try_lock(_file(path))
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
             fcntl.flock(lock, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor
             os.close(lock)
-    yield None
 
 
 def _file(path: str) -> Path:

@@ -17,7 +17,8 @@ from typing import Any
 import anyio
 import pytest
 
-from cowfs import ROVolume, RWVolume, Volume, volume
+from cowfs import ROVolume, RWVolume, Volume, blocking, volume
+from cowfs.api import mount_paths, stores
 from cowfs.errors import (
     ConflictError,
     InvalidInputError,
@@ -26,7 +27,7 @@ from cowfs.errors import (
     LeaseLostError,
     NotFoundError,
 )
-from cowfs.machine import registry
+from cowfs.machine import registry, reservation
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
 
@@ -381,6 +382,38 @@ def test_a_cell_that_is_run_again_finds_its_mount(go: Go, place: Path) -> None:
     go(body)
 
 
+def test_a_mount_that_is_off_its_path_is_not_taken_for_one(place: Path) -> None:
+    """Its daemon is registered until all is synced and released: what is written at the path by then would be in no volume."""
+    made = blocking.Volume.new("ending").resolve()
+    store = stores.open_store()
+    ending = registry.register(
+        registry.new_id(),
+        mount_path=mount_paths.default_root() / "ending",
+        socket=place / "run" / "nobody.sock",
+        store_url=str(made.store_url),
+        store_id=store.record.store_id.hex(),
+        volume="ending",
+        version_id=None,
+        read_only=False,
+        working_copy=place / "working",
+    )
+    path = blocking.Volume.open("ending").mount()
+    registry.unregister(ending)
+    assert os.path.ismount(path)
+
+
+def test_a_mount_point_that_somebody_is_about_to_mount_on_stays() -> None:
+    """He waits for the mount before his to end, and who ended that one tidies up meanwhile."""
+    path = mount_paths.default_root() / "next"
+    path.mkdir(parents=True)
+    with reservation.first_free([str(path)]) as free:
+        assert free == str(path)
+        mount_paths.leave(str(path))
+        assert path.is_dir()
+    mount_paths.leave(str(path))
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("has_base", [True, False])
 def test_work_of_a_writer_that_was_taken_over_moves_to_a_fork(go: Go, place: Path, has_base: bool) -> None:
     async def body() -> None:
@@ -560,8 +593,6 @@ def test_two_stores_may_have_volumes_of_one_name(go: Go, place: Path) -> None:
 
 @pytest.mark.usefixtures("place")
 def test_blocking_volumes_inside_a_running_loop() -> None:
-    from cowfs import blocking
-
     async def notebook_cell() -> str:
         with blocking.Volume.new("notebook") as vol:
             (vol / "file").write_text("x")
