@@ -120,7 +120,9 @@ impl Model {
         match op {
             Op::Freeze => self.frozen.is_none(),
             Op::Commit | Op::Fail | Op::CrashBehindHead => self.frozen.is_some(),
-            Op::LinkOpen(..) | Op::CopyOpen(..) | Op::WriteOpen(..) => !self.held.is_empty(),
+            Op::LinkOpen(..) | Op::CopyOpen(..) | Op::StartLoad(_) | Op::WriteOpen(..) => {
+                !self.held.is_empty()
+            }
             Op::TruncateOpen(..) | Op::ReadOpen(_) | Op::Close(_) => !self.held.is_empty(),
             Op::EndLoad => !self.late.is_empty(),
             Op::Open(at, _) => self.local.file(at).is_ok(),
@@ -289,10 +291,10 @@ impl Model {
                 released.expect("closes");
             }
             Op::StartLoad(which) => {
-                let base = &self.world.base;
-                let is_file = |ino: &Ino| base.inodes[ino].mode & libc::S_IFMT == libc::S_IFREG;
-                let files: Vec<Ino> = base.inodes.keys().copied().filter(is_file).collect();
-                if let Some(ino) = files.get(which % files.len().max(1)).copied() {
+                // One that nobody has open may be evicted, and such rows are never handed over behind a commit (decision 21).
+                let ino = self.pick(*which).map(|held| held.ino);
+                if let Some(ino) = ino.filter(|ino| self.world.base.inodes.contains_key(ino)) {
+                    let base = &self.world.base;
                     self.late
                         .push((ino, base.extents_of(ino), base.xattrs_of(ino)));
                 }

@@ -27,7 +27,7 @@ pub enum Op {
     OpenUnnamed(Where),
     LinkOpen(usize, Where),
     CopyOpen(usize, usize, (u16, u16, u16)),
-    /// Somebody asks for the content of a file, and the rows are under way.
+    /// Somebody asks for the content of an open file, and the rows are under way.
     StartLoad(usize),
     EndLoad,
     WriteOpen(usize, u16, u16, u8),
