@@ -20,7 +20,7 @@
 //! most. Ranges are read, not mapped: a mapped file that fails or shrinks would end the process. Use is noted in a file's modification time,
 //! at most once a minute, so that `trim` of any process can tell what is old.
 //!
-//! No lock is held across file I/O. Not here: fetching, decoding, and deciding how much the disk may hold.
+//! No lock is held across file I/O, except that of the account, which only `trim` takes. Not here: fetching, decoding, and deciding how much the disk may hold.
 
 mod account;
 mod blocks;

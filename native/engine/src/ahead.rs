@@ -1,12 +1,14 @@
-//! Read-ahead of our own: what sequential readers will ask for next, named before they ask.
+//! Read-ahead of our own: it names what sequential readers will ask for next, before they ask.
 //!
-//! Each handle follows its reader. While it goes on where it stopped, a window in front of it grows from `WINDOW_MIN_BYTES` to
-//! `WINDOW_MAX_BYTES`; whenever less than half of the window is named, the handle joins a queue. `next_ahead` takes readers from
-//! it in turn and names the chunks of a share of the window that are not here. A jump closes the window: random readers get
-//! nothing ahead. Nobody waits for what is named here, so a chunk that is not fetched after all costs its reader a wait.
+//! Each handle follows its reader. While the reader continues where it stopped, a window in front
+//! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`. Whenever less than half of the
+//! window is named, the handle joins a queue. `next_ahead` serves the readers in the queue in
+//! turn, and names the chunks of a share of the window that are not here. A jump closes the
+//! window, so random readers get no read-ahead. Nobody waits for what is named here: if a chunk is
+//! not fetched after all, its reader waits for it as for any other.
 //!
-//! The queue holds each open handle once at most; the lock of a handle's `Stream` is taken before the queue's, and no other
-//! lock under either.
+//! The queue holds each open handle at most once. The lock of a handle's `Stream` and that of the
+//! queue are never held together, and no other lock is taken under either.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

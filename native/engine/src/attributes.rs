@@ -1,4 +1,5 @@
-//! Changing attributes. Who may do so the kernel has decided; what follows from it (set-id bits, times) is decided here.
+//! Changing attributes. The kernel decides who may. What follows from a change (set-id bits,
+//! times) is decided here.
 
 use cowfs_base::{Errno, Ino, now_ns};
 

@@ -1,8 +1,10 @@
-//! What stays known of inodes that were evicted: how often the kernel refers to each, and which directory a directory is in.
+//! What is remembered of evicted inodes: the kernel's reference count, and the parent of a
+//! directory.
 //!
-//! An inode may leave memory while the kernel still knows its number (`evict`). It is loaded again by number when somebody
-//! asks, and takes its reference count from here. Counts lie in pages of neighbouring numbers, a byte each, since what lies in
-//! one directory was mostly numbered in sequence: about two bytes for an inode of a tree that was walked.
+//! An inode may leave memory while the kernel still knows its number (`evict`). When somebody asks
+//! for it, it is loaded again by number and takes its reference count from here. Counts lie in
+//! pages of neighbouring numbers, a byte each, because the inodes of a directory mostly have
+//! consecutive numbers. That is about two bytes for each inode of a tree that was walked.
 
 use cowfs_base::Ino;
 use hashbrown::HashMap;

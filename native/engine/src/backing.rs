@@ -1,8 +1,10 @@
-//! Local files that hold all bytes of a file of a read-only mount, for a kernel that can read from them by itself.
+//! Local files with all bytes of a file of a read-only mount, which the kernel can read by itself.
 //!
-//! Such a file is put together from chunks when a file is opened that is here as a whole; nothing is fetched for it. The caller
-//! asks with `backing_file`. For a file that is copied in less than a second it is told `Missing::File`, has `assemble_file`
-//! called where waiting hurts nobody, and asks again; for a larger one it does not wait, and a later opening has the file.
+//! Such a file is assembled from chunks when a file is opened whose chunks are all here; nothing
+//! is fetched for it. The caller asks with `backing_file`. If copying takes less than a second,
+//! the caller is told `Missing::File`, has `assemble_file` called on a thread that may wait, and
+//! asks again. For a larger file the caller does not wait, and a later open uses the assembled
+//! file.
 
 use std::fs::File;
 

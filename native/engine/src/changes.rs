@@ -1,7 +1,9 @@
-//! What has changed since a commit: which inodes (row, extents, xattrs), which entries, which segments they need.
+//! What has changed since a commit: which inodes (row, extents, xattrs), which entries, and which
+//! segments they need.
 //!
-//! `Changes` holds only keys: the values are the live ones. `Frozen` is the `Changes` of a closed layer plus the old value of
-//! whatever was changed afterwards, saved at the first such change; freezing copies nothing.
+//! `Changes` holds only keys: the values are the live ones. `Frozen` is the `Changes` of a closed
+//! layer plus old values. An old value is saved when it is first changed after the freeze, so a
+//! freeze copies nothing.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};

@@ -1,5 +1,6 @@
-//! Checkpoints of the journal: the state is the answer to all records so far, so it takes their place, and a mount that lives for
-//! months has a journal, and a recovery, as long as its uncommitted changes, not as its history.
+//! Checkpoints of the journal: a checkpoint replaces all records so far by the state they lead to.
+//! So journal and recovery of a mount that lives for months are as long as its uncommitted
+//! changes, not as its history.
 //!
 //! ```text
 //! sync what is staged            without a lock: most of the bytes
@@ -10,9 +11,10 @@
 //! finish                         durable, then named: from here on it counts, and the logs it stands for are deleted
 //! ```
 //!
-//! An error, or a crash, before the end leaves all logs, which say the same. While a commit is under way, its layer keeps its logs, and the
-//! checkpoint stands for the layers behind it. A commit that wants to begin or end does not wait: the checkpoint gives way, unless
-//! it has been due for long.
+//! After an error or a crash before the end, the logs are all there and say the same. While a
+//! commit is under way, its layer keeps its logs, and the checkpoint stands for the layers behind
+//! it. A commit that is about to begin or end does not wait: the checkpoint stops, unless it has
+//! been due for long.
 //!
 //! Threads: one at a time, by `Disk::layers`. Not for threads that answer requests: it waits for the disk.
 

@@ -7,7 +7,7 @@
 //! there all the time and has to be listed; a reader between the two slots gets the inode under both names.
 //!
 //! Removing leaves a tombstone. When half of the slots are tombstones, or half of the names are dead, the table is compacted.
-//! Once a tombstone was squeezed out each entry stores its cookie; before that, the cookie follows from the slot number.
+//! From then on each entry stores its readdir cookie; before that, the cookie is the slot number.
 //!
 //! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for its length. Names lie in
 //! one allocation.

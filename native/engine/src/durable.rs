@@ -1,9 +1,11 @@
 //! Making what was written durable, and knowing that it is.
 //!
-//! A sync that fails is told to whoever asked; the kernel will not tell again. So staging remembers which segments failed, over
-//! a restart too (`cowfs_staging::Failures`); new bytes go elsewhere, and a pass of `reclaim` soon moves what can still be read to another segment,
-//! where the next fsync can succeed. Of segments that an earlier process wrote nobody knows what the kernel has told and
-//! to whom: a sync of those also reads the bytes and compares them with their checksums.
+//! A failed sync is reported to its caller; the kernel will not report it again. So staging
+//! remembers which segments failed, across restarts too (`cowfs_staging::Failures`), and new bytes
+//! go to another segment. A pass of `reclaim` soon moves what can still be read, so that the next
+//! fsync can succeed. Of a segment that an earlier process wrote, nobody knows what the kernel has
+//! reported. A sync of such a segment therefore also reads the bytes and compares them with their
+//! checksums.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;

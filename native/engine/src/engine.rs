@@ -1,11 +1,13 @@
 //! The engine of one mount: the state behind its lock, the handles, and the local disk it may use.
 //!
-//! An operation takes the lock, checks, builds effects, and `record`s them: one journal record, then the state. Nothing that a
-//! caller was told about is missing from the journal. Bytes are appended to staging and read from segments and chunks outside
-//! of the lock.
+//! An operation takes the lock, checks, builds effects, and `record`s them: one journal record,
+//! then the state. The journal has everything that a caller was told about. Bytes are appended to
+//! staging, and read from segments and chunks, outside of the lock.
 //!
-//! Locks, in this order: `Relief::running` → `Reclaim::running` → `Disk::appends` → state → handles → journal (its own). None is held across I/O but the journal's
-//! append, which goes to the page cache.
+//! Locks, in this order: `Relief::running` → `Reclaim::running` → `Disk::layers` → `Disk::appends`
+//! → state → handles, journal, ballast → staging's own. `docs/concurrency.md` has all of them. The
+//! state is held across the journal's append, which goes to the page cache, and on a full disk
+//! across a step of the ballast; once the journal was replayed, across no other I/O.
 
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -119,7 +121,7 @@ impl Engine {
         })
     }
 
-    /// Makes everything durable, releases what is committed and lets go of the files. Further calls give EBADF.
+    /// Makes everything durable, removes what is committed and closes the files. Further calls give EBADF.
     pub fn close(&self) -> Result<()> {
         self.ahead.close();
         if !self.is_broken() {
@@ -243,7 +245,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Segments that may be removed are no longer read; unknown ones never were.
+    /// Whether the segment may still be read. A plan that names another one is made again.
     pub(crate) fn is_readable(&self, segment: Segment) -> bool {
         self.state.read().segments.contains(&segment)
     }

@@ -1,8 +1,9 @@
-//! The moment in an operation when it holds no lock, between what it has looked at and what it does about it.
+//! A hook for tests between the two halves of an operation, where it holds no lock.
 //!
-//! A copy, a first name of a file, reads and passes over staging work in two halves. What others do in between is what such code
-//! gets wrong, and threads meet there too seldom. Tests put an operation of their own in that place (`Engine::set_interlude`);
-//! in earnest nothing is there.
+//! A copy, the first name of a file, a read, and a pass over staging each look at the state,
+//! release the lock, and act later. Errors in such code show when another operation runs in
+//! between, which threads hit too seldom. Tests put an operation of their own there
+//! (`Engine::set_interlude`). In production the hook is empty.
 
 use std::sync::OnceLock;
 

@@ -1,7 +1,8 @@
-//! The keys of a frozen layer in the order of the index, so that a commit can take the layer in pages.
+//! The keys of a frozen layer in the order of the index, so that a commit can read the layer in
+//! pages.
 //!
-//! Changes are kept in tables without an order. What is sorted here are references to them: half a byte an inode, four bytes an
-//! entry. Made at the first page that somebody asks for.
+//! Changes are kept in unordered tables. References to them are sorted here: half a byte for each
+//! inode, four bytes for each entry. The order is made when the first page is asked for.
 
 use cowfs_base::Ino;
 

@@ -1,8 +1,8 @@
 //! A frozen layer as a commit reads it: in pages, in the order of the index's keys.
 //!
-//! Each page names the key it starts behind, so nothing is kept between two of them but the order of the keys
-//! (`KeyOrder`), and no side ever holds more than a page of rows. A page that is empty is behind the last one. The state's lock is
-//! given up now and then; what writers change meanwhile is saved first.
+//! Each page names the key it starts behind. So nothing is kept between two pages but the order of
+//! the keys (`KeyOrder`), and neither side holds more than a page of rows. An empty page marks the
+//! end. The state's lock is released now and then; what writers change meanwhile is saved first.
 
 use std::sync::{Arc, OnceLock};
 

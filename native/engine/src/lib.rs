@@ -13,7 +13,7 @@
 //! changes     what differs from the last commit             staged     segments that may go, quiet files
 //! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
 //! checkpoint  long journals, without a commit               survey     what is live in which segment
-//! entry_set   which entries that are                        evict, away     what can be loaded again leaves
+//! entry_set   the set of entries changed in a layer         evict, away     what can be loaded again leaves
 //! refused     mapped stores that could not be staged
 //! inode, directory, extents, content                        the tables
 //! interlude   a place for tests between the halves of an operation

@@ -1,8 +1,12 @@
-//! Ranges whose bytes the local disk has not kept, although no power was lost: their segment is missing when the journal is
-//! replayed, or they fail their checksum when a commit reads them (`lose_unreadable`). They cost what was in them, not the working copy: it opens, everything else in it is as it was, and such a range
-//! (an extent that is neither staged nor in a chunk) gives EIO to readers, copies and fsync until it is overwritten, cut off
-//! or removed with its file. That it is lost stands in the journal from then on, durably: after a power loss the record that
-//! staged it would be passed over, and older bytes would show.
+//! Ranges whose bytes the local disk has lost without a power loss. Either their segment is
+//! missing when the journal is replayed, or they fail their checksum when a commit reads them
+//! (`lose_unreadable`).
+//!
+//! The working copy opens all the same, and everything else in it is as it was. A lost range is an
+//! extent that is neither staged nor in a chunk. Reads, copies and fsync of it give EIO, until it
+//! is overwritten, cut off, or removed with its file. The journal records the loss durably.
+//! Otherwise, after a power loss, the record that staged the range would be skipped and older
+//! bytes would show.
 //!
 //! Nothing here publishes or repairs. Commits ask for `lost_files` and refuse.
 

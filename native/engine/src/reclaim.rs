@@ -1,26 +1,32 @@
-//! Staged bytes that were overwritten, or lie in files that are gone: finding them, and letting go of their segments without a
-//! commit, so that a mount that is only ever overwritten takes a bounded part of the local disk.
+//! Reclaiming staged bytes that were overwritten, or lie in removed files, without a commit. So a
+//! mount whose files are overwritten for ever takes a bounded part of the local disk.
 //!
-//! A pass copies what is left of mostly dead segments to the current one, then removes those that nothing maps any more.
-//! Which may go, and when:
+//! A pass copies what is left of mostly dead segments to the current one, then removes the
+//! segments that nothing maps any more. The rules for removing one:
 //!
-//! - Not the current one, none that a frozen layer's records refer to: its commit lets go of them.
-//! - "Dead" is for ever: bytes get mapped when they are written (`Disk::appends` is held until then) or copied from where they
-//!   are mapped (a copy looks again before it is recorded).
-//! - After a kill all records are replayed, so the one that covers a dead range comes too, and the segment is not missed. Only a commit
-//!   takes mappings away without a record. What a record of a later layer, or a checkpoint of later layers, says of such a range
-//!   counts in a replay: those segments (`Changes::held`) stay until the next commit, or the next checkpoint, which says what is mapped by then.
-//! - After a power loss the covering record, or its bytes, may be missing, and then the covered bytes count, if they had been
-//!   promised: an fsync has begun that named their segment. Such a segment goes only after all that is mapped now, and the
-//!   journal, are on stable storage. One that nobody ever asked to be durable goes at once, never written to the disk at all.
+//! - Not the current segment, and none that a frozen layer's records name: its commit removes
+//!   those.
+//! - A dead segment stays dead. Bytes get mapped when they are written (`Disk::appends` is held
+//!   until then), or when they are copied from where they are mapped (a copy looks again before it
+//!   is recorded).
+//! - After a kill all records are replayed, also the one that covers a dead range. So the segment
+//!   is not missed. Only a commit takes mappings away without a record. A record of a later layer,
+//!   or a checkpoint of later layers, may still name such a range and counts in a replay. Those
+//!   segments (`Changes::held`) stay until the next commit, or the next checkpoint, which says
+//!   what is mapped by then.
+//! - After a power loss the covering record, or its bytes, may be missing. Then the covered bytes
+//!   count if they were promised, that is, if an fsync that named their segment had begun. Such a
+//!   segment is removed only after all that is mapped now, and the journal, are on stable storage.
+//!   A segment that no fsync has named is removed at once, without being written to the disk.
 //!
-//! A pass is due after as many bytes were staged as were found in use, at least `PACE_SEGMENTS`. Whoever calls `reclaim_when_due`
-//! makes it; writers that are twice as far wait for it (`is_reclaim_overdue`, `reclaim_overdue`). So staging holds at most four times what is in use plus a gigabyte,
-//! whatever is overwritten how often. The journal is kept short by checkpoints (`checkpoint`).
+//! A pass is due after as many bytes were staged as were found in use, at least `PACE_SEGMENTS`.
+//! The caller of `reclaim_when_due` makes it. Writers that are twice as far wait for it
+//! (`is_reclaim_overdue`, `reclaim_overdue`). So staging holds at most four times what is in use
+//! plus a gigabyte, however often bytes are overwritten. Checkpoints keep the journal short
+//! (`checkpoint`).
 //!
-//! On a full disk, where there is no room for copies, `punching` gives back the dead parts instead.
-//!
-//! What is live is counted a batch of extents at a time, while everybody goes on (`survey`).
+//! On a full disk, where copies do not fit, `punching` frees the dead parts instead. `survey`
+//! counts what is live, a batch of extents at a time, while other threads go on.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

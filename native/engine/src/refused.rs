@@ -1,9 +1,10 @@
-//! Stores through a shared mapping that could not be staged: which bytes of which files.
+//! Writes through a shared mapping that could not be staged: which bytes of which files.
 //!
-//! A program that stores through a mapping is told nothing when the kernel writes the page back and the server refuses it. The
-//! kernel counts the page as clean from then on and drops it sooner or later. So the refusal is remembered here, and a commit
-//! asks (`Engine::refused_stores`): a version must not silently lack what was stored before it. A range is forgotten when bytes are
-//! written over it, when it is cut off, punched or copied over, and with its inode. A remount forgets all.
+//! The program is told nothing when the kernel writes such a page back and the server refuses it.
+//! The kernel counts the page as clean from then on and drops it sooner or later. So the refusal
+//! is remembered here, and a commit asks for it (`Engine::refused_stores`): a version must not
+//! silently lack what was stored before it. A range is forgotten when it is overwritten, cut off,
+//! punched or copied over, and with its inode. A remount forgets all ranges.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A full local disk: what is given up for those who add bytes, and what those who leave may take.
+//! A full local disk: what is given up for calls that add bytes, and what all other calls may use.
 //!
 //! `relieve` frees in steps and stops when there is enough, the cheapest to lose first:
 //!
@@ -7,11 +7,13 @@
 //! 3. overwritten and removed bytes (`reclaim`), which may sync
 //! 4. the dead parts of segments that still have live ones (`punching`)
 //!
-//! Then it takes the ballast back (`cowfs_staging::Ballast`). While any of that is missing, whatever adds bytes gets ENOSPC at once and asks
-//! for relief; removing, truncating, renaming and committing go on with it. Chunk files are not touched here: they may lie on another disk.
+//! Then it takes the ballast back (`cowfs_staging::Ballast`). While part of the ballast is
+//! missing, a call that adds bytes gets ENOSPC at once and asks for relief. Removing, truncating,
+//! renaming and committing still work. Chunk files are not touched here: they may lie on another
+//! disk.
 //!
-//! A relief that found nothing is not repeated before something has changed, or a second has passed: programs that try to write on a
-//! full disk again and again cost next to nothing.
+//! A relief that found nothing is repeated only after something has changed or a second has
+//! passed. So programs that try to write on a full disk again and again cost next to nothing.
 
 use std::time::{Duration, Instant};
 

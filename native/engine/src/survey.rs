@@ -1,16 +1,20 @@
-//! Counting what uncommitted files have in which segment, while everybody goes on.
+//! Counting the live bytes of segments while other threads go on.
 //!
-//! 1. For a moment, `Disk::appends` and the state are held exclusively: the segments that may go are chosen (`State::surveyed`). None of
-//!    them takes appends any more, and no bytes of them wait to be mapped.
-//! 2. The extents of changed files are counted, a batch at a time, under the shared lock.
-//! 3. The state is held exclusively once more: segments that were mapped again meanwhile, frozen, or let go of by somebody else, are left out.
+//! 1. `Disk::appends` and the state are held exclusively for a moment. The segments that may be
+//!    removed are chosen (`State::surveyed`). They take no appends any more, and none of their
+//!    bytes are still to be mapped.
+//! 2. The extents of changed files are counted under the shared lock, a batch at a time.
+//! 3. The state is held exclusively once more. Segments that were mapped again, frozen or removed
+//!    meanwhile are left out.
 //!
-//! Bytes may move while they are counted: a copy takes them from a file that is yet to come to one that was counted, and the
-//! first one is overwritten. Copies, first names and moves all map anew, and each mapping takes its segment out of
-//! `State::surveyed`. So a segment that is still there at the end has at most as many bytes mapped as were counted, and one with none is dead: nobody can map
-//! bytes that nothing maps.
+//! Bytes may move while they are counted: a copy may take them from a file that is not counted yet
+//! to one that was, and the first file is then overwritten. But copies, first names and moves all
+//! map anew, and each mapping takes its segment out of `State::surveyed`. So a segment that is
+//! still there at the end has at most as many bytes mapped as were counted. One with none is dead:
+//! bytes that nothing maps cannot be mapped again.
 //!
-//! What frozen layers and checkpoints have saved need not be counted: all their segments are kept anyway.
+//! What frozen layers and checkpoints have saved is not counted: all their segments are kept
+//! anyway.
 //!
 //! One survey at a time: its caller holds `Reclaim::running`.
 

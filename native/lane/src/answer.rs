@@ -1,8 +1,8 @@
-//! Answers: a request's meaning in engine calls, and their results as reply bytes. Names, attributes and listings are here,
-//! file contents in `files`.
+//! Answers: a request becomes engine calls, and their results become reply bytes. Names,
+//! attributes and listings are here, file contents in `files`.
 //!
-//! The kernel checks permissions (default_permissions) and holds locks. A name that leads nowhere is an answer the kernel may
-//! keep. POSIX ACLs are refused by the engine (EOPNOTSUPP).
+//! The kernel checks permissions (default_permissions) and holds locks. It may also remember that
+//! a name does not exist. The engine refuses POSIX ACLs (EOPNOTSUPP).
 
 use std::ops::Range;
 

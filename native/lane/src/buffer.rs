@@ -1,7 +1,8 @@
-//! The bytes of a read on their way to the kernel: one buffer a thread, used again and again.
+//! The buffer of a read on its way to the kernel: one for each thread, used again and again.
 //!
-//! A fresh buffer of 1 MiB costs a page fault for each 4 KiB, and clearing it another pass over the bytes. A used one is neither
-//! cleared nor given back, and stays in the core's cache. It holds bytes of earlier reads: whoever takes one fills what it sends.
+//! A fresh buffer of 1 MiB costs a page fault for each 4 KiB, and clearing it another pass over
+//! the bytes. A used buffer is neither cleared nor freed, and stays in the core's cache. It holds
+//! bytes of earlier reads, so its user must fill every byte that it sends.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,5 @@
-//! What /proc tells about whoever asks: groups, and whether a fatal signal waits for them.
+//! What /proc says about the caller of a request: its groups, and whether a fatal signal is
+//! pending.
 
 use cowfs_engine::Caller;
 use cowfs_fuse_abi::Header;

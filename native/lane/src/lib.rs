@@ -9,16 +9,21 @@
 //! ```
 //!
 //! Guarantees
-//! - Every request gets exactly one reply; one that was taken back (its caller was killed) changes no counts: a look-up it
-//!   would have counted is forgotten, a handle it would have opened is closed. So counts and handles equal the kernel's.
-//! - READ and WRITE are never forwarded. An engine call that was parked has changed nothing, so it is simply made again.
-//! - `wait` returns when the mount is gone or `stop` was called; then no thread of the lane is left that uses the device.
+//! - Every request gets exactly one reply. If the kernel has taken a request back because its
+//!   caller was killed, the lane undoes what the reply counted: it forgets the look-up and closes
+//!   the handle. So counts and handles equal the kernel's.
+//! - READ and WRITE are never forwarded. An engine call that was parked has changed nothing, so it
+//!   is simply made again.
+//! - `wait` returns when the mount is gone or `stop` was called; then no thread of the lane is
+//!   left that uses the device.
 //!
-//! A caller with a fatal signal is let go: its parked or forwarded request is answered EINTR. Other signals wait, as on a
-//! local disk: programs do not expect EINTR from `stat`.
+//! A caller with a fatal signal is released: its parked or forwarded request is answered EINTR.
+//! Other signals wait, as on a local disk: programs do not expect EINTR from `stat`.
 //!
-//! Not here: mounting, loading what is missing, the file system itself. Locks: each of `park`, `relay` and `syncing` has one,
-//! none is held across an engine call or a write to the device.
+//! Not here: mounting, loading what is missing, the file system itself.
+//!
+//! Threads and locks: `docs/concurrency.md`. No lock is held during a write to the device, and
+//! only that of `passthrough` during an engine call.
 
 mod answer;
 mod buffer;

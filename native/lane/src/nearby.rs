@@ -1,16 +1,18 @@
-//! Keeping a caller on the processor where it is answered, on machines of two.
+//! Spinning on one of two CPUs while a single caller sends small requests.
 //!
-//! Waking a thread takes 2 µs on the same processor and 25 µs and more on one that has halted, in a virtual machine; a request
-//! itself takes 5 to 10 µs. The scheduler puts whoever is woken on an idle processor, if there is one: so with one caller and two
-//! processors each request wakes both of them, one after the other. While requests follow each other closely, a thread that has
-//! nothing to do therefore keeps one processor busy, and caller and answering thread take turns on the other.
+//! Waking a thread takes 2 µs on the same CPU, and 25 µs or more on a CPU that has halted, in a
+//! virtual machine. A request itself takes 5 to 10 µs. The scheduler puts a woken thread on an
+//! idle CPU if there is one. So with one caller and two CPUs, each request wakes both of them, one
+//! after the other. While requests follow each other closely, an idle thread therefore spins on
+//! one CPU. The caller and the answering thread take turns on the other.
 //!
-//! **Only where it pays**, which is measured all the time: the gap between `TRIAL` replies without, then with it. It goes on while
-//! that stays at least an eighth shorter, for `PERIOD_NS` at most before the next comparison; else nothing is tried for a while, each time for
-//! longer. So it ends where waking is cheap, and where other work wants the processor and is kept from it.
+//! **Only where it pays.** The gap between `TRIAL` replies is measured without spinning, then with
+//! it. Spinning goes on while it makes the gap at least an eighth shorter, for `PERIOD_NS` at most
+//! before the next comparison. If it does not pay, nothing is tried for a while, each time for
+//! longer. So it ends where waking is cheap, and where other work needs the CPU.
 //!
-//! It ends at once when no reply was made for `KEEP_NS`, or two callers take turns. On more processors than two another one would
-//! be idle: there nothing is tried.
+//! It ends at once when no reply was made for `KEEP_NS`, or when two callers take turns. Nothing
+//! is tried on machines of more than two CPUs: another one would be idle anyway.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,7 +1,9 @@
-//! Requests that wait for something to be made resident, or for space; and the queue that says what they wait for.
+//! Requests that wait for something to be made resident, or for space; and the queue of what they
+//! need.
 //!
-//! A request is parked before what it needs is queued. `take` gives it back to whoever has loaded what was missing, or to
-//! the one who lets its caller go: only one of them gets it, so only one reply is written.
+//! A request is parked before its need is queued. `take` hands it to one caller only: the thread
+//! that has loaded what was missing, or the one that releases the request's caller. So only one
+//! reply is written.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};

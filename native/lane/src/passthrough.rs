@@ -1,11 +1,14 @@
-//! Passthrough: the kernel reads files of a read-only mount from local files by itself, at the disk's speed.
+//! Passthrough: the kernel reads files of a read-only mount from local files, at the disk's speed.
 //!
-//! Offered in the handshake of a read-only mount whose daemon may register files (CAP_SYS_ADMIN in the first user namespace). Which
-//! way an inode is read is decided when it is first opened and holds until it is closed for the last time: the kernel gives EIO
-//! to who mixes both. One backing id an inode, given back with its last handle. Whatever fails, the file is read by requests.
+//! It is offered in the handshake of a read-only mount whose daemon may register files
+//! (CAP_SYS_ADMIN in the first user namespace). The first open of an inode decides how it is read,
+//! until its last close: the kernel gives EIO if both ways are mixed. An inode has one backing id,
+//! which is given back with its last handle. If anything fails, the file is read by requests.
 //!
-//! Writable mounts never: bytes written past us could not be frozen.
-//! One lock, held over the registration of a file (which waits for nothing) so that the first of several opens decides for all.
+//! Writable mounts never use it: writes that bypass the daemon could not be frozen.
+//!
+//! One lock, so that the first of several opens decides for all. It is held while the engine opens
+//! the file and while the kernel registers it. Neither waits for anything but the local disk.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,9 +1,10 @@
-//! The other FUSE server: to it the lane is the kernel. Requests go to it and replies come from it byte for byte, one message
-//! each, over a SEQPACKET socket.
+//! The relay to the other FUSE server, for which the lane is the kernel. Requests and replies
+//! travel unchanged over a SEQPACKET socket, one message each.
 //!
-//! Sends never block: a message that finds the socket full waits in a queue. One thread sends, receives, and looks after
-//! forwarded or parked requests whose callers may be dying. Counts and handles of relayed replies are taken back when the
-//! kernel does not want the reply; the other server raised them in the same engine.
+//! Sends never block: a message that does not fit into the socket waits in a queue. One thread
+//! sends, receives, and checks whether callers of forwarded or parked requests are dying. If the
+//! kernel does not want a relayed reply, its counts and handles are undone; the other server
+//! raised them in the same engine.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 const INIT_UNIQUE: u64 = 1;
 /// What the other server is told: an old protocol without splicing and notifications.
 const MINOR: u32 = 13;
-/// pyfuse3 takes nobody for a kernel who has no READDIRPLUS.
+/// pyfuse3 refuses a kernel that does not offer READDIRPLUS.
 const FEATURES: u32 = (flag::ASYNC_READ
     | flag::BIG_WRITES
     | flag::DONT_MASK

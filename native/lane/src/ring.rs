@@ -7,14 +7,15 @@
 //! 4096   payload, PAYLOAD_BYTES
 //! ```
 //!
-//! An entry is the kernel's from REGISTER or COMMIT_AND_FETCH to its completion, and ours from then on. Completions, and with
-//! them the kernel's writes into entries, happen inside of this thread's io_uring_enter only (DEFER_TASKRUN): what is the
-//! kernel's after all completions were read is untouched until the next call. So memory that large requests have touched
-//! can be given back then. All rings together keep `KEPT_BYTES`, each its part of it; a parked request releases what its reply
-//! will not need.
+//! An entry is the kernel's from REGISTER or COMMIT_AND_FETCH to its completion, and ours from
+//! then on. The kernel completes requests, and writes into entries, only inside this thread's
+//! io_uring_enter (DEFER_TASKRUN). So after all completions were read, the kernel's entries stay
+//! untouched until the next call, and memory that large requests have touched can be given back.
+//! All rings together keep at most `KEPT_BYTES` of it, each an equal part. A parked request
+//! releases the part of its buffer that the reply does not need.
 //!
-//! A commit that fails takes back what its answer counted, as a write to the device does. Once the connection is gone
-//! nothing counts any more.
+//! If a commit fails, what its answer counted is undone, as after a failed write to the device.
+//! Once the connection is gone, counts no longer matter.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -52,7 +53,7 @@ const DEVICE: types::Fixed = types::Fixed(0);
 const WOKEN: u64 = u64::MAX;
 
 pub(crate) struct Ring {
-    // Declared first, dropped first: the kernel lets go of the memory below.
+    // Declared first, dropped first: the kernel releases the memory below.
     uring: IoUring<Entry128, cqueue::Entry>,
     arena: Arena,
     entries: Vec<Entry>,

@@ -4,9 +4,10 @@
 //! queues it serves: it is woken where the caller has just gone to sleep. Every possible CPU needs a queue before the kernel
 //! sends anything this way.
 //!
-//! **Parked requests must not fill a queue.** One keeps its entry until it is answered, and a queue without a free entry
-//! keeps everything else of its CPU waiting in the kernel. So entries are many (`DEPTH_MIN` to `DEPTH_MAX` a queue) and
-//! cheap: their memory is only touched when it is used (`ring`).
+//! **Parked requests must not fill a queue.** A parked request keeps its entry until it is
+//! answered. While a queue has no free entry, all other requests of its CPU wait in the kernel. So
+//! a queue has many entries (`DEPTH_MIN` to `DEPTH_MAX`), and their memory is touched only when
+//! they are used (`ring`).
 //!
 //! ```text
 //! plan → threads prepare rings and memory → handshake agreed: begin, they register, is_serving → end: threads return

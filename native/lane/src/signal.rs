@@ -1,4 +1,4 @@
-//! The signal that makes a thread's blocked read return.
+//! The signal that interrupts a thread's blocked read.
 
 use std::io;
 

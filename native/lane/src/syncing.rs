@@ -1,6 +1,7 @@
-//! Threads for calls that wait for the disk: as many as have something to wait for, so that fsyncs share a group commit.
+//! Threads for calls that wait for the disk. Each waiting call has one, up to a bound, so that
+//! fsyncs share a group commit.
 //!
-//! The first is there from `start` on, so that no task depends on a thread that cannot be had later.
+//! `start` starts the first thread, so that every task finds one even if no other can be started.
 
 use std::collections::VecDeque;
 use std::io;

@@ -15,8 +15,9 @@
 //!   somebody else's bytes.
 //! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless anybody still reads it.
 //!
-//! Locks: `reserving` hands out space, and is held over the creation of a segment (0.1 ms in 64 MiB); bytes are written
-//! outside any lock. `segments` → a segment's own (segment.rs). Files of idle segments are closed beyond a bound (open_files.rs).
+//! Locks: `reserving` hands out space. It is held while a segment's file is created (0.1 ms in 64 MiB),
+//! allocated or removed; bytes are written outside any lock. `reserving` → `segments` → a segment's own
+//! (segment.rs). Files of idle segments are closed beyond a bound (open_files.rs).
 //!
 //! Not here: which segments may go (the engine knows who refers to them), and locking the directory against another process.
 
