@@ -62,9 +62,14 @@ def leave(*paths: str | None) -> None:
             remove_default(path)
 
 
+def is_same(entry: MountEntry, given: str | os.PathLike[str] | None) -> bool:
+    """Whether the mount is where it is asked for."""
+    return given is None or _checked(given) == entry.mount_path
+
+
 def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
     """The path of a mount that exists already; InvalidStateError when another one is asked for."""
-    if given is not None and registry.canonical(_checked(given)) != entry.mount_path:
+    if not is_same(entry, given):
         raise InvalidStateError(
             f"this volume is mounted at {entry.mount_path} already",
             hint="Unmount it first, or use the path it has.",

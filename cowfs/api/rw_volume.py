@@ -17,16 +17,14 @@ Work that is not committed lives in the working copy, never in this object. Thre
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs import config, log
+from cowfs import log
 from cowfs import store as stores_layer
 from cowfs.api import daemon, launch, mount_paths, names, stores
 from cowfs.api.claiming import Claim, claimed
@@ -35,8 +33,8 @@ from cowfs.api.options import CACHE_DEFAULT_S, MountOptions, WriteOptions, shows
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
-from cowfs.control import MountSpec
-from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError, UnavailableError
+from cowfs.control import MountSpec, SessionSpec
+from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.machine import registry
@@ -192,12 +190,15 @@ class RWVolume:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
-            if not chosen.take_over and (entry := self.live()) is not None and mount_paths.is_there(entry):
-                path = mount_paths.same(
-                    entry, mount_path
-                )  # of this user on this machine: a cell or a task is run again
+            entry = self.live()
+            if (
+                entry is not None
+                and not chosen.take_over
+                and mount_paths.is_there(entry)
+                and mount_paths.is_same(entry, mount_path)
+            ):
                 self._mount_id, self._mount_path, self._options = entry.id, entry.mount_path, chosen
-                return path
+                return Path(entry.mount_path)  # of this user on this machine: a cell or a task is run again
             path = self._mount(mount_path, chosen, progress or (lambda _: None))
             self._options = chosen
             return path
@@ -330,21 +331,24 @@ class RWVolume:
             return ROVolume(self._locator(self._version))
 
     def _commit_unmounted(self, request: CommitRequest, progress: Progress | None) -> VersionId:
-        """Brings the working copy to life for one commit, on a mount point nobody else uses."""
-        place = config.runtime_dir() / f"commit-{registry.new_id()}"
-        self._mount(place, replace(self._options, foreground=False, fuse_fd=None, take_over=False))
-        try:
-            entry = self.live()
-            if entry is None:
-                raise UnavailableError(
-                    f"the mount daemon of volume {self.name!r} ended before it could commit",
-                    hint="Nothing is lost: try again. `cowfs status` shows the working copy.",
-                )
-            return daemon.commit(entry, request, progress)
-        finally:
-            self.unmount()
-            with contextlib.suppress(FileNotFoundError):
-                place.rmdir()
+        """Opens the volume in this process for one commit."""
+        from cowfs.session.session import opened
+
+        store, options = self._opened(), self._options
+        spec = SessionSpec(
+            store_url=store.url,
+            volume=self.name,
+            mode="rw",
+            cache_dir=str(options.cache_path),
+            working_copy=str(self._working_copy().path),
+            max_uploads=options.max_uploads,
+            cache_size_bytes=options.cache_size_bytes,
+            store_timeout_s=options.store_timeout_s,
+        )
+        with opened(spec) as session:
+            base = session.commit(request, progress or (lambda _: None))
+        assert base.version_id is not None
+        return base.version_id
 
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         """Work that can't be published in its own line goes on in a new one, from the version it was made on."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import types
 import typing
 from dataclasses import dataclass
@@ -28,70 +29,98 @@ CACHE_UNLIMITED_S = 315_360_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class MountSpec:
-    """One mount, complete. Paths are absolute; fields without a default must be given.
+class SessionSpec:
+    """What an opened volume or version stands on, with or without a kernel. Paths are absolute.
 
-    source         what the user named (NAME, NAME@TAG, locator): for `status`, never parsed
     working_copy   directory of the working copy; given for "rw", None for "ro"
     version        64 hex digits for "ro"; None for "rw", where the working copy knows its base
-    registration   id of this mount in the registry (machine.registry)
-    socket         its control socket; the directory must be private to the user
-    log            file that gets the daemon's log once it has detached
     store_timeout_s
-                   how long a served mount waits for a store that does not answer, without any success in between
-    fast_lane      requests are answered natively, with pyfuse3 behind; False: by pyfuse3 alone
-    transport      what carries the fast lane's requests: /dev/fuse, FUSE over io_uring, or what is best here
-    allow_other    None: where permitted (root, or user_allow_other in fuse.conf); True: demanded; False: never
-    fuse_fd        a /dev/fuse descriptor that is mounted on mount_path already; it was mounted with default_permissions
+                   how long a served session waits for a store that does not answer, without any success in between
     """
 
     store_url: str
     volume: str
     mode: Literal["rw", "ro"]
-    source: str
-    mount_path: str
     cache_dir: str
-    registration: str
-    socket: str
-    log: str
     working_copy: str | None = None
     version: str | None = None
     max_uploads: int = 50
-    attr_cache: float | None = None
-    entry_cache: float | None = None
-    dir_entry_cache: float | None = None
     cache_size_bytes: int | None = None
     store_timeout_s: float = STORE_TIMEOUT_S
     resident: bool = False
-    fast_lane: bool = True
-    transport: Literal["auto", "device", "uring"] = "auto"
-    fuse_fd: int | None = None
     take_over: bool = False
-    allow_other: bool | None = None
-    foreground: bool = False
 
     def __post_init__(self) -> None:
-        for name, kind in _FIELD_TYPES.items():
+        for name, kind in _field_types(type(self)).items():
             if not _matches(getattr(self, name), kind):
                 raise _bad(f"{name} has the wrong type: {getattr(self, name)!r}")
-        for name in ("mount_path", "cache_dir", "socket", "log", "working_copy"):
-            path = getattr(self, name)
-            if path is not None and not path.startswith("/"):
-                raise _bad(f"{name} is not an absolute path: {path!r}")
+        self._check_paths("cache_dir", "working_copy")
         if (self.mode == "rw") != (self.working_copy is not None):
             raise _bad("a writable mount needs a working copy, a read-only one has none")
         if (self.mode == "ro") != (self.version is not None):
             raise _bad("a read-only mount needs a version, a writable one has none")
         if self.version is not None:
             VersionId.from_hex(self.version)
-        for name in ("attr_cache", "entry_cache", "dir_entry_cache", "store_timeout_s"):
-            value = getattr(self, name)
-            if value is not None and (math.isnan(value) or value < 0):
-                raise _bad(f"{name} is not a number of seconds: {value!r}")
+        self._check_seconds("store_timeout_s")
         if self.max_uploads < 1:
             raise _bad("max_uploads must be at least 1")
         if self.cache_size_bytes is not None and self.cache_size_bytes < 0:
             raise _bad("cache_size_bytes must not be negative")
+
+    @property
+    def place(self) -> str:
+        """Where the work happens, as other writers are told."""
+        return f"process {os.getpid()}, without a mount"
+
+    def _check_paths(self, *names: str) -> None:
+        for name in names:
+            path = getattr(self, name)
+            if path is not None and not path.startswith("/"):
+                raise _bad(f"{name} is not an absolute path: {path!r}")
+
+    def _check_seconds(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and (math.isnan(value) or value < 0):
+                raise _bad(f"{name} is not a number of seconds: {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountSpec(SessionSpec):
+    """One mount, complete. Fields without a default must be given.
+
+    source         what the user named (NAME, NAME@TAG, locator): for `status`, never parsed
+    registration   id of this mount in the registry (machine.registry)
+    socket         its control socket; the directory must be private to the user
+    log            file that gets the daemon's log once it has detached
+    fast_lane      requests are answered natively, with pyfuse3 behind; False: by pyfuse3 alone
+    transport      what carries the fast lane's requests: /dev/fuse, FUSE over io_uring, or what is best here
+    allow_other    None: where permitted (root, or user_allow_other in fuse.conf); True: demanded; False: never
+    fuse_fd        a /dev/fuse descriptor that is mounted on mount_path already; it was mounted with default_permissions
+    """
+
+    source: str
+    mount_path: str
+    registration: str
+    socket: str
+    log: str
+    attr_cache: float | None = None
+    entry_cache: float | None = None
+    dir_entry_cache: float | None = None
+    fast_lane: bool = True
+    transport: Literal["auto", "device", "uring"] = "auto"
+    fuse_fd: int | None = None
+    allow_other: bool | None = None
+    foreground: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_paths("mount_path", "socket", "log")
+        self._check_seconds("attr_cache", "entry_cache", "dir_entry_cache")
+
+    @property
+    def place(self) -> str:
+        return self.mount_path
 
     def cache_s(self, name: Literal["attr_cache", "entry_cache", "dir_entry_cache"]) -> float:
         """The cache time the mount uses: the value given, else the mode's default."""
@@ -118,7 +147,7 @@ class MountSpec:
             raise _bad("not a JSON object")
         if (found := record.pop("format", None)) != SPEC_FORMAT:
             raise _bad(f"its format is {found!r}, this cowfs knows {SPEC_FORMAT}")
-        if unknown := record.keys() - _FIELD_TYPES.keys():
+        if unknown := record.keys() - _field_types(cls).keys():
             raise _bad(f"unknown fields: {', '.join(sorted(unknown))}")
         required = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
         if missing := required - record.keys():
@@ -145,6 +174,5 @@ def _bad(reason: str) -> InvalidInputError:
     )
 
 
-_FIELD_TYPES: dict[str, Any] = {
-    name: kind for name, kind in typing.get_type_hints(MountSpec).items() if name in MountSpec.__dataclass_fields__
-}
+def _field_types(spec: type[SessionSpec]) -> dict[str, Any]:
+    return {name: kind for name, kind in typing.get_type_hints(spec).items() if name in spec.__dataclass_fields__}

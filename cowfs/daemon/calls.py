@@ -1,7 +1,7 @@
 """Calls the engine for the FUSE handlers: loads what it lacks, turns errors into errnos.
 
     engine answers                  inline on the trio thread: memory and local disk only
-    NotResident                     Residency.load in a worker thread, then the same call again (at most LOAD_ROUNDS times)
+    NotResident                     in a worker thread: Residency.load, then the same call again (`session.loading`)
     OSError                         FUSEError with its errno
     CowfsError                      FUSEError with the errno of its kind, logged once
     anything else                   logged with its traceback, EIO: an exception that reaches pyfuse3 ends the mount.
@@ -26,14 +26,13 @@ import trio
 from cowfs import log
 from cowfs.daemon.errnos import Errnos
 from cowfs.native import NotResident
+from cowfs.session.loading import answered
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 LOAD_THREADS = 64
 SYNC_THREADS = 32
-LOAD_ROUNDS = 64
-"""A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual."""
 
 _logger = log.get("mount")
 
@@ -57,11 +56,11 @@ class EngineCalls:
         """The call's result; runs inline unless something must be loaded first."""
         try:
             return call(*args, **kwargs)
-        except NotResident as missing:
-            first = missing
+        except NotResident:
+            pass  # below, where it may block
         except BaseException as error:  # noqa: BLE001 - becomes an errno; pyfuse3 must not see it
             raise self._fuse_error(error) from None
-        return await self._load_and_repeat(first, partial(call, *args, **kwargs))
+        return await self._wait(partial(answered, partial(call, *args, **kwargs), self._load), self._loads)
 
     async def ask_for_space(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `ask`, for calls that add bytes: when the disk is full, frees what can be fetched again and repeats once."""
@@ -102,18 +101,6 @@ class EngineCalls:
                 raise self._fuse_error(error) from None
             finally:
                 self._waits.discard(scope)
-        raise pyfuse3.FUSEError(errno.EIO)
-
-    async def _load_and_repeat(self, missing: NotResident, call: Callable[[], T]) -> T:
-        for _ in range(LOAD_ROUNDS):
-            await self._wait(partial(self._load, missing), self._loads)
-            try:
-                return call()
-            except NotResident as next_missing:
-                missing = next_missing
-            except BaseException as error:  # noqa: BLE001 - as above
-                raise self._fuse_error(error) from None
-        _logger.error("inode %d: %s is still not resident after %d loads", missing.ino, missing.what, LOAD_ROUNDS)
         raise pyfuse3.FUSEError(errno.EIO)
 
     def _fuse_error(self, error: BaseException) -> pyfuse3.FUSEError:

@@ -130,6 +130,7 @@ class Daemon:
             on_signal=lambda: self._end_by_signal(mappings, loop),
         )
         requests = Requests(
+            spec,
             session,
             keeper,
             mappings,

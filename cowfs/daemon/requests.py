@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from cowfs import clock, failpoints
-from cowfs.control import Handler, Progress
+from cowfs.control import Handler, MountSpec, Progress
 from cowfs.daemon.mappings import Mappings
-from cowfs.errors import InvalidInputError, InvalidStateError, NoSpaceError, ReadOnlyError
+from cowfs.errors import InvalidInputError, InvalidStateError, ReadOnlyError
 from cowfs.format.manifest import Manifest
-from cowfs.format.store_url import StoreUrl
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
 from cowfs.version.commit import Base, CommitRequest
@@ -40,6 +39,7 @@ class Requests:
 
     def __init__(
         self,
+        spec: MountSpec,
         session: Session,
         keeper: Keeper,
         mappings: Mappings,
@@ -48,6 +48,7 @@ class Requests:
         transport: Callable[[], str],
         waiting: Callable[[], dict[str, Any]] = dict,
     ) -> None:
+        self._spec = spec
         self._session = session
         self._mappings = mappings
         self._keeper = keeper
@@ -83,7 +84,7 @@ class Requests:
 
     def _status(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
         _only(arguments)
-        session, spec, base = self._session, self._session.spec, self._session.base
+        session, spec, base = self._session, self._spec, self._session.base
         status = {
             "pid": os.getpid(),
             "registration": spec.registration,
@@ -135,23 +136,10 @@ class Requests:
                 self._mappings.flush()
                 self._mappings.check()
                 failpoints.hit("commit-mappings-flushed")
-                base = self._publish(writer, request, progress)
+                base = self._session.commit(request, progress)
             finally:
                 self.is_committing = False
         return self._committed(base, changed=base.version_id != before.version_id)
-
-    def _publish(self, writer: Writer, request: CommitRequest, progress: Progress) -> Base:
-        """A store on the working copy's own disk, which is full, gets room that staging and caches can give up."""
-        room = self._session.room
-        while True:
-            try:
-                base = writer.publisher.commit(request, progress)
-            except NoSpaceError:
-                if not room.makes_room_for(StoreUrl.parse(self._session.store.url)):
-                    raise
-            else:
-                room.release_committed()
-                return base
 
     def _unmount(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
         _only(arguments, "commit", "force", *COMMIT_ARGUMENTS)
@@ -185,7 +173,7 @@ class Requests:
         writer = self._session.writer
         if writer is None:
             raise ReadOnlyError(
-                f"{self._session.spec.mount_path} is a read-only mount of {self._session.spec.source}",
+                f"{self._spec.mount_path} is a read-only mount of {self._spec.source}",
                 hint="Fork the version and mount the fork.",
             )
         return writer
@@ -195,7 +183,7 @@ class Requests:
         assert base.manifest is not None
         return {
             "version": base.version_id.hex(),
-            "locator": str(locator(self._session.store, self._session.spec.volume, base.version_id)),
+            "locator": str(locator(self._session.store, self._spec.volume, base.version_id)),
             "head_number": base.head_number,
             "changed": changed,
             "stats": _stats(base.manifest),

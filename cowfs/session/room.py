@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cowfs.control import MountSpec
+from cowfs.control import SessionSpec
 from cowfs.format.store_url import StoreUrl
 from cowfs.native import Engine
 
@@ -29,7 +29,7 @@ FREE_FLOOR_PART = 20
 
 
 class Room:
-    def __init__(self, spec: MountSpec, engine: Engine) -> None:
+    def __init__(self, spec: SessionSpec, engine: Engine) -> None:
         self._engine = engine
         self._cache_dir = Path(spec.cache_dir)
         self._working_copy = Path(spec.working_copy) if spec.working_copy is not None else None

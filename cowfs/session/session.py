@@ -1,10 +1,10 @@
-"""What a mount stands on while it lives: store, lease, pin, index, engine, publisher. Opened in order, undone in reverse.
+"""An opened volume or version: store, lease, pin, index, engine, publisher. Opened in order, undone in reverse.
 
     writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
                 → base index → engine → journal replayed → publisher
     read-only   store and its record → manifest → index → engine without staging
 
-Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and the end of the mount,
+Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and the end of the session,
 give it all back: the engine synced and closed first, then pin and lease, the lock last.
 
 A working copy without uncommitted work follows the volume's head. One with uncommitted work stays on the version it was
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,17 +24,19 @@ from pathlib import Path
 from blake3 import blake3
 
 from cowfs import config, log
-from cowfs.control import MountSpec
+from cowfs.control import SessionSpec
 from cowfs.errors import (
     AccessDeniedError,
     CorruptError,
     CowfsError,
     InvalidStateError,
     LeaseLostError,
+    NoSpaceError,
     NotFoundError,
     from_local_disk,
 )
 from cowfs.format.records import StoreRecord
+from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
 from cowfs.index import Index, empty_index, open_index
 from cowfs.machine import processes
@@ -42,9 +44,10 @@ from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
+from cowfs.session.files import Files
 from cowfs.session.lost import LostFiles
 from cowfs.session.opening import Report, renewed, reported
-from cowfs.session.publisher import Publisher
+from cowfs.session.publisher import Progress, Publisher
 from cowfs.session.residency import Residency
 from cowfs.session.room import Room
 from cowfs.store import ObjectStore, leases, load_record, open_store, refs
@@ -53,7 +56,7 @@ from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
 from cowfs.store.patience import CLOSING_S, Patience, patience_of
 from cowfs.store.pins import Pin
-from cowfs.version.commit import Base
+from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.history import open_version
 from cowfs.version.protection import Protection
@@ -107,7 +110,7 @@ class Session:
     is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is closed.
     """
 
-    spec: MountSpec
+    spec: SessionSpec
     store: ObjectStore
     record: StoreRecord
     engine: Engine
@@ -126,6 +129,20 @@ class Session:
     def room(self) -> Room:
         return Room(self.spec, self.engine)
 
+    def commit(self, request: CommitRequest, progress: Progress = lambda _: None) -> Base:
+        """Publishes what was written before the call. A store on the working copy's own disk, which is full, gets room that
+        staging and caches can give up."""
+        assert self.writer is not None, "a writable session"
+        while True:
+            try:
+                base = self.writer.publisher.commit(request, progress)
+            except NoSpaceError:
+                if not self.room.makes_room_for(StoreUrl.parse(self.store.url)):
+                    raise
+            else:
+                self.room.release_committed()
+                return base
+
     def wait_patiently(self) -> None:
         """From now on a store that does not answer is waited for as long as the mount was told to."""
         self._patience.limit_s = self.spec.store_timeout_s
@@ -139,13 +156,32 @@ class Session:
         if self.writer is not None:
             self.writer.working_copy.mark_ending()
 
+    @cached_property
+    def files(self) -> Files:
+        """The volume's files, for this process."""
+        return Files(self.engine, self.residency)
+
     @property
     def _patience(self) -> Patience:
         return patience_of(self.store) or Patience()
 
 
+@contextmanager
+def opened(spec: SessionSpec, report: Report = lambda _: None) -> Iterator[Session]:
+    """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work stays in the working copy.
+
+    The lease and the pin of a writer are renewed meanwhile.
+    """
+    with ExitStack() as stack:
+        session = open_session(spec, stack, threading.Event(), report)
+        if session.writer is not None:
+            stack.enter_context(renewed(session.writer))
+        session.wait_patiently()
+        yield session
+
+
 def open_session(
-    spec: MountSpec, stack: ExitStack, discard: threading.Event, report: Report = lambda _: None
+    spec: SessionSpec, stack: ExitStack, discard: threading.Event, report: Report = lambda _: None
 ) -> Session:
     """Raises errors of our tree only; what was acquired until then is on the stack. report: see `opening.reported`.
 
@@ -173,7 +209,7 @@ def _make_resident(session: Session) -> None:
         session.residency.load_namespace()
 
 
-def _open_read_only(spec: MountSpec, stack: ExitStack) -> Session:
+def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
     assert spec.version is not None
     store = _open_store(spec, stack).read_only()
     record = load_record(store)
@@ -181,15 +217,15 @@ def _open_read_only(spec: MountSpec, stack: ExitStack) -> Session:
     packs = PackReader(store)
     index = _open_index(spec, stack, store, packs, base)
     engine = _open_engine(spec, stack, index, None)
-    return Session(spec, store, record, engine, Residency(engine, index, packs), base)
+    return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
 
 
 def _open_writable(
-    spec: MountSpec, stack: ExitStack, discard: threading.Event, opening: ExitStack, report: Report
+    spec: SessionSpec, stack: ExitStack, discard: threading.Event, opening: ExitStack, report: Report
 ) -> Session:
     assert spec.working_copy is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
-    stack.enter_context(working_copy.lock(LockHolder.this_process(spec.mount_path)))
+    stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
     stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
     working_copy.make_room()
     store = _open_store(spec, stack)
@@ -213,7 +249,7 @@ def _open_writable(
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
 
     working_copy.give_up_ballast = engine.give_up_ballast
-    residency = Residency(engine, index, packs)
+    residency = _residency(stack, engine, index, packs)
     resumed = _replay(engine, residency, recovery, report)
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
@@ -239,13 +275,15 @@ def _open_writable(
     return session
 
 
-def _open_store(spec: MountSpec, stack: ExitStack) -> ObjectStore:
+def _open_store(spec: SessionSpec, stack: ExitStack) -> ObjectStore:
     store = open_store(spec.store_url)
     stack.callback(store.close)
     return store
 
 
-def _prepare_working_copy(spec: MountSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord) -> None:
+def _prepare_working_copy(
+    spec: SessionSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord
+) -> None:
     """Makes the first state, or checks that the one found belongs to this volume. The lock is held."""
     if working_copy.exists:
         state = working_copy.state
@@ -259,9 +297,9 @@ def _prepare_working_copy(spec: MountSpec, working_copy: WorkingCopy, store: Obj
     working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
 
 
-def _claim(spec: MountSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
+def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
-    holder = current_holder(spec.mount_path)
+    holder = current_holder(spec.place)
     lease = leases.acquire(store, spec.volume, holder, take_over=spec.take_over)
     stack.callback(_give_back, lease, working_copy)
     state = working_copy.state
@@ -301,7 +339,12 @@ def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
 
 
 def _open_base_engine(
-    spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, working_copy: WorkingCopy, report: Report
+    spec: SessionSpec,
+    stack: ExitStack,
+    store: ObjectStore,
+    packs: PackReader,
+    working_copy: WorkingCopy,
+    report: Report,
 ) -> tuple[Index, Engine, Recovery]:
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
@@ -319,7 +362,7 @@ def _open_base(store: ObjectStore, head_number: int, version: VersionId | None) 
     return Base(head_number, version, open_version(store, version) if version is not None else None)
 
 
-def _open_index(spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
+def _open_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
     cache_dir = Path(spec.cache_dir)
     if base.manifest is None:
         index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
@@ -329,13 +372,19 @@ def _open_index(spec: MountSpec, stack: ExitStack, store: ObjectStore, packs: Pa
     return index
 
 
-def _created_ns(spec: MountSpec, store: ObjectStore) -> int:
+def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader) -> Residency:
+    residency = Residency(engine, index, packs)
+    stack.callback(_within, CLOSE_S, "end fetches under way", residency.close)
+    return residency
+
+
+def _created_ns(spec: SessionSpec, store: ObjectStore) -> int:
     """When the volume was made: the times of its root directory until something changes them, on every mount the same."""
     oldest = refs.history(store, refs.head(spec.volume))[-1]
     return oldest[1].created_ns
 
 
-def _open_engine(spec: MountSpec, stack: ExitStack, index: Index, working_copy: WorkingCopy | None) -> Engine:
+def _open_engine(spec: SessionSpec, stack: ExitStack, index: Index, working_copy: WorkingCopy | None) -> Engine:
     root = index.inode(ROOT_INO)
     if root is None:
         raise CorruptError("the version's index has no root directory", hint="Mount another version; report this.")

@@ -12,9 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from cowfs.daemon.calls import LOAD_ROUNDS, LOAD_THREADS, EngineCalls
+from cowfs.daemon.calls import LOAD_THREADS, EngineCalls
 from cowfs.errors import CorruptError, UnavailableError
 from cowfs.native import NotResident
+from cowfs.session.loading import LOAD_ROUNDS
 
 pytestmark = pytest.mark.quick
 

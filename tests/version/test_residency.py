@@ -240,10 +240,10 @@ def test_loads_that_wait_for_chunks_take_no_thread_of_the_caller(store: ObjectSt
         begun, may_go = threading.Event(), threading.Event()
 
         class Slow:
-            def read_many(self, *arguments: Any) -> Any:
+            def read_each(self, *arguments: Any) -> Any:
                 begun.set()
                 assert may_go.wait(30)
-                return packs.read_many(*arguments)
+                return packs.read_each(*arguments)
 
         reader.residency._packs = Slow()  # type: ignore[assignment]
         reader.residency.load_chunks(missing.value, outcomes.put)

@@ -14,7 +14,9 @@ from cowfs import clock
 from cowfs.format.heads import Intent
 from cowfs.ids import VersionId
 from cowfs.index import empty_index, open_index
-from cowfs.native import Caller, Engine, NotResident
+from cowfs.native import Caller, Engine
+from cowfs.session.files import Files
+from cowfs.session.loading import answered
 from cowfs.session.publisher import Publisher
 from cowfs.session.residency import Residency
 from cowfs.store import ObjectStore
@@ -32,55 +34,30 @@ T = TypeVar("T")
 
 
 class EngineView:
-    """Paths over an engine, loading what is missing. Paths are bytes, "/"-separated, relative to the root."""
+    """The files of an engine. Paths are bytes, "/"-separated, relative to the root."""
 
     engine: Engine
     residency: Residency
 
+    @property
+    def files(self) -> Files:
+        return Files(self.engine, self.residency, ME)
+
     def call(self, method: Any, *arguments: Any, **keywords: Any) -> Any:
-        for _ in range(1000):
-            try:
-                return method(*arguments, **keywords)
-            except NotResident as missing:
-                self.residency.load(missing)
-        raise AssertionError("the engine keeps missing the same thing")
+        return answered(lambda: method(*arguments, **keywords), self.residency.load)
 
     def find(self, path: bytes) -> int:
-        ino = ROOT
-        for name in filter(None, path.split(b"/")):
-            ino = self.call(self.engine.lookup, ino, name).ino
-        return ino
+        return self.files.stat(path).ino
 
     def read(self, path: bytes) -> bytes:
-        ino = self.find(path)
-        size = self.call(self.engine.getattr, ino).size
-        fh = self.call(self.engine.open_file, ino, os.O_RDONLY)
-        data = b""
-        while len(data) < size:
-            data += self.call(self.engine.read, fh, len(data), min(1 << 20, size - len(data)))
-        self.engine.release(fh)
-        return data
+        return self.files.read(path)
 
     def names(self, path: bytes = b"") -> list[bytes]:
-        fh = self.call(self.engine.open_directory, self.find(path))
-        names, cookie = [], 0
-        while entries := self.call(self.engine.read_directory, fh, cookie, 100):
-            names += [name for name, _, _ in entries]
-            cookie = entries[-1][1]
-        self.engine.release_directory(fh)
-        return sorted(set(names) - {b".", b".."})
+        return [name for name, _ in self.files.list(path)]
 
     def tree(self, path: bytes = b"") -> dict[bytes, bytes | None]:
         """Content by path; None for a directory."""
-        found: dict[bytes, bytes | None] = {}
-        for name in self.names(path):
-            below = path + b"/" + name if path else name
-            if stat.S_ISDIR(self.call(self.engine.getattr, self.find(below)).mode):
-                found[below] = None
-                found |= self.tree(below)
-            else:
-                found[below] = self.read(below)
-        return found
+        return {below: None if stat.S_ISDIR(attr.mode) else self.read(below) for below, attr in self.files.walk(path)}
 
 
 class WritableView(EngineView):
@@ -88,25 +65,13 @@ class WritableView(EngineView):
 
     def write(self, path: bytes, data: bytes, offset: int | None = None) -> None:
         """Replaces the file (offset None) or overwrites part of it."""
-        directory, _, name = path.rpartition(b"/")
-        parent = self.find(directory)
-        try:
-            ino = self.call(self.engine.lookup, parent, name).ino
-            fh = self.call(self.engine.open_file, ino, os.O_WRONLY | (os.O_TRUNC if offset is None else 0))
-        except FileNotFoundError:
-            _, fh = self.call(self.engine.create, parent, name, 0o100644, os.O_WRONLY, ME)
-        offset = offset or 0
-        for first in range(0, len(data), 1 << 17):
-            self.call(self.engine.write, fh, offset + first, data[first : first + (1 << 17)])
-        self.engine.release(fh)
+        self.files.write(path, data, offset)
 
     def mkdir(self, path: bytes) -> None:
-        directory, _, name = path.rpartition(b"/")
-        self.call(self.engine.mkdir, self.find(directory), name, 0o755, ME)
+        self.files.mkdir(path)
 
     def unlink(self, path: bytes) -> None:
-        directory, _, name = path.rpartition(b"/")
-        self.call(self.engine.unlink, self.find(directory), name, ME)
+        self.files.remove(path)
 
 
 class WorkingVolume(WritableView):
