@@ -16,14 +16,31 @@ if TYPE_CHECKING:
     from cowfs.api.asynchronous import RWVolume as RWVolume
     from cowfs.api.asynchronous import Volume as Volume
     from cowfs.api.asynchronous import volume as volume
+    from cowfs.api.options import MountOptions as MountOptions
     from cowfs.format.locator import Locator as Locator
+    from cowfs.format.manifest import Stats as Stats
+    from cowfs.version.commit import Progress as Progress
 
     __version__: str
 
-__all__ = ["Locator", "ROVolume", "RWVolume", "Volume", "__version__", "errors", "volume"]
+__all__ = [
+    "Locator",
+    "MountOptions",
+    "Progress",
+    "ROVolume",
+    "RWVolume",
+    "Stats",
+    "Volume",
+    "__version__",
+    "errors",
+    "volume",
+]
 
 _HOMES = {
     "Locator": "cowfs.format.locator",
+    "MountOptions": "cowfs.api.options",
+    "Progress": "cowfs.version.commit",
+    "Stats": "cowfs.format.manifest",
     "ROVolume": "cowfs.api.asynchronous",
     "RWVolume": "cowfs.api.asynchronous",
     "Volume": "cowfs.api.asynchronous",

@@ -1,8 +1,11 @@
 """cowfs without async: the same names and arguments, without await. For scripts, threads and notebooks."""
 
+from cowfs.api.options import MountOptions
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.volume import Volume, volume
 from cowfs.format.locator import Locator
+from cowfs.format.manifest import Stats
+from cowfs.version.commit import Progress
 
-__all__ = ["Locator", "ROVolume", "RWVolume", "Volume", "volume"]
+__all__ = ["Locator", "MountOptions", "Progress", "ROVolume", "RWVolume", "Stats", "Volume", "volume"]

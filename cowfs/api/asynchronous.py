@@ -8,7 +8,7 @@ is left half done.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,11 @@ import anyio
 
 from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
-from cowfs.api.daemon import Progress
 from cowfs.api.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions, shows_options
 from cowfs.api.threads import in_thread
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
+from cowfs.version.commit import ProgressListener
 
 __all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
 
@@ -253,7 +253,7 @@ class RWVolume:
         self,
         mount_path: str | os.PathLike[str] | None = None,
         *,
-        progress: Progress | None = None,
+        progress: ProgressListener | None = None,
         **options: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
@@ -281,13 +281,13 @@ class RWVolume:
         author: str | None = None,
         produced_by: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Publishes everything written before the call as a version; writers go on meanwhile, the volume stays mounted.
 
         Nothing changed: the last version again. Never mounted: the base, or an empty first version. LeaseLostError:
-        somebody else took the volume over; the work is kept. progress is called from another thread with
-        {"stage", "done_bytes", "total_bytes"}.
+        somebody else took the volume over; the work is kept. progress is called with a `Progress`, from another
+        thread than that of an async caller.
         """
         return ROVolume(
             await in_thread(
@@ -309,7 +309,7 @@ class RWVolume:
         author: str | None = None,
         produced_by: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 

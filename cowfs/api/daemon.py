@@ -5,7 +5,6 @@ Nothing here touches the mount point. A daemon that died between look-up and cal
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cowfs.control import Client, wait_gone
@@ -14,9 +13,8 @@ from cowfs.ids import VersionId
 from cowfs.machine.registry import MountEntry
 
 if TYPE_CHECKING:
-    from cowfs.version.commit import CommitRequest
+    from cowfs.version.commit import CommitRequest, ProgressListener
 
-Progress = Callable[[dict[str, Any]], None]
 
 STATUS_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
@@ -28,7 +26,7 @@ def status(entry: MountEntry) -> dict[str, Any]:
     return found
 
 
-def commit(entry: MountEntry, request: CommitRequest, progress: Progress | None = None) -> VersionId:
+def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> VersionId:
     """Publishes what was written before the call; the version it is in."""
     result = Client(entry.socket).call("commit", on_progress=progress, **_arguments(request))
     return VersionId.from_hex(result["version"])
@@ -48,7 +46,9 @@ def unmount_or_detach(entry: MountEntry) -> None:
         Client(entry.socket).call("detach")
 
 
-def commit_and_unmount(entry: MountEntry, request: CommitRequest, progress: Progress | None = None) -> VersionId:
+def commit_and_unmount(
+    entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None
+) -> VersionId:
     """As commit, then unmount. ConflictError while it is in use: then the version stands, and the mount too."""
     result = Client(entry.socket).call("unmount", on_progress=progress, commit=True, **_arguments(request))
     _wait_ended(entry)

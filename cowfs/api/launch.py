@@ -28,6 +28,7 @@ from cowfs import clock
 from cowfs.control import MountSpec
 from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
 from cowfs.store import trust
+from cowfs.version.commit import Progress, ProgressListener
 
 READY_TIMEOUT_S = 300.0
 """Since the last sign of progress. A guess: everything but loading and replaying must fit in, a hang must not look like work."""
@@ -43,11 +44,10 @@ class Started:
     wait: Callable[[], int]
 
 
-Progress = Callable[[dict[str, Any]], None]
-
-
-def start(spec: MountSpec, *, progress: Progress = lambda _: None, ready_timeout_s: float = READY_TIMEOUT_S) -> Started:
-    """Starts a daemon and waits until it is mounted. progress receives {"stage", "done", "total"} while a journal is replayed."""
+def start(
+    spec: MountSpec, *, progress: ProgressListener = lambda _: None, ready_timeout_s: float = READY_TIMEOUT_S
+) -> Started:
+    """Starts a daemon and waits until it is mounted. progress hears how far the replay of a journal is."""
     process = _spawn(spec)
     try:
         answer = _exchange(process, spec, progress, ready_timeout_s)
@@ -108,7 +108,7 @@ def _open_log(path: Path) -> int:
 
 
 def _exchange(
-    process: subprocess.Popen[bytes], spec: MountSpec, progress: Progress, silence_s: float
+    process: subprocess.Popen[bytes], spec: MountSpec, progress: ProgressListener, silence_s: float
 ) -> dict[str, Any]:
     """The daemon's last word; {} when it ended without one."""
     assert process.stdin is not None
@@ -126,7 +126,7 @@ def _exchange(
                 if not isinstance(event := said.get("progress"), dict):
                     return said
                 deadline_s = clock.monotonic_s() + silence_s
-                progress(event)
+                progress(Progress(**event))
                 continue
             left_s = deadline_s - clock.monotonic_s()
             if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:

@@ -18,7 +18,7 @@ Work that is not committed lives in the working copy, never in this object. Thre
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -28,7 +28,6 @@ from cowfs import log
 from cowfs import store as stores_layer
 from cowfs.api import daemon, launch, mount_paths, names, stores
 from cowfs.api.claiming import Claim, claimed
-from cowfs.api.daemon import Progress
 from cowfs.api.options import CACHE_DEFAULT_S, MountOptions, WriteOptions, shows_options
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
@@ -45,7 +44,7 @@ from cowfs.version import volumes
 from cowfs.version.volumes import Head
 
 if TYPE_CHECKING:
-    from cowfs.version.commit import CommitRequest
+    from cowfs.version.commit import CommitRequest, ProgressListener
 
 _log = log.get("volume")
 
@@ -170,7 +169,7 @@ class RWVolume:
         self,
         mount_path: str | os.PathLike[str] | None = None,
         *,
-        progress: Progress | None = None,
+        progress: ProgressListener | None = None,
         **options: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
@@ -204,7 +203,10 @@ class RWVolume:
             return path
 
     def _mount(
-        self, mount_path: str | os.PathLike[str] | None, options: MountOptions, progress: Progress = lambda _: None
+        self,
+        mount_path: str | os.PathLike[str] | None,
+        options: MountOptions,
+        progress: ProgressListener = lambda _: None,
     ) -> Path:
         store = self._opened()
         self._leave(None)
@@ -266,13 +268,13 @@ class RWVolume:
         author: str | None = None,
         produced_by: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Publishes everything written before the call as a version; writers go on meanwhile, the volume stays mounted.
 
         Nothing changed: the last version again. Never mounted: the base, or an empty first version. LeaseLostError:
-        somebody else took the volume over; the work is kept. progress is called from another thread with
-        {"stage", "done_bytes", "total_bytes"}.
+        somebody else took the volume over; the work is kept. progress is called with a `Progress`, from another
+        thread than that of an async caller.
         """
         return self._commit(commit_request(message, author, produced_by, labels), progress)
 
@@ -283,7 +285,7 @@ class RWVolume:
         author: str | None = None,
         produced_by: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
@@ -316,7 +318,7 @@ class RWVolume:
                 return self._rescue(name, strict=strict)
             return version.fork(name, strict=strict)
 
-    def _commit(self, request: CommitRequest, progress: Progress | None = None) -> ROVolume:
+    def _commit(self, request: CommitRequest, progress: ProgressListener | None = None) -> ROVolume:
         with self._mutex:
             self._require_not_ended()
             self.resolve()
@@ -330,7 +332,7 @@ class RWVolume:
                 self._version = head.version
             return ROVolume(self._locator(self._version))
 
-    def _commit_unmounted(self, request: CommitRequest, progress: Progress | None) -> VersionId:
+    def _commit_unmounted(self, request: CommitRequest, progress: ProgressListener | None) -> VersionId:
         """Opens the volume in this process for one commit."""
         from cowfs.session.session import opened
 

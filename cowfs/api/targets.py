@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cowfs.api import daemon, mount_paths
-from cowfs.api.daemon import Progress
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -23,6 +22,7 @@ from cowfs.ids import VersionId
 from cowfs.machine import dead_mounts, mounting, registry
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.version.commit import ProgressListener
 
 
 class Mounted:
@@ -45,12 +45,12 @@ class Mounted:
         *,
         author: str | None = None,
         labels: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
+        progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Publishes what was written before the call; the mount stays."""
         return self._version(daemon.commit(self._entry, commit_request(message, author, None, labels), progress))
 
-    def commit_and_unmount(self, message: str = "", *, progress: Progress | None = None) -> ROVolume:
+    def commit_and_unmount(self, message: str = "", *, progress: ProgressListener | None = None) -> ROVolume:
         """ConflictError while it is in use: then the version stands, and the mount too; details has its locator."""
         version = daemon.commit_and_unmount(self._entry, commit_request(message), progress)
         mount_paths.leave(self.path)

@@ -28,7 +28,7 @@ def command(
 
     table = _table(labels)
     found = targets.find_mount(target, store, inside=True)
-    with closing(output.Progress()) as progress:
+    with closing(output.ProgressLine()) as progress:
         version = found.commit(message, author=author, labels=table, progress=progress)
     record = versions.record(version)
     output.say(as_json, versions.summary(version))

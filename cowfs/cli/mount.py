@@ -74,7 +74,7 @@ def command(
     mounted: RWVolume | ROVolume
     if found.is_writable and not read_only:
         mounted = Volume.open(found.volume, store=found.store.url)
-        with closing(output.Progress()) as progress:
+        with closing(output.ProgressLine()) as progress:
             canonical = mounted.mount(path, progress=progress, foreground=foreground, **tuning)
     else:
         mounted = ROVolume(found.locator())

@@ -10,12 +10,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cowfs import clock
 from cowfs.api import sizes
 from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.blocking import Progress
+
+RATE_AFTER_S = 1.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,29 +66,39 @@ def say(as_json: bool, text: str) -> None:
         click.echo(text, err=True)
 
 
-class Progress:
-    """Shows the progress of a commit or a mount on a terminal, nothing anywhere else. Called from any one thread."""
+class ProgressLine:
+    """Shows on a terminal how far a commit or a mount is, nothing anywhere else. Called from any one thread."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
         self._width = 0
+        self._since_s = clock.monotonic_s()
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        if not self._is_shown:
-            return
-        done, total = event.get("done_bytes") or 0, event.get("total_bytes") or 0
-        text = str(event.get("stage", ""))
-        if total:
-            text += f" {sizes.shown(done)} of {sizes.shown(total)}"
-        elif event.get("total"):
-            text += f" {event.get('done', 0):,} of {event['total']:,}"
-        click.echo("\r" + text.ljust(self._width), nl=False, err=True)
-        self._width = len(text)
+    def __call__(self, progress: Progress) -> None:
+        if self._is_shown:
+            text = described(progress, clock.monotonic_s() - self._since_s)
+            click.echo("\r" + text.ljust(self._width), nl=False, err=True)
+            self._width = len(text)
 
     def close(self) -> None:
         if self._width:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
             self._width = 0
+
+
+def described(progress: Progress, elapsed_s: float) -> str:
+    """files 1,200 of 5,000, 1.2 GiB of 4.0 GiB, 61.0 MiB/s, 47 s left"""
+    parts = [progress.stage + (f" {progress.done:,} of {progress.total:,}" if progress.total else "")]
+    if progress.total_bytes:
+        parts.append(f"{sizes.shown(progress.done_bytes)} of {sizes.shown(progress.total_bytes)}")
+    if progress.done_bytes and elapsed_s >= RATE_AFTER_S:
+        rate = progress.done_bytes / elapsed_s
+        left_s = (progress.total_bytes - progress.done_bytes) / rate
+        parts += [
+            f"{sizes.shown(int(rate))}/s",
+            f"{left_s:,.0f} s left" if left_s < 120 else f"{left_s / 60:,.0f} min left",
+        ]
+    return ", ".join(parts)
 
 
 def time(time_ns: int) -> str:

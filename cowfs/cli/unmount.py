@@ -53,7 +53,7 @@ def command(
 def _commit(mount: Mounted, message: str) -> dict[str, Any]:
     from cowfs.cli import versions
 
-    with closing(output.Progress()) as progress:
+    with closing(output.ProgressLine()) as progress:
         version = mount.commit_and_unmount(message, progress=progress)
     said = f"{versions.summary(version)}; unmounted {mount.path}"
     return {**versions.record(version), "mount_path": mount.path, "said": said}

@@ -4,7 +4,7 @@
 """
 
 from cowfs.control.client import Client, wait_gone
-from cowfs.control.server import Handler, Progress, Server
+from cowfs.control.server import Handler, Server
 from cowfs.control.spec import MountSpec, SessionSpec
 
-__all__ = ["Client", "Handler", "MountSpec", "Progress", "Server", "SessionSpec", "wait_gone"]
+__all__ = ["Client", "Handler", "MountSpec", "Server", "SessionSpec", "wait_gone"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cowfs.control.protocol import LineSocket
 from cowfs.errors import UnavailableError, from_record
+from cowfs.version.commit import Progress, ProgressListener
 
 
 class Client:
@@ -24,7 +24,7 @@ class Client:
         self._path = os.fspath(path)
         self._timeout_s = timeout_s
 
-    def call(self, op: str, /, *, on_progress: Callable[[dict[str, Any]], None] | None = None, **arguments: Any) -> Any:
+    def call(self, op: str, /, *, on_progress: ProgressListener | None = None, **arguments: Any) -> Any:
         """Sends one request and returns its result; progress lines go to on_progress as they arrive."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._timeout_s)
@@ -35,7 +35,7 @@ class Client:
                 while (reply := lines.receive()) is not None:
                     if "progress" in reply:
                         if on_progress is not None:
-                            on_progress(reply["progress"])
+                            on_progress(Progress(**reply["progress"]))
                     elif "error" in reply:
                         raise from_record(reply["error"])
                     else:

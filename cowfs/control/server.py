@@ -15,6 +15,7 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,9 @@ from cowfs.errors import (
     to_record,
     unexpected,
 )
+from cowfs.version.commit import ProgressListener
 
-Progress = Callable[[dict[str, Any]], None]
-Handler = Callable[[dict[str, Any], Progress], Any]
+Handler = Callable[[dict[str, Any], ProgressListener], Any]
 """(arguments without "op", progress) → result, as JSON values. Called on the connection's thread."""
 
 CONNECTION_LIMIT = 64
@@ -155,7 +156,7 @@ class Server:
             )
             return {"error": to_record(unknown)}
         try:
-            return {"result": handler(request, lambda event: client.tell({"progress": event}))}
+            return {"result": handler(request, lambda event: client.tell({"progress": asdict(event)}))}
         except CowfsError as error:
             return {"error": to_record(error)}
         except OSError as error:

@@ -22,6 +22,7 @@ import signal
 import sys
 import threading
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,6 +49,7 @@ from cowfs.machine import mount_table, mounting, processes, registry
 from cowfs.session import heap
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, open_session
+from cowfs.version.commit import Progress
 
 READ_AHEAD_KB = 4096
 MAX_BACKGROUND = 1024
@@ -169,8 +171,8 @@ class Daemon:
         if not self.is_ready:
             raise MountFailedError(f"{spec.mount_path} was unmounted before it was ready", hint="Try again.")
 
-    def _report(self, event: dict[str, Any]) -> None:
-        tell(self._answer_fd, {"progress": event})
+    def _report(self, progress: Progress) -> None:
+        tell(self._answer_fd, {"progress": asdict(progress)})
 
     def _prepare_mount_point(self, stack: ExitStack) -> None:
         path = self._spec.mount_path

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from cowfs import clock, failpoints
-from cowfs.control import Handler, MountSpec, Progress
+from cowfs.control import Handler, MountSpec
 from cowfs.daemon.mappings import Mappings
 from cowfs.errors import InvalidInputError, InvalidStateError, ReadOnlyError
 from cowfs.format.manifest import Manifest
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
-from cowfs.version.commit import Base, CommitRequest
+from cowfs.version.commit import Base, CommitRequest, ProgressListener
 from cowfs.version.volumes import locator
 
 COMMIT_ARGUMENTS = frozenset({"message", "author", "labels", "produced_by"})
@@ -78,11 +78,11 @@ class Requests:
         if self._commits.acquire(timeout=timeout_s):
             self._commits.release()
 
-    def _ping(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    def _ping(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
         _only(arguments)
         return {"pid": os.getpid()}
 
-    def _status(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    def _status(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
         _only(arguments)
         session, spec, base = self._session, self._spec, self._session.base
         status = {
@@ -119,7 +119,7 @@ class Requests:
             }
         return status
 
-    def _commit(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    def _commit(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
         _only(arguments, *COMMIT_ARGUMENTS)
         request = _commit_request(arguments)
         writer = self._writer()
@@ -141,7 +141,7 @@ class Requests:
                 self.is_committing = False
         return self._committed(base, changed=base.version_id != before.version_id)
 
-    def _unmount(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    def _unmount(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
         _only(arguments, "commit", "force", *COMMIT_ARGUMENTS)
         commit, force = _flag(arguments, "commit"), _flag(arguments, "force")
         result: dict[str, Any] = {}
@@ -158,12 +158,12 @@ class Requests:
             **result,
         }
 
-    def _detach(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    def _detach(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
         _only(arguments)
         self._take_off()
         return {}
 
-    def _discard(self, arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    def _discard(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
         _only(arguments, "force")
         self._writer()
         self._end(_flag(arguments, "force"), True)

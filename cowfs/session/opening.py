@@ -9,19 +9,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cowfs import log
 from cowfs.errors import CowfsError, InvalidStateError, LeaseLostError
 from cowfs.native import Engine
 from cowfs.store import leases
+from cowfs.version.commit import Progress, ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.session.session import Writer
 
 REPORT_S = 0.5
 
-Report = Callable[[dict[str, Any]], None]
 
 _logger = log.get("mount")
 
@@ -45,15 +45,15 @@ def renewed(writer: Writer) -> Iterator[None]:
 
 
 @contextmanager
-def reported(engine: Engine, report: Report) -> Iterator[None]:
-    """Reports {"stage": "replay", "done", "total"} while the engine recovers and replays, and once at the end."""
+def reported(engine: Engine, report: ProgressListener) -> Iterator[None]:
+    """Reports the stage "replay" while the engine recovers and replays, and once at the end."""
     last = (0, 0)
 
     def look() -> None:
         nonlocal last
         if (found := engine.replay_progress()) != last:
             last = found
-            report({"stage": "replay", "done": found[0], "total": found[1]})
+            report(Progress("replay", found[0], found[1]))
 
     def look_quietly() -> None:
         with suppress(InvalidStateError):  # nobody listens any more: the last word notices it

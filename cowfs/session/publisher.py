@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from cowfs import clock
 from cowfs.errors import ConflictError, LeaseLostError
@@ -36,7 +36,7 @@ from cowfs.session.layer_changes import files_of, layer_changes, layer_files
 from cowfs.session.lost import LostFiles
 from cowfs.store import refs
 from cowfs.store.packs import PackReceipt, PackUploader
-from cowfs.version.commit import Base, CommitRequest
+from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.contents import ContentStorer
 from cowfs.version.heads import is_only_fenced
 from cowfs.version.known_chunks import KnownChunks
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 PREPARE_TRIES = 5
 PROGRESS_S = 0.1
-
-Progress: TypeAlias = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -146,11 +144,11 @@ class Publisher:
         """The last published state."""
         return self._base
 
-    def commit(self, request: CommitRequest, progress: Progress = lambda _: None) -> Base:
+    def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
         """Publishes everything written before the call; returns the new base, or the same one if nothing changed.
 
-        The first commit of a volume publishes even an empty tree. progress receives {"stage": "files", "done", "total",
-        "done_bytes"}, at most every PROGRESS_S and at the end, then {"stage": "index"}.
+        The first commit of a volume publishes even an empty tree. progress hears of "files" at most every PROGRESS_S and
+        at the end, then of "index".
         LeaseLostError when another writer has head n+1: the layer rejoins the working copy, nothing is lost.
         CorruptError when the local disk has lost bytes of files that would be in the version (`lost`).
         """
@@ -221,7 +219,7 @@ class Publisher:
 
     # -- up to the manifest
 
-    def _prepare_and_publish(self, layer: int | None, request: CommitRequest, progress: Progress) -> None:
+    def _prepare_and_publish(self, layer: int | None, request: CommitRequest, progress: ProgressListener) -> None:
         """Repeats until nothing the version relies on has been condemned, or has failed to be read, meanwhile."""
         self._protection.read_lists()
         if not self._known.is_loaded:
@@ -269,12 +267,12 @@ class Publisher:
         kept = {(extent.offset, extent.chunk.hash) for extent in self._engine.layer_extents(layer, ino) if extent.chunk}
         return any(chunk not in kept for chunk in found)
 
-    def _store_contents(self, layer: int | None, earlier: FileRows, progress: Progress) -> FileRows:
+    def _store_contents(self, layer: int | None, earlier: FileRows, progress: ProgressListener) -> FileRows:
         """Uploads the layer's file contents; durable when it returns. earlier: what an earlier try has made of them."""
         contents = FileRows()
         if layer is None:
             return contents
-        total, _ = self._engine.layer_totals(layer)
+        total, total_bytes = self._engine.layer_totals(layer)
         suspects = self._known.suspects
         done_bytes, told_s = 0, -PROGRESS_S
         try:
@@ -286,10 +284,12 @@ class Publisher:
                         rows = self._rows(ino, extents)
                     except OSError as error:
                         self.lost.refuse_unreadable(layer, ino, error)
-                    done_bytes += sum(extent.length for extent in extents)
+                    done_bytes += sum(each.length for each in extents if each.segment >= 0 and each.chunk is None)
                 contents.put(ino, version, rows)
-                if clock.monotonic_s() - told_s >= PROGRESS_S or contents.count() == total:
-                    progress({"stage": "files", "done": contents.count(), "total": total, "done_bytes": done_bytes})
+                is_last = contents.count() == total
+                if clock.monotonic_s() - told_s >= PROGRESS_S or is_last:
+                    bytes_now = total_bytes if is_last else min(done_bytes, total_bytes)
+                    progress(Progress("files", contents.count(), total, bytes_now, total_bytes))
                     told_s = clock.monotonic_s()
             hit("commit-before-packs")
             self._claim(self._uploader.flush())
@@ -313,9 +313,11 @@ class Publisher:
             self._storer.note(self._index.content(ino)[0])
         return self._storer.rows(extents, self._uploader)
 
-    def _prepare(self, layer: int | None, contents: FileRows, request: CommitRequest, progress: Progress) -> _Prepared:
+    def _prepare(
+        self, layer: int | None, contents: FileRows, request: CommitRequest, progress: ProgressListener
+    ) -> _Prepared:
         """Index blocks and catalogue, durable when it returns, and the manifest that names them."""
-        progress({"stage": "index"})
+        progress(Progress("index"))
         packs = self._numbers.new_among({row[3] for _, _, rows in files_of(contents) for row in rows})
         unchanged = ChangeSet(next_ino=self._index.next_ino)
         changes = unchanged if layer is None else layer_changes(self._engine, layer, contents, packs)

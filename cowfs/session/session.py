@@ -46,8 +46,8 @@ from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
 from cowfs.session.files import Files
 from cowfs.session.lost import LostFiles
-from cowfs.session.opening import Report, renewed, reported
-from cowfs.session.publisher import Progress, Publisher
+from cowfs.session.opening import renewed, reported
+from cowfs.session.publisher import Publisher
 from cowfs.session.residency import Residency
 from cowfs.session.room import Room
 from cowfs.store import ObjectStore, leases, load_record, open_store, refs
@@ -56,7 +56,7 @@ from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
 from cowfs.store.patience import CLOSING_S, Patience, patience_of
 from cowfs.store.pins import Pin
-from cowfs.version.commit import Base, CommitRequest
+from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.history import open_version
 from cowfs.version.protection import Protection
@@ -129,7 +129,7 @@ class Session:
     def room(self) -> Room:
         return Room(self.spec, self.engine)
 
-    def commit(self, request: CommitRequest, progress: Progress = lambda _: None) -> Base:
+    def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
         """Publishes what was written before the call. A store on the working copy's own disk, which is full, gets room that
         staging and caches can give up."""
         assert self.writer is not None, "a writable session"
@@ -167,7 +167,7 @@ class Session:
 
 
 @contextmanager
-def opened(spec: SessionSpec, report: Report = lambda _: None) -> Iterator[Session]:
+def opened(spec: SessionSpec, report: ProgressListener = lambda _: None) -> Iterator[Session]:
     """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work stays in the working copy.
 
     The lease and the pin of a writer are renewed meanwhile.
@@ -181,7 +181,7 @@ def opened(spec: SessionSpec, report: Report = lambda _: None) -> Iterator[Sessi
 
 
 def open_session(
-    spec: SessionSpec, stack: ExitStack, discard: threading.Event, report: Report = lambda _: None
+    spec: SessionSpec, stack: ExitStack, discard: threading.Event, report: ProgressListener = lambda _: None
 ) -> Session:
     """Raises errors of our tree only; what was acquired until then is on the stack. report: see `opening.reported`.
 
@@ -221,7 +221,7 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
 
 
 def _open_writable(
-    spec: SessionSpec, stack: ExitStack, discard: threading.Event, opening: ExitStack, report: Report
+    spec: SessionSpec, stack: ExitStack, discard: threading.Event, opening: ExitStack, report: ProgressListener
 ) -> Session:
     assert spec.working_copy is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
@@ -344,7 +344,7 @@ def _open_base_engine(
     store: ObjectStore,
     packs: PackReader,
     working_copy: WorkingCopy,
-    report: Report,
+    report: ProgressListener,
 ) -> tuple[Index, Engine, Recovery]:
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
@@ -423,10 +423,10 @@ def _close_engine(engine: Engine) -> None:
         raise from_local_disk(error, "the working copy cannot be closed") from error
 
 
-def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: Report) -> Resumed:
+def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: ProgressListener) -> Resumed:
     if recovery.cut_bytes:
         _logger.warning("cut %d bytes of an unfinished record off the journal", recovery.cut_bytes)
-    residency.load_for_replay(recovery, lambda done, total: report({"stage": "load", "done": done, "total": total}))
+    residency.load_for_replay(recovery, lambda done, total: report(Progress("load", done, total)))
     with reported(engine, report):
         dropped = engine.replay()
     if dropped:

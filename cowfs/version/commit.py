@@ -1,11 +1,11 @@
-"""What a commit is asked for, and what it stands on.
+"""What a commit is asked for, what it stands on, and how far it is.
 
 Plain values: importing them brings neither engine nor index along, so that programs which only use volumes stay light.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,24 @@ class CommitRequest:
     author: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     produced_by: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far something is that takes long. 0 in `total` or `total_bytes`: not known.
+
+    stage   of a commit "files", then "index"; of a mount with uncommitted work "load", then "replay"
+    done    files or records, of `total`; done_bytes: bytes written since the last commit, of `total_bytes`
+    """
+
+    stage: str
+    done: int = 0
+    total: int = 0
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+ProgressListener = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)

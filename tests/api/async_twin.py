@@ -30,7 +30,7 @@ is left half done.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -41,11 +41,11 @@ import anyio
 
 from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
-from cowfs.api.daemon import Progress
 from cowfs.api.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions, shows_options
 from cowfs.api.threads import in_thread
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
+from cowfs.version.commit import ProgressListener
 
 __all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
 '''

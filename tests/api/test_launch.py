@@ -14,6 +14,7 @@ from cowfs.blocking import Volume
 from cowfs.control import MountSpec
 from cowfs.errors import InvalidInputError, MountFailedError
 from cowfs.machine import registry
+from cowfs.version.commit import Progress
 
 
 def spec(root: Path, **fields: object) -> MountSpec:
@@ -71,11 +72,11 @@ echo '{"ready": {"pid": 7}}'
 exec sleep 600 >&-
 """
     monkeypatch.setattr(sys, "executable", program(tmp_path, script))
-    events: list[dict[str, object]] = []
+    events: list[Progress] = []
     started = launch.start(spec(tmp_path), progress=events.append, ready_timeout_s=2.5)
     os.kill(started.pid, signal.SIGKILL)
     assert started.ready == {"pid": 7}
-    assert events == [{"stage": "replay", "done": done, "total": 6} for done in range(1, 7)]
+    assert events == [Progress("replay", done, 6) for done in range(1, 7)]
 
 
 @pytest.mark.quick

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from cowfs.control import Client, Progress, Server, wait_gone
+from cowfs.control import Client, Server, wait_gone
 from cowfs.control.protocol import LINE_LIMIT_BYTES
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, LeaseHeldError, UnavailableError
+from cowfs.version.commit import Progress, ProgressListener
 
 pytestmark = pytest.mark.quick
 
@@ -35,28 +36,28 @@ class Handlers:
         self.started = threading.Event()
         self.finished = threading.Event()
 
-    def echo(self, arguments: dict[str, Any], progress: Progress) -> Any:
+    def echo(self, arguments: dict[str, Any], progress: ProgressListener) -> Any:
         return arguments
 
-    def steps(self, arguments: dict[str, Any], progress: Progress) -> int:
+    def steps(self, arguments: dict[str, Any], progress: ProgressListener) -> int:
         for step in range(arguments["count"]):
-            progress({"step": step})
+            progress(Progress("steps", step, arguments["count"]))
         return int(arguments["count"])
 
-    def refuse(self, arguments: dict[str, Any], progress: Progress) -> None:
+    def refuse(self, arguments: dict[str, Any], progress: ProgressListener) -> None:
         raise LeaseHeldError("somebody writes", hint="wait", details={"host": "elsewhere"})
 
-    def crash(self, arguments: dict[str, Any], progress: Progress) -> None:
+    def crash(self, arguments: dict[str, Any], progress: ProgressListener) -> None:
         raise ZeroDivisionError("a mistake")
 
-    def panic(self, arguments: dict[str, Any], progress: Progress) -> None:
+    def panic(self, arguments: dict[str, Any], progress: ProgressListener) -> None:
         raise PanicError("in the engine")
 
-    def slow(self, arguments: dict[str, Any], progress: Progress) -> str:
+    def slow(self, arguments: dict[str, Any], progress: ProgressListener) -> str:
         self.started.set()
         assert self.proceed.wait(WAIT_S)
         for _ in range(1000):
-            progress({"still": "here"})
+            progress(Progress("still here"))
         self.finished.set()
         return "done"
 
@@ -104,7 +105,7 @@ def test_arguments_and_results_pass_through(server: Server, path: Path) -> None:
 def test_progress_comes_in_order_before_the_result(server: Server, path: Path) -> None:
     seen: list[Any] = []
     assert Client(path).call("steps", on_progress=seen.append, count=100) == 100
-    assert seen == [{"step": step} for step in range(100)]
+    assert seen == [Progress("steps", step, 100) for step in range(100)]
 
 
 def test_errors_keep_their_class_hint_and_details(server: Server, path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from cowfs.control import Client
 from cowfs.errors import InvalidInputError
+from cowfs.version.commit import Progress
 from tests.mount.daemons import WAIT_S, Mount, Place
 
 pytestmark = pytest.mark.mount
@@ -71,9 +72,12 @@ def test_wrong_arguments_are_refused(mount: Mount, arguments: dict[str, object])
 def test_progress_is_reported(mount: Mount) -> None:
     for number in range(20):
         (mount.path / str(number)).write_bytes(os.urandom(100_000))
-    seen: list[dict[str, object]] = []
+    seen: list[Progress] = []
     Client(mount.spec.socket).call("commit", on_progress=seen.append)
-    assert {event["stage"] for event in seen} >= {"files", "index"}
+    assert [event.stage for event in seen][-1] == "index"
+    files = [event for event in seen if event.stage == "files"]
+    assert files[-1] == Progress("files", 20, 20, 2_000_000, 2_000_000)
+    assert all(event.done_bytes <= event.total_bytes == 2_000_000 for event in files)
 
 
 def test_stores_through_a_mapping_are_in_a_commit_called_after_them(place: Place, mount: Mount) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 
@@ -14,9 +13,10 @@ from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord
 from cowfs.native import Caller
 from cowfs.session import session as sessions
-from cowfs.session.opening import Report, _repeated
+from cowfs.session.opening import _repeated
 from cowfs.session.session import Session
 from cowfs.store import leases
+from cowfs.version.commit import Progress, ProgressListener
 from tests.mount.daemons import Place
 
 FILES = 40
@@ -24,7 +24,7 @@ CALLER = Caller(0, 0, 1, 0o22, [0])
 
 
 @contextmanager
-def opened(place: Place, report: Report = lambda _: None) -> Iterator[Session]:
+def opened(place: Place, report: ProgressListener = lambda _: None) -> Iterator[Session]:
     with ExitStack() as stack:
         yield sessions.open_session(place.spec("v"), stack, threading.Event(), report)
 
@@ -40,11 +40,11 @@ def dirty(place: Place) -> Place:
 
 
 def test_progress_is_reported_to_the_end(dirty: Place) -> None:
-    events: list[dict[str, Any]] = []
+    events: list[Progress] = []
     with opened(dirty, events.append):
         pass
-    assert events[-1] == {"stage": "replay", "done": 2 * FILES, "total": 2 * FILES}
-    assert [event["done"] for event in events] == sorted(event["done"] for event in events)
+    assert events[-1] == Progress("replay", 2 * FILES, 2 * FILES)
+    assert [event.done for event in events] == sorted(event.done for event in events)
 
 
 def test_the_lease_is_renewed_while_a_journal_is_replayed(dirty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_the_lease_is_renewed_while_a_journal_is_replayed(dirty: Place, monkeypa
     seen: set[int] = set()
     renewed = threading.Event()
 
-    def hold_up(event: dict[str, Any]) -> None:
+    def hold_up(event: Progress) -> None:
         for _ in range(3000):
             if len(seen) > 2:
                 renewed.set()

@@ -21,7 +21,7 @@ from cowfs.format.records import CondemnedRecord
 from cowfs.ids import PackId, WriteId
 from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.version import known_chunks
-from cowfs.version.commit import CommitRequest
+from cowfs.version.commit import CommitRequest, Progress
 from cowfs.version.history import open_version
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
@@ -277,8 +277,8 @@ def test_packs_condemned_while_a_commit_runs_are_not_relied_on(store: ObjectStor
         volume.commit()
     doomed = {PackId.from_hex(info.key[-32:]) for info in store.list("packs/") if info.size > 1 << 20}
 
-    def collect_meanwhile(event: dict[str, object]) -> None:
-        if event["stage"] == "index" and not list(store.list(keys.GC)):
+    def collect_meanwhile(event: Progress) -> None:
+        if event.stage == "index" and not list(store.list(keys.GC)):
             condemn(store, 1, doomed)
 
     with WorkingVolume(store, "v", tmp_path / "v") as volume:

@@ -18,7 +18,7 @@ from cowfs.format.records import CondemnedRecord, HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.store.pins import Pin
-from cowfs.version.commit import CommitRequest
+from cowfs.version.commit import CommitRequest, Progress
 from cowfs.version.volumes import read_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead
@@ -237,8 +237,8 @@ def test_collections_are_acknowledged_during_a_long_upload(store: ObjectStore, t
         volume.write(b"f", NEW)
         volume.write(b"g", NEW[::-1])
 
-        def collect(event: dict[str, object]) -> None:
-            if event["stage"] == "files" and event["done"] == 2 and not store.list(keys.GC):
+        def collect(event: Progress) -> None:
+            if event.stage == "files" and event.done == 2 and not store.list(keys.GC):
                 condemn(store, 1, doomed)
                 volume.publisher.heed_collections()
                 assert pin(volume).generation == 1

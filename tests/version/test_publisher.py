@@ -17,7 +17,7 @@ from cowfs.index import catalogues
 from cowfs.session import early
 from cowfs.store import ObjectStore, initialize, open_store
 from cowfs.version import known_chunks
-from cowfs.version.commit import CommitRequest
+from cowfs.version.commit import CommitRequest, Progress
 from cowfs.version.history import history, open_version, resolve_name
 from cowfs.version.known_chunks import KnownChunks
 from cowfs.version.volumes import fork_volume, locator, read_head, volume_names
@@ -165,8 +165,8 @@ def test_writes_after_the_freeze_are_in_the_next_version(store: ObjectStore, tmp
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         volume.write(b"f", b"one")
 
-        def write_meanwhile(event: dict[str, object]) -> None:
-            if event["stage"] == "index":
+        def write_meanwhile(event: Progress) -> None:
+            if event.stage == "index":
                 volume.write(b"f", b"two!")
                 volume.write(b"g", b"new")
 
