@@ -75,7 +75,7 @@ def path_of(mount: Mount) -> Path:
 
 
 def refused(mount: Mount) -> None:
-    with pytest.raises(NoSpaceError, match=r"stored through mappings are lost.*: f$"):
+    with pytest.raises(NoSpaceError, match=r"(?m)stored through mappings are lost.*: f$"):
         mount.commit()
 
 
