@@ -47,6 +47,10 @@ impl Staging {
         if self.sync_segment(&old).is_err() || old.has_failed() {
             return Ok(None);
         }
+        // What is mapped under another number would be punched with what is dead here.
+        if self.file(&old)?.metadata()?.nlink() > 1 {
+            return Ok(None);
+        }
         let mut reserving = self.lock_reserving();
         let number = self
             .open_files
@@ -65,11 +69,15 @@ impl Staging {
     }
 
     /// Gives back whole pages of the segment that lie in none of the ranges (from, to). Nobody may read them any more.
+    /// Nothing is given back while the file has another number.
     pub fn punch_all_but(&self, segment: u64, kept: &[(u64, u64)]) -> io::Result<()> {
         let Some(segment) = self.find(segment) else {
             return Ok(());
         };
         let file = self.file(&segment)?;
+        if file.metadata()?.nlink() > 1 {
+            return Ok(());
+        }
         for (from, to) in holes(kept, segment.bytes()) {
             fallocate(
                 &*file,

@@ -401,3 +401,26 @@ fn spares_are_few_count_as_used_and_make_room() {
     Staging::open(dir.path(), 0, SHORT).unwrap();
     assert!(spares(dir.path()).is_empty());
 }
+
+/// Two numbers of one file: what is live under one of them must not be punched as dead of the other.
+#[test]
+fn a_file_with_two_numbers_is_neither_punched_nor_numbered_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
+    let first = staging.append(&[1; 65_536]).unwrap();
+    let second = staging.append(&[2; 65_536]).unwrap();
+    assert_eq!(first.segment, second.segment);
+    staging.seal_current();
+    let again = staging.link_again(first.segment).unwrap().expect("linked");
+    for number in [first.segment, again] {
+        assert_eq!(staging.link_again(number).unwrap(), None);
+        staging.punch_all_but(number, &[(0, 65_536)]).unwrap();
+        assert_eq!(read(&staging, first, 65_536), [1; 65_536]);
+        assert_eq!(read(&staging, second, 65_536), [2; 65_536]);
+    }
+    staging.remove(first.segment).unwrap();
+    let occupied_bytes = staging.occupied_bytes(again);
+    staging.punch_all_but(again, &[(0, 65_536)]).unwrap();
+    assert!(staging.occupied_bytes(again) < occupied_bytes);
+    assert!(staging.link_again(again).unwrap().is_some());
+}
