@@ -19,8 +19,9 @@ import anyio
 
 from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
-from cowfs.api.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions, shows_options
+from cowfs.api.options import ReadOptions, WriteOptions, shows_options
 from cowfs.api.threads import in_thread
+from cowfs.control.spec import CACHE_DEFAULT_S
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.version.commit import ProgressListener

@@ -21,7 +21,6 @@ from cowfs.errors import InvalidInputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CACHE_DEFAULT_S = 60.0
 TRANSPORTS = ("auto", "device", "uring")
 
 

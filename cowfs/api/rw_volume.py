@@ -28,11 +28,12 @@ from cowfs import log
 from cowfs import store as stores_layer
 from cowfs.api import daemon, launch, mount_paths, names, stores
 from cowfs.api.claiming import Claim, claimed
-from cowfs.api.options import CACHE_DEFAULT_S, MountOptions, WriteOptions, shows_options
+from cowfs.api.options import MountOptions, WriteOptions, shows_options
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.control import MountSpec, SessionSpec
+from cowfs.control.spec import CACHE_DEFAULT_S
 from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId

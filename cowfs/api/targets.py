@@ -51,7 +51,7 @@ class Mounted:
         return self._version(daemon.commit(self._entry, commit_request(message, author, None, labels), progress))
 
     def commit_and_unmount(self, message: str = "", *, progress: ProgressListener | None = None) -> ROVolume:
-        """ConflictError while it is in use: then the version stands, and the mount too; details has its locator."""
+        """ConflictError while it is in use: then the version stands, and the mount too."""
         version = daemon.commit_and_unmount(self._entry, commit_request(message), progress)
         mount_paths.leave(self.path)
         return self._version(version)
