@@ -115,7 +115,7 @@ class Requests:
                 "uploaded_bytes": self._keeper.uploaded_bytes,
                 "upload_error": self._keeper.upload_error.message if self._keeper.upload_error else None,
                 "resumed_records": session.resumed.records,
-                "lost_files": [{"path": path, "bytes": size} for path, size in writer.publisher.lost.paths()],
+                "lost_files": [{"path": path, "bytes": size} for path, size in writer.committer.lost.paths()],
             }
         return status
 
@@ -132,7 +132,7 @@ class Requests:
                 raise writer.lease_lost
             self.is_committing = True
             try:
-                before = writer.publisher.base
+                before = writer.committer.base
                 self._mappings.flush()
                 self._mappings.check()
                 failpoints.hit("commit-mappings-flushed")

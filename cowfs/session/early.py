@@ -2,7 +2,7 @@
 
 What was made of a file (its rows) is kept with the file's data version; a commit takes it over if the version is still the same.
 `upload` goes on where it stopped, so that every file has its turn however many are quiet, and looks at a file again only after it
-was written again. For the publisher, under its mutex; its chunks are durable only after the uploader was flushed.
+was written again. For the committer, under its mutex; its chunks are durable only after the uploader was flushed.
 """
 
 from __future__ import annotations

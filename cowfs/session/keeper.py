@@ -112,7 +112,7 @@ class Keeper:
 
     def _heed_collections(self, writer: Writer) -> None:
         try:
-            writer.publisher.heed_collections()
+            writer.committer.heed_collections()
         except CowfsError as error:
             _logger.warning("what collections condemned was not read: %s", error)
 
@@ -121,7 +121,7 @@ class Keeper:
         if writer is None or writer.lease_lost is not None:
             return True
         try:
-            self.uploaded_bytes += writer.publisher.upload_quiet(IDLE_S)
+            self.uploaded_bytes += writer.committer.upload_quiet(IDLE_S)
         except CowfsError as error:
             if self.upload_error is None:
                 _logger.warning("background upload waits for the store: %s", error)

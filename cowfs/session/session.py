@@ -1,7 +1,7 @@
-"""An opened volume or version: store, lease, pin, index, engine, publisher. Opened in order, undone in reverse.
+"""An opened volume or version: store, lease, pin, index, engine, committer. Opened in order, undone in reverse.
 
     writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
-                → base index → engine → journal replayed → publisher
+                → base index → engine → journal replayed → committer
     read-only   store and its record → manifest → index → engine without staging
 
 Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and the end of the session,
@@ -44,10 +44,10 @@ from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
+from cowfs.session.committer import Committer
 from cowfs.session.files import Files
 from cowfs.session.lost import LostFiles
 from cowfs.session.opening import renewed, reported
-from cowfs.session.publisher import Publisher
 from cowfs.session.residency import Residency
 from cowfs.session.room import Room
 from cowfs.store import ObjectStore, leases, load_record, open_store, refs
@@ -91,21 +91,21 @@ class Writer:
         self.lease = lease
         self.protection = protection
         self.lease_lost: LeaseLostError | None = None
-        self._publisher: Publisher | None = None
+        self._committer: Committer | None = None
 
     @property
-    def publisher(self) -> Publisher:
-        if self._publisher is None:
+    def committer(self) -> Committer:
+        if self._committer is None:
             raise InvalidStateError("the mount is not open yet", hint="Try again in a moment.")
-        return self._publisher
+        return self._committer
 
-    def publish_with(self, publisher: Publisher) -> None:
-        self._publisher = publisher
+    def commit_with(self, committer: Committer) -> None:
+        self._committer = committer
 
 
 @dataclass
 class Session:
-    """One opened volume. `writer` is None for read-only mounts. Engine, residency and publisher are thread-safe.
+    """One opened volume. `writer` is None for read-only mounts. Engine, residency and committer are thread-safe.
 
     is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is closed.
     """
@@ -123,7 +123,7 @@ class Session:
     @property
     def base(self) -> Base:
         """The version the mount stands on now: the opened one, or the last one committed."""
-        return self.writer.publisher.base if self.writer is not None else self.opened
+        return self.writer.committer.base if self.writer is not None else self.opened
 
     @cached_property
     def room(self) -> Room:
@@ -135,7 +135,7 @@ class Session:
         assert self.writer is not None, "a writable session"
         while True:
             try:
-                base = self.writer.publisher.commit(request, progress)
+                base = self.writer.committer.commit(request, progress)
             except NoSpaceError:
                 if not self.room.makes_room_for(StoreUrl.parse(self.store.url)):
                     raise
@@ -254,7 +254,7 @@ def _open_writable(
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
-    publisher = Publisher(
+    committer = Committer(
         store,
         volume=spec.volume,
         epoch=writer.lease.epoch,
@@ -268,9 +268,9 @@ def _open_writable(
         max_uploads=spec.max_uploads,
         uploads=UploadLog(working_copy.uploads_path),
     )
-    session.resumed = replace(resumed, lost_files=_log_lost(publisher.lost))
-    stack.callback(_within, CLOSE_S, "close the publisher", publisher.close)
-    writer.publish_with(publisher)
+    session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
+    stack.callback(_within, CLOSE_S, "close the committer", committer.close)
+    writer.commit_with(committer)
     stack.callback(_drop_pin, session, discard)
     return session
 
@@ -452,7 +452,7 @@ def _drop_pin(session: Session, discard: threading.Event) -> None:
     if writer is None:
         return
     if session.is_left_dirty:
-        _within(CLOSE_S, "turn the pin into a hold", writer.publisher.hold)
+        _within(CLOSE_S, "turn the pin into a hold", writer.committer.hold)
         return
     _within(CLOSE_S, "remove the pin", writer.protection.pin.remove)
     if not discard.is_set():

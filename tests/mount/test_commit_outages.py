@@ -1,6 +1,6 @@
 """The store goes away, or the daemon dies, at any call a commit makes: what was written is whole after the next mount.
 
-A session is what a daemon serves, without FUSE: working copy, lease, pin, engine, publisher. Each case counts the store's calls;
+A session is what a daemon serves, without FUSE: working copy, lease, pin, engine, committer. Each case counts the store's calls;
 from the n-th one on the store fails (before that call takes effect, or after), or the process is killed there. Then the volume is
 mounted again, as if on a new day, and committed: nothing is lost, nothing is there twice, and the heads form one line.
 """
@@ -48,7 +48,7 @@ class OpenSession(WritableView):
 
     def commit(self, message: str) -> None:
         assert self.session.writer is not None
-        self.session.writer.publisher.commit(CommitRequest(message=message))
+        self.session.writer.committer.commit(CommitRequest(message=message))
 
 
 @contextmanager

@@ -33,11 +33,11 @@ class Beating:
 
     def __init__(self, volume: WorkingVolume) -> None:
         self.noted: list[str] = []
-        volume.publisher._protection._record_pin = self.noted.append
+        volume.committer._protection._record_pin = self.noted.append
         lease = SimpleNamespace(renew=lambda: None, epoch=1)
         self.writer: Any = SimpleNamespace(
             lease=lease,
-            publisher=volume.publisher,
+            committer=volume.committer,
             lease_lost=None,
         )
         self.keeper = Keeper(cast("Session", SimpleNamespace(writer=self.writer, store=volume.store)))
@@ -59,10 +59,10 @@ def test_a_beat_lets_go_of_what_was_condemned(store: ObjectStore, tmp_path: Path
         volume.write(b"f", NEW)
         volume.commit()
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
-        volume.publisher._known.wait_loaded()
+        volume.committer._known.wait_loaded()
         doomed = condemn_data_packs(store)
         Beating(volume).beat()
-        assert volume.publisher._protection.pin.generation == 1, "the collection need not wait for a commit"
+        assert volume.committer._protection.pin.generation == 1, "the collection need not wait for a commit"
         volume.write(b"f", NEW)
         base = volume.commit()
     assert base.version_id is not None
@@ -77,13 +77,13 @@ def test_a_collected_pin_is_made_anew_and_noted(store: ObjectStore, tmp_path: Pa
         volume.commit()
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
-        volume.publisher.upload_quiet(idle_s=0)
+        volume.committer.upload_quiet(idle_s=0)
         doomed = condemn_data_packs(store)
         beating = Beating(volume)
-        old = volume.publisher._protection.pin
+        old = volume.committer._protection.pin
         declare_dead(store, old)
         beating.beat()
-        found = volume.publisher._protection.pin
+        found = volume.committer._protection.pin
         assert found.key != old.key
         assert beating.noted == [found.key]
         assert Pin.resume(store, found.key) is not None

@@ -18,7 +18,7 @@ import pytest
 
 from cowfs.errors import ConflictError, LeaseLostError
 from cowfs.session import session as sessions
-from cowfs.session.publisher import Publisher
+from cowfs.session.committer import Committer
 from cowfs.store import ObjectStore, refs
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
@@ -55,20 +55,20 @@ def deduplication_onto_lost_chunks(patch: pytest.MonkeyPatch) -> None:
 
 def fence_stepped_over(patch: pytest.MonkeyPatch) -> None:
     """Behind a collection's fence the writer puts what it had prepared before."""
-    publish = Publisher._publish
+    publish = Committer._publish
 
-    def step_over(self: Publisher, prepared: Any) -> bool:
+    def step_over(self: Committer, prepared: Any) -> bool:
         while not publish(self, prepared):
             self._proven_lapses = self._protection.lapses
         return True
 
-    patch.setattr(Publisher, "_publish", step_over)
+    patch.setattr(Committer, "_publish", step_over)
 
 
 def unsettled_head_acknowledges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Protection, "is_bound", property(lambda self: False, lambda self, value: None), raising=False)
     patch.setattr(
-        Publisher,
+        Committer,
         "heed_collections",
         lambda self: self._protection.acknowledge(self._base.head_number, self._known.uploaded_packs),
     )
@@ -90,7 +90,7 @@ def pin_resurrected(patch: pytest.MonkeyPatch) -> None:
 
 
 def lists_not_compared_before_the_head(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Publisher, "_may_be_published", lambda self, prepared: True)
+    patch.setattr(Committer, "_may_be_published", lambda self, prepared: True)
 
 
 DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (

@@ -113,12 +113,12 @@ class Machine(Actor):
         self.tree = found
         self.is_dirty = session.engine.is_dirty()
 
-        def remember(intent: Intent, record: object = session.writer.publisher._record_intent) -> None:  # type: ignore[union-attr]
+        def remember(intent: Intent, record: object = session.writer.committer._record_intent) -> None:  # type: ignore[union-attr]
             self.world.remember(intent.version_id, self._asked)
             record(intent)  # type: ignore[operator]
 
         assert session.writer is not None
-        session.writer.publisher._record_intent = remember
+        session.writer.committer._record_intent = remember
 
     def _published(self, session: Session) -> dict[bytes, bytes] | None:
         version = session.base.version_id
@@ -155,7 +155,7 @@ class Machine(Actor):
     def _commit(self, session: Session) -> None:
         assert session.writer is not None
         self._asked = dict(self.tree)
-        base = session.writer.publisher.commit(CommitRequest())
+        base = session.writer.committer.commit(CommitRequest())
         assert base.version_id is not None
         if self.world.trees[base.version_id] != self.tree:
             raise Violation(
@@ -168,11 +168,11 @@ class Machine(Actor):
     def _beat(self, session: Session) -> None:
         assert session.writer is not None
         session.writer.lease.renew()
-        session.writer.publisher.heed_collections()
+        session.writer.committer.heed_collections()
 
     def _upload(self, session: Session) -> None:
         assert session.writer is not None
-        session.writer.publisher.upload_quiet(idle_s=0)
+        session.writer.committer.upload_quiet(idle_s=0)
 
     def _restore(self, session: Session) -> None:
         """A chunk is damaged or gone in the store, a read finds it, the file is written anew and committed: then it is whole."""

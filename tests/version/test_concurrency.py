@@ -79,7 +79,7 @@ class Traffic:
     def _upload(self) -> None:
         while not self._stop.is_set():
             with suppress(CowfsError):
-                self._volume.publisher.upload_quiet(idle_s=0)
+                self._volume.committer.upload_quiet(idle_s=0)
 
 
 def check_version(store: ObjectStore, version: VersionId, home: Path, at_least: list[int]) -> None:

@@ -52,7 +52,7 @@ def test_two_hundred_commits_leave_nothing_behind(store: ObjectStore, tmp_path: 
             expected[path] = data
             volume.write(path, data)
             if number % 3 == 0:
-                volume.publisher.upload_quiet(idle_s=0)
+                volume.committer.upload_quiet(idle_s=0)
             before = sum(info.size for info in store.list("packs/"))
             volume.commit(str(number))
             return sum(info.size for info in store.list("packs/")) - before
@@ -66,11 +66,11 @@ def test_two_hundred_commits_leave_nothing_behind(store: ObjectStore, tmp_path: 
         assert threading.active_count() <= threads + 4, [thread.name for thread in threading.enumerate()]
         assert len(open_descriptors()) <= len(descriptors) + 4, open_descriptors()
         assert max(added) < 400_000
-        assert volume.publisher.base.manifest is not None
-        section = volume.publisher.base.manifest.index
+        assert volume.committer.base.manifest is not None
+        section = volume.committer.base.manifest.index
         assert len(section.packs) <= 70
         assert len(section.catalogues) <= 40
-        version = volume.publisher.base.version_id
+        version = volume.committer.base.version_id
     assert version is not None
     with ReadingVolume(store, version, tmp_path / "r") as reader:
         assert reader.tree() == expected

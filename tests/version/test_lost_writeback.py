@@ -56,8 +56,8 @@ def test_a_background_upload_passes_lost_bytes_over(store: ObjectStore, tmp_path
         volume.write(b"a lost", DATA + b"the needle")
         volume.write(b"kept", DATA)
         lose(home, b"the needle")
-        assert volume.publisher.upload_quiet(0) >= len(DATA)
-        assert volume.publisher.upload_quiet(0) == 0
-        assert [path for path, _ in volume.publisher.lost.paths()] == ["a lost"]
+        assert volume.committer.upload_quiet(0) >= len(DATA)
+        assert volume.committer.upload_quiet(0) == 0
+        assert [path for path, _ in volume.committer.lost.paths()] == ["a lost"]
         with pytest.raises(CorruptError, match=r"a lost"):
             volume.commit("never")

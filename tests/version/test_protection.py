@@ -69,19 +69,19 @@ def tree(store: ObjectStore, version: VersionId | None, home: Path) -> dict[byte
 
 
 def pin(volume: WorkingVolume) -> Pin:
-    return volume.publisher._protection.pin
+    return volume.committer._protection.pin
 
 
 def at_the_head(volume: WorkingVolume, action: object) -> None:
     """Runs `action` once, right before the next head is put: the machine was asleep meanwhile."""
-    record_intent = volume.publisher._record_intent
+    record_intent = volume.committer._record_intent
 
     def pause(intent: Intent) -> None:
-        volume.publisher._record_intent = record_intent
+        volume.committer._record_intent = record_intent
         record_intent(intent)
         action()  # type: ignore[operator]
 
-    volume.publisher._record_intent = pause
+    volume.committer._record_intent = pause
 
 
 def other_volume_with_new(store: ObjectStore, tmp_path: Path) -> set[PackId]:
@@ -115,7 +115,7 @@ def test_behind_a_collections_fence_everything_is_proven_again(store: ObjectStor
         base = volume.commit()
         assert base.head_number == 3
         assert pin(volume).key != old
-        assert volume.publisher.base == base
+        assert volume.committer.base == base
     assert [record.kind for _, record in refs.history(store, refs.head("v"))] == ["commit", "fence", "create"]
     assert tree(store, base.version_id, tmp_path / "r") == {b"found": NEW, b"own": NEW[::-1]}
 
@@ -177,7 +177,7 @@ def test_own_index_packs_are_compared_with_the_lists(
 ) -> None:
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
-        prepare = volume.publisher._prepare
+        prepare = volume.committer._prepare
         condemned: list[set[PackId]] = []
 
         def collect(*arguments: object) -> object:
@@ -187,7 +187,7 @@ def test_own_index_packs_are_compared_with_the_lists(
                 condemn(store, 1, condemned[0])
             return prepared
 
-        monkeypatch.setattr(volume.publisher, "_prepare", collect)
+        monkeypatch.setattr(volume.committer, "_prepare", collect)
         base = volume.commit()
     delete(store, condemned[0])
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
@@ -204,12 +204,12 @@ def test_nothing_is_acknowledged_while_a_heads_outcome_is_unknown(store: ObjectS
         for generation in (1, 2):
             condemn(store, generation, mine)
             with pytest.raises(UnavailableError):
-                volume.publisher.heed_collections()
+                volume.committer.heed_collections()
             assert pin(volume).generation == 0
         faulty.heal()
-        volume.publisher.heed_collections()
+        volume.committer.heed_collections()
         assert pin(volume).generation == 2, "the collection goes on once the head is settled"
-        base = volume.publisher.base
+        base = volume.committer.base
         assert base.version_id is not None, "and then reads it among its roots"
         assert volume.commit() == base
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
@@ -222,12 +222,12 @@ def test_nothing_is_acknowledged_between_the_last_look_and_the_head(store: Objec
 
         def collect() -> None:
             condemn(store, 1, packs(store))
-            volume.publisher.heed_collections()
+            volume.committer.heed_collections()
             assert pin(volume).generation == 0
 
         at_the_head(volume, collect)
         volume.commit()
-        volume.publisher.heed_collections()
+        volume.committer.heed_collections()
         assert pin(volume).generation == 1
 
 
@@ -240,10 +240,10 @@ def test_collections_are_acknowledged_during_a_long_upload(store: ObjectStore, t
         def collect(event: Progress) -> None:
             if event.stage == "files" and event.done == 2 and not store.list(keys.GC):
                 condemn(store, 1, doomed)
-                volume.publisher.heed_collections()
+                volume.committer.heed_collections()
                 assert pin(volume).generation == 1
 
-        base = volume.publisher.commit(CommitRequest(), collect)
+        base = volume.committer.commit(CommitRequest(), collect)
         assert pin(volume).generation == 1
     delete(store, doomed)
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW, b"g": NEW[::-1]}
@@ -254,14 +254,14 @@ def test_the_pin_follows_commits_and_names_what_no_head_names(store: ObjectStore
         for _ in range(2):
             volume.write(b"f", clock.random_bytes(100))
             base = volume.commit()
-            volume.publisher.heed_collections()
+            volume.committer.heed_collections()
             assert (pin(volume).number, pin(volume).packs) == (base.head_number, ())
         volume.write(b"g", random.Random(5).randbytes(20 << 20))
-        volume.publisher.upload_quiet(idle_s=0)
+        volume.committer.upload_quiet(idle_s=0)
         condemn(store, 1, set())
-        volume.publisher.heed_collections()
+        volume.committer.heed_collections()
         assert len(pin(volume).packs) == 2
-        volume.publisher.hold()
+        volume.committer.hold()
         assert pin(volume)._record.kind == "hold"
         assert len(pin(volume).packs) == 2
 
@@ -297,7 +297,7 @@ def test_a_chunk_found_damaged_after_it_was_relied_on_is_stored_again(store: Obj
     damage(store, packs(store, 1 << 20).pop())
     with WorkingVolume(store, "v", tmp_path / "v2") as volume:
         volume.write(b"g", NEW)
-        assert volume.publisher.upload_quiet(idle_s=0) == len(NEW)
+        assert volume.committer.upload_quiet(idle_s=0) == len(NEW)
         with pytest.raises(CorruptError):
             volume.read(b"f")
         base = volume.commit()
@@ -364,16 +364,16 @@ def test_a_condemned_pack_is_not_relied_on_through_one_that_moved_there(store: O
     home = move(store, old, 1)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
-        publishing = volume.publisher._protection.publishing
+        publishing = volume.committer._protection.publishing
 
         @contextmanager
         def collected() -> Iterator[None]:
-            volume.publisher._protection.publishing = publishing  # type: ignore[method-assign]
+            volume.committer._protection.publishing = publishing  # type: ignore[method-assign]
             condemn(store, 1, {home})
             with publishing():
                 yield
 
-        volume.publisher._protection.publishing = collected  # type: ignore[method-assign]
+        volume.committer._protection.publishing = collected  # type: ignore[method-assign]
         base = volume.commit()
         delete(store, {home})
         volume.write(b"g", NEW)
@@ -408,8 +408,8 @@ def test_what_was_uploaded_before_a_restart_is_found_again(store: ObjectStore, t
 def test_condemned_uploads_of_before_a_restart_are_not_relied_on(store: ObjectStore, tmp_path: Path) -> None:
     volume = WorkingVolume(store, "v", tmp_path / "v1")
     volume.write(b"f", NEW * 12)
-    volume.publisher.upload_quiet(idle_s=0)
-    volume.publisher._uploader.flush()
+    volume.committer.upload_quiet(idle_s=0)
+    volume.committer._uploader.flush()
     volume.close()
     doomed = packs(store, 1 << 20)
     condemn(store, 1, doomed)

@@ -168,7 +168,7 @@ def test_a_segment_trimmed_while_its_file_is_cut_again(store: ObjectStore, tmp_p
         volume.write(b"other", bytes(1) * (64 << 20))  # the segment of `f` is not the current one
         volume.commit()
         volume.write(b"f", b"changed", offset=1 << 20)
-        storer = volume.publisher._storer
+        storer = volume.committer._storer
         engine = volume.engine
 
         class TrimmedFirst:

@@ -1,4 +1,4 @@
-"""A volume driven without FUSE: engine, index, residency and publisher wired as the mount daemon wires them.
+"""A volume driven without FUSE: engine, index, residency and committer wired as the mount daemon wires them.
 
 `WorkingVolume` is one writer of one volume; `files(...)` reads a version back from the store with a cache of its own.
 """
@@ -15,9 +15,9 @@ from cowfs.format.heads import Intent
 from cowfs.ids import VersionId
 from cowfs.index import empty_index, open_index
 from cowfs.native import Caller, Engine
+from cowfs.session.committer import Committer
 from cowfs.session.files import Files
 from cowfs.session.loading import answered
-from cowfs.session.publisher import Publisher
 from cowfs.session.residency import Residency
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
@@ -97,7 +97,7 @@ class WorkingVolume(WritableView):
             boot_id="this boot",
         )
         self.residency = Residency(self.engine, index, packs)
-        self.publisher = Publisher(
+        self.committer = Committer(
             store,
             volume=name,
             epoch=head.epoch,
@@ -119,13 +119,13 @@ class WorkingVolume(WritableView):
         self.close()
 
     def close(self) -> None:
-        self.publisher.close()
+        self.committer.close()
         self.residency.close()
         self.engine.close()
 
     def commit(self, message: str = "") -> Base:
-        self.publisher._known.wait_loaded(1 << 40)  # a busy machine must not change what is found
-        return self.publisher.commit(CommitRequest(message=message))
+        self.committer._known.wait_loaded(1 << 40)  # a busy machine must not change what is found
+        return self.committer.commit(CommitRequest(message=message))
 
 
 class ReadingVolume(EngineView):

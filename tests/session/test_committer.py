@@ -123,7 +123,7 @@ def test_a_file_written_anew_is_found_in_its_own_history(
         with WorkingVolume(store, "a", tmp_path / f"{is_quiet}") as volume:
             volume.write(b"f", data)
             if is_quiet:
-                assert volume.publisher.upload_quiet(idle_s=0) == len(data)
+                assert volume.committer.upload_quiet(idle_s=0) == len(data)
             manifest = volume.commit().manifest
         assert manifest
         assert manifest.stats.added_bytes == 0
@@ -141,7 +141,7 @@ def test_content_of_many_other_volumes_is_found_in_few_catalogues(store: ObjectS
         manifest = volume.commit().manifest
         assert manifest
         assert manifest.stats.added_bytes == 0
-        assert len(volume.publisher._known._catalogues) < 20
+        assert len(volume.committer._known._catalogues) < 20
 
 
 def test_forks_share_the_line_and_part(store: ObjectStore, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_writes_after_the_freeze_are_in_the_next_version(store: ObjectStore, tmp
                 volume.write(b"f", b"two!")
                 volume.write(b"g", b"new")
 
-        first = volume.publisher.commit(CommitRequest(), write_meanwhile)
+        first = volume.committer.commit(CommitRequest(), write_meanwhile)
         assert volume.tree() == {b"f": b"two!", b"g": b"new"}
         second = volume.commit()
     assert first.version_id
@@ -185,8 +185,8 @@ def test_quiet_files_are_uploaded_before_the_commit(store: ObjectStore, tmp_path
     data = random.Random(4).randbytes(40 * MIB)
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         volume.write(b"f", data)
-        assert volume.publisher.upload_quiet(idle_s=0) == len(data)
-        assert volume.publisher.upload_quiet(idle_s=0) == 0
+        assert volume.committer.upload_quiet(idle_s=0) == len(data)
+        assert volume.committer.upload_quiet(idle_s=0) == 0
         base = volume.commit()
         assert base.version_id
         assert base.manifest
@@ -202,11 +202,11 @@ def test_what_commits_leave_in_memory_does_not_grow(
     with WorkingVolume(store, "a", tmp_path) as volume:
         for turn in range(12):
             volume.write(b"f", random.Random(turn).randbytes(5000))
-            volume.publisher.upload_quiet(idle_s=0)
+            volume.committer.upload_quiet(idle_s=0)
             volume.write(b"f", random.Random(-1 - turn).randbytes(5000))  # what was uploaded is in no version
             volume.commit()
-            assert len(volume.publisher._receipts) <= 2
-            assert len(volume.publisher._known.uploaded_packs()) <= 2
+            assert len(volume.committer._receipts) <= 2
+            assert len(volume.committer._known.uploaded_packs()) <= 2
 
 
 def test_a_commit_of_many_chunks_writes_several_catalogues(
@@ -233,10 +233,10 @@ def test_background_upload_reaches_every_file_however_many_are_quiet(
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         for number in range(10):
             volume.write(b"f%d" % number, b"x" * number)
-        assert volume.publisher.upload_quiet(idle_s=0) == sum(range(10))
+        assert volume.committer.upload_quiet(idle_s=0) == sum(range(10))
         volume.write(b"late", b"y")
         volume.write(b"f3", b"zz")
-        assert volume.publisher.upload_quiet(idle_s=0) == 3
+        assert volume.committer.upload_quiet(idle_s=0) == 3
         tree = volume.tree()
         base = volume.commit()
         assert base.version_id
@@ -249,7 +249,7 @@ def test_a_file_overwritten_while_it_is_uploaded_early_is_left_for_later(
 ) -> None:
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         volume.write(b"f", b"old")
-        storer = volume.publisher._storer
+        storer = volume.committer._storer
 
         def rows(*_: object) -> list[Any]:
             monkeypatch.undo()
@@ -257,8 +257,8 @@ def test_a_file_overwritten_while_it_is_uploaded_early_is_left_for_later(
             raise OSError(errno.EIO, "the segment of what was overwritten is gone")
 
         monkeypatch.setattr(storer, "rows", rows)
-        assert volume.publisher.upload_quiet(idle_s=0) == 0
-        assert volume.publisher.upload_quiet(idle_s=0) == 3
+        assert volume.committer.upload_quiet(idle_s=0) == 0
+        assert volume.committer.upload_quiet(idle_s=0) == 3
         base = volume.commit()
         assert base.version_id
     with ReadingVolume(store, base.version_id, tmp_path / "r") as version:

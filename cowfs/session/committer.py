@@ -1,6 +1,6 @@
 """Publishes layers of one working copy as versions: freeze, cut, upload, index, manifest, head.
 
-One `Publisher` per writable mount. `commit` and `upload_quiet` may be called from any thread; they are serialised.
+One `Committer` per writable mount. `commit` and `upload_quiet` may be called from any thread; they are serialised.
 Order (docs/architecture.md, "A commit"): nothing is named before it is durable; the head comes last. Crash points between
 the steps are named `commit-*` (`cowfs.failpoints`).
 
@@ -93,7 +93,7 @@ class _NewChunks:
             yield CatalogueEntry(bytes(hash[:PREFIX_BYTES]), position, location.offset)
 
 
-class Publisher:
+class Committer:
     def __init__(
         self,
         store: ObjectStore,
