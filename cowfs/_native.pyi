@@ -320,6 +320,12 @@ class Engine:
         """Likewise if there is a journal that is worth it, so that the next mount has little to replay."""
     def reclaim_when_due(self, timeout_s: float) -> int:
         """Waits up to timeout_s until so much was staged that `reclaim_staging` may pay, and does it; returns bytes freed."""
+    def watch(self) -> int:
+        """Begins to watch for changes; for `wait_changed`."""
+    def wait_changed(self, since: int, timeout_s: float) -> None:
+        """Waits until something was changed or loaded since the `watch` that gave `since`; at most timeout_s."""
+    def end_waits(self) -> None:
+        """The mount ends: `wait_changed` and `reclaim_when_due` return now."""
     def is_reclaim_overdue(self) -> bool:
         """Whether so much was overwritten that `reclaim_overdue` is to be called before the next write. Never waits."""
     def reclaim_overdue(self) -> int:

@@ -4,12 +4,15 @@
                               a lost lease stops publishing, not the mount
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
-    evict         both        every EVICT_PAUSE_S: keeps the namespace in memory within NAMESPACE_BYTES; not on a resident mount
+    evict         both        every EVICT_PAUSE_S while anything changes: keeps the namespace in memory within NAMESPACE_BYTES;
+                              not on a resident mount
     heap          both        every HEAP_PAUSE_S: returns memory that malloc keeps and nobody uses (heap.py)
-    checkpoint    writable    every CHECKPOINT_PAUSE_S: replaces a journal that has become long, or cannot be synced, by a checkpoint
+    checkpoint    writable    every CHECKPOINT_PAUSE_S while anything changes: replaces a journal that has become long, or cannot
+                              be synced, by a checkpoint
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
     watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
 
+A mount that nobody uses wakes its processor about once a second, all threads together; the end of a mount waits for no pause.
 A store that does not answer is tried again after a growing pause; nothing here ever ends a mount or loses data.
 """
 
@@ -35,7 +38,7 @@ JOIN_S = 5.0
 EVICT_PAUSE_S = 1.0
 HEAP_PAUSE_S = 5.0
 NAMESPACE_BYTES = 192 << 20  # some 1.4 million clean files: a mount stays below 512 MB then, whatever is walked
-RECLAIM_WAIT_S = 1.0  # how long the end of a mount may wait for the thread that waits for the engine
+REST_S = 60.0  # of waiting for a change, which the end of the mount cuts short
 
 _logger = log.get("mount")
 
@@ -60,27 +63,37 @@ class Keeper:
         self._run("trim", self._trim, TRIM_PAUSE_S)
         self._run("heap", self._release, HEAP_PAUSE_S)
         if not self._session.spec.resident:
-            self._run("evict", self._evict, EVICT_PAUSE_S)
+            self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
         if self._session.writer is not None:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
             self._run("upload", self._upload, UPLOAD_PAUSE_S)
             self._run("reclaim", self._reclaim, 0.0)
-            self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S)
+            self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S, rests=True)
 
     def stop(self) -> None:
         """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is left behind."""
         self._stop.set()
+        self._session.engine.end_waits()
         end_s = clock.monotonic_s() + JOIN_S
         for thread in self._threads:
             thread.join(max(end_s - clock.monotonic_s(), 0.0))
 
-    def _run(self, name: str, step: Callable[[], bool], pause_s: float) -> None:
-        """Calls step every pause_s; while it returns False, less and less often."""
+    def _run(self, name: str, step: Callable[[], bool], pause_s: float, *, rests: bool = False) -> None:
+        """Calls step every pause_s; while it returns False, less and less often. rests: not while nothing in the engine changes."""
+        engine = self._session.engine
 
         def loop() -> None:
             wait_s = pause_s
-            while not self._stop.wait(wait_s):
-                wait_s = pause_s if self._try(step) else min(max(wait_s * 2, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+            while True:
+                seen = engine.watch() if rests else 0
+                if self._stop.wait(wait_s):
+                    return
+                if not self._try(step):
+                    wait_s = min(max(wait_s * 2, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+                    continue
+                wait_s = pause_s
+                if rests:
+                    engine.wait_changed(seen, REST_S)
 
         thread = threading.Thread(target=loop, name=name, daemon=True)
         thread.start()
@@ -159,5 +172,5 @@ class Keeper:
         return True
 
     def _reclaim(self) -> bool:
-        self._session.engine.reclaim_when_due(RECLAIM_WAIT_S)
+        self._session.engine.reclaim_when_due(REST_S)
         return True

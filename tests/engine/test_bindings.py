@@ -240,3 +240,22 @@ def test_cutting_and_zero_runs() -> None:
     assert ends == sorted(ends)
     assert ends[-1] == len(data)
     assert set(cut_points(data, False)) <= set(ends)
+
+
+def test_upkeep_sleeps_until_something_changes(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    seen = engine.watch()
+    put(engine, b"f", b"x")
+    engine.wait_changed(seen, 3600)
+    waiter = threading.Thread(target=engine.wait_changed, args=(engine.watch(), 3600), daemon=True)
+    waiter.start()
+    assert engine.getattr(ROOT).ino == ROOT
+    waiter.join(0.1)
+    assert waiter.is_alive(), "a look changes nothing"
+    put(engine, b"g", b"x")
+    waiter.join(30)
+    assert not waiter.is_alive()
+    engine.end_waits()
+    engine.wait_changed(engine.watch(), 3600)
+    assert engine.reclaim_when_due(3600) == 0
+    engine.close()

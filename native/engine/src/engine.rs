@@ -20,6 +20,7 @@ use cowfs_journal::{Journal, Scan};
 use cowfs_staging::{Ballast, Failures, Leaving, Staging, is_full};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::activity::Activity;
 use crate::ahead::Ahead;
 use crate::backing::Backing;
 use crate::checkpoint::Checkpointing;
@@ -92,6 +93,7 @@ pub(crate) struct Disk {
 pub struct Engine {
     pub(crate) state: RwLock<State>,
     pub(crate) handles: Handles,
+    pub(crate) activity: Activity,
     pub(crate) ahead: Ahead,
     pub(crate) backing: Backing,
     pub(crate) eviction: Eviction,
@@ -112,6 +114,7 @@ impl Engine {
         Ok(Engine {
             state: RwLock::new(state),
             handles: Handles::default(),
+            activity: Activity::default(),
             ahead: Ahead::default(),
             backing: Backing::default(),
             eviction: Eviction::default(),
@@ -179,6 +182,7 @@ impl Engine {
     pub(crate) fn fill(&self) -> Result<Changing<'_>> {
         let state = self.state.write();
         state.check_usable()?;
+        self.activity.note();
         Ok(Changing(state))
     }
 

@@ -16,10 +16,12 @@
 //! entry_set   the set of entries changed in a layer         evict, away     what can be loaded again leaves
 //! refused     mapped stores that could not be staged
 //! inode, directory, extents, content                        the tables
+//! activity    lets upkeep sleep while nothing changes
 //! interlude   a place for tests between the halves of an operation
 //! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
 //! ```
 
+mod activity;
 mod ahead;
 mod allocation;
 mod attributes;

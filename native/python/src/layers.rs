@@ -181,6 +181,25 @@ impl PyEngine {
         self.call(py, |engine| engine.reclaim_when_due(timeout))
     }
 
+    fn watch(&self) -> u64 {
+        self.shared().watch()
+    }
+
+    fn wait_changed(&self, py: Python<'_>, since: u64, timeout_s: f64) -> PyResult<()> {
+        let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
+        self.call(py, |engine| {
+            engine.wait_changed(since, timeout);
+            Ok(())
+        })
+    }
+
+    fn end_waits(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |engine| {
+            engine.end_waits();
+            Ok(())
+        })
+    }
+
     fn is_reclaim_overdue(&self) -> bool {
         self.shared().is_reclaim_overdue()
     }
