@@ -92,6 +92,11 @@ class ROVolume:
         return self._blocking.is_pruned
 
     @property
+    def is_new(self) -> bool:
+        """Whether the commit that returned this object has made the version. False: nothing had changed, this is the last one."""
+        return self._blocking.is_new
+
+    @property
     def message(self) -> str:
         return self._blocking.message
 
@@ -151,9 +156,9 @@ class ROVolume:
         """
         return await in_thread(partial(self._blocking.mount, mount_path, **options))
 
-    async def unmount(self) -> None:
-        """Unmounts what this object mounted. ConflictError while files are open."""
-        await in_thread(self._blocking.unmount)
+    async def unmount(self, *, force: bool = False) -> None:
+        """Unmounts what this object mounted. ConflictError while files are open; force: programs that use them get errors."""
+        await in_thread(partial(self._blocking.unmount, force=force))
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
@@ -233,6 +238,12 @@ class RWVolume:
         return self._blocking.locator
 
     @property
+    def forked_from(self) -> ROVolume | None:
+        """The version it was forked from, by the call that returned this object; None for any other object."""
+        found = self._blocking.forked_from
+        return ROVolume(found) if found is not None else None
+
+    @property
     def path(self) -> Path:
         """Where the volume is mounted. InvalidStateError when it is not."""
         return self._blocking.path
@@ -267,13 +278,16 @@ class RWVolume:
         """
         return await in_thread(partial(self._blocking.mount, mount_path, progress=progress, **options))
 
-    async def unmount(self) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. ConflictError while files are open."""
-        await in_thread(self._blocking.unmount)
+    async def unmount(self, *, force: bool = False) -> None:
+        """Unmounts and keeps uncommitted work for the next mount on this machine.
 
-    async def discard(self) -> None:
-        """Unmounts and drops uncommitted work for good; the volume is again what its last version is."""
-        await in_thread(self._blocking.discard)
+        ConflictError while files are open; force: unmounts all the same, and programs that use them get errors.
+        """
+        await in_thread(partial(self._blocking.unmount, force=force))
+
+    async def discard(self, *, force: bool = False) -> None:
+        """Unmounts and drops uncommitted work for good; the volume is again what its last version is. force: as for unmount."""
+        await in_thread(partial(self._blocking.discard, force=force))
 
     async def commit(
         self,
@@ -286,9 +300,10 @@ class RWVolume:
     ) -> ROVolume:
         """Publishes everything written before the call as a version; writers go on meanwhile, the volume stays mounted.
 
-        Nothing changed: the last version again. Never mounted: the base, or an empty first version. LeaseLostError:
-        somebody else took the volume over; the work is kept. progress is called with a `Progress`, from another
-        thread than that of an async caller.
+        Nothing changed: the last version again, its `is_new` False; but a message, author or labels that it does not have
+        make a version of the same tree. Never mounted: the base, or an empty first version. LeaseLostError: somebody else
+        took the volume over; the work is kept. progress is called with a `Progress`, from another thread than that of an
+        async caller; first of a commit already under way, which is waited for.
         """
         return ROVolume(
             await in_thread(
@@ -311,12 +326,14 @@ class RWVolume:
         produced_by: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
+        force: bool = False,
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
-        When committing fails the object lives on and finalize can be tried again. Programs that still have files open, or
-        this process itself, keep them until they close them: the directory is gone all the same, and what they write from
-        now on is not in this version: it stays on this machine as uncommitted work of the volume.
+        When committing fails the object lives on and finalize can be tried again; once the version is published it is
+        returned, whatever happens to the mount. Programs that still have files open, or this process itself, keep them until
+        they close them: the directory is gone all the same, and what they write from now on is not in this version: it stays
+        on this machine as uncommitted work of the volume. force: they get errors instead.
         """
         return ROVolume(
             await in_thread(
@@ -327,6 +344,7 @@ class RWVolume:
                     produced_by=produced_by,
                     labels=labels,
                     progress=progress,
+                    force=force,
                 )
             )
         )
@@ -334,8 +352,9 @@ class RWVolume:
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from here; uncommitted work is committed first. Shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
-        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
+        The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6 hex>; strict:
+        ConflictError. When another writer has taken this volume over, uncommitted work can't be committed any more: it
+        moves to the fork, unpublished, and this mount ends.
         """
         return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
 

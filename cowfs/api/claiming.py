@@ -1,4 +1,4 @@
-"""Taking a name for a new volume: the name that was asked for, or one beside it when it is taken."""
+"""Finding a volume by its name, or taking a name for a new one: the one that was asked for, or one beside it when it is taken."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ from collections.abc import Callable
 from typing import Literal
 
 from cowfs.api import names
+from cowfs.api.provenance import author
 from cowfs.errors import ConflictError
+from cowfs.store import ObjectStore
+from cowfs.version import volumes
 from cowfs.version.volumes import Head
 
 Claim = Literal["new", "existing", "either"]
 
 NAME_TRIES = 20
+
+
+def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool) -> Head:
+    """The head of the volume that `claim` says: a new one, an existing one (NotFoundError when there is none), or either."""
+
+    def create(name: str) -> Head:
+        return volumes.create_volume(store, name, owner=author())
+
+    if claim == "new":
+        return claimed(name, create, strict=strict)
+    if claim == "existing":
+        return volumes.read_head(store, name)
+    try:
+        return volumes.find_head(store, name) or create(name)
+    except ConflictError:  # somebody made it between the two
+        return volumes.read_head(store, name)
 
 
 def claimed(name: str, create: Callable[[str], Head], *, strict: bool) -> Head:

@@ -5,10 +5,11 @@ Nothing here touches the mount point. A daemon that died between look-up and cal
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cowfs.control import Client, wait_gone
-from cowfs.errors import ConflictError, UnavailableError
+from cowfs.errors import ConflictError, CowfsError, UnavailableError
 from cowfs.ids import VersionId
 from cowfs.machine.registry import MountEntry
 
@@ -18,6 +19,35 @@ if TYPE_CHECKING:
 
 STATUS_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
+DEATH_S = 2.0
+"""Between the end of a daemon's socket and that of its process."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The last version after a commit, and the number of its head. is_new: whether this commit has made it."""
+
+    version: VersionId
+    head_number: int
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an unmount leaves behind: the last version, None before the first, and its head's number; whether work that is in no
+    version is kept."""
+
+    version: VersionId | None
+    head_number: int
+    is_dirty: bool
+
+
+@dataclass(frozen=True)
+class Released:
+    """How a mount was taken away. users: who has files open still, "" mostly. trouble: why it may be mounted still, "" mostly."""
+
+    users: str = ""
+    trouble: str = ""
 
 
 def status(entry: MountEntry) -> dict[str, Any]:
@@ -26,33 +56,47 @@ def status(entry: MountEntry) -> dict[str, Any]:
     return found
 
 
-def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> VersionId:
-    """Publishes what was written before the call; the version it is in."""
+def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> Committed:
+    """Publishes what was written before the call."""
     result = Client(entry.socket).call("commit", on_progress=progress, **_arguments(request))
-    return VersionId.from_hex(result["version"])
+    return Committed(VersionId.from_hex(result["version"]), result["head_number"], result["changed"])
 
 
-def unmount(entry: MountEntry, *, force: bool = False) -> None:
+def has_uncommitted(entry: MountEntry) -> bool:
+    """Whether there is work that is in no version. A read-only mount has none."""
+    return bool(status(entry).get("is_dirty", False))
+
+
+def unmount(entry: MountEntry, *, force: bool = False) -> Left:
     """Unmounts, keeping uncommitted work, and waits until the daemon has ended. ConflictError while it is in use."""
-    Client(entry.socket).call("unmount", force=force)
+    result = Client(entry.socket).call("unmount", force=force)
     _wait_ended(entry)
+    version = result["version"]
+    last = VersionId.from_hex(version) if version is not None else None
+    return Left(last, result["head_number"], result["is_dirty"])
 
 
-def unmount_or_detach(entry: MountEntry) -> None:
-    """Unmounts. While files are open: takes the mount off its path; its daemon serves them until the last one is closed."""
+def release(entry: MountEntry, *, force: bool = False) -> Released:
+    """Takes away a mount whose work has been published, so that nothing here may fail: what did not work is told.
+
+    While files are open the mount goes off its path, and its daemon serves them until the last one is closed. force: unmounts
+    all the same; programs that use it get errors.
+    """
     try:
-        unmount(entry)
-    except ConflictError:
-        Client(entry.socket).call("detach")
+        try:
+            unmount(entry, force=force)
+        except ConflictError as error:
+            Client(entry.socket).call("detach")
+            return Released(users=error.message)
+    except CowfsError as error:
+        if not has_died(entry):
+            return Released(trouble=f"{error.message}. {error.hint}")
+    return Released()
 
 
-def commit_and_unmount(
-    entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None
-) -> VersionId:
-    """As commit, then unmount. ConflictError while it is in use: then the version stands, and the mount too."""
-    result = Client(entry.socket).call("unmount", on_progress=progress, commit=True, **_arguments(request))
-    _wait_ended(entry)
-    return VersionId.from_hex(result["version"])
+def has_died(entry: MountEntry) -> bool:
+    """Whether the daemon is gone, or goes within DEATH_S."""
+    return not entry.process.is_alive or (not entry.process.is_foreign and wait_gone(entry.pid, DEATH_S))
 
 
 def discard(entry: MountEntry, *, force: bool = False) -> None:
@@ -67,6 +111,7 @@ def _arguments(request: CommitRequest) -> dict[str, Any]:
         "author": request.author,
         "labels": dict(request.labels),
         "produced_by": dict(request.produced_by),
+        "given": sorted(request.given),
     }
 
 

@@ -40,8 +40,22 @@ def commit_request(
     produced_by_given: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> CommitRequest:
-    """A commit's record of itself, completed from the environment."""
-    return CommitRequest(message, author(author_given), dict(labels or {}), produced_by(produced_by_given))
+    """A commit's record of itself, completed from the environment. InvalidInputError for what is no text."""
+    if not isinstance(message, str):
+        raise InvalidInputError(f"message is {message!r}", hint="Give a text; leave it out for none.")
+    if not isinstance(author_given, str | None):
+        raise InvalidInputError(
+            f"author is {author_given!r}", hint="Give a text; leave it out for the one of the environment."
+        )
+    _check_table("labels", labels)
+    given = {"message": message, "author": author_given is not None, "labels": labels}
+    return CommitRequest(
+        message,
+        author(author_given),
+        dict(labels or {}),
+        produced_by(produced_by_given),
+        given=frozenset(name for name, value in given.items() if value),
+    )
 
 
 def author(given: str | None = None) -> str:
@@ -59,13 +73,21 @@ def author(given: str | None = None) -> str:
 def produced_by(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a version made now is recorded to come from."""
     found: dict[Any, Any] = dict(given) if given is not None else _from_environment()
-    for key, value in found.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInputError(
-                f"produced_by has an entry that is not text: {key!r}: {value!r}",
-                hint=f"Give text values; usual keys: {', '.join(KEYS)}.",
-            )
+    _check_table("produced_by", found)
     return {**found, "host": found.get("host") or socket.gethostname()}
+
+
+def _check_table(name: str, table: object) -> None:
+    if table is None:
+        return
+    if not isinstance(table, Mapping):
+        raise InvalidInputError(f"{name} is {table!r}", hint="Give a dict of texts.")
+    for key, value in table.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            usual = f"; usual keys: {', '.join(KEYS)}" if name == "produced_by" else ""
+            raise InvalidInputError(
+                f"{name} has an entry that is not text: {key!r}: {value!r}", hint=f"Give text values{usual}."
+            )
 
 
 def _from_environment() -> dict[Any, Any]:

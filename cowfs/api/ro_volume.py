@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 class ROVolume:
     """A version of a volume. Pickles to its locator, equals every other object of the same version, and can be used on any machine."""
 
-    def __init__(self, locator: Locator, manifest: Manifest | None = None, *, is_pruned: bool = False) -> None:
+    def __init__(
+        self, locator: Locator, manifest: Manifest | None = None, *, is_pruned: bool = False, is_new: bool = False
+    ) -> None:
         self._named = locator
+        self._is_new = is_new
         self._is_pruned = is_pruned
         self._manifest = manifest
         self._mount_id: str | None = None
@@ -76,6 +79,11 @@ class ROVolume:
     def is_pruned(self) -> bool:
         """Whether `history` found only the name of this version: its bytes are gone, and so are the fields below."""
         return self._is_pruned
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the commit that returned this object has made the version. False: nothing had changed, this is the last one."""
+        return self._is_new
 
     @property
     def message(self) -> str:
@@ -173,11 +181,11 @@ class ROVolume:
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 
-    def unmount(self) -> None:
-        """Unmounts what this object mounted. ConflictError while files are open."""
+    def unmount(self, *, force: bool = False) -> None:
+        """Unmounts what this object mounted. ConflictError while files are open; force: programs that use them get errors."""
         with self._mutex:
             if (entry := self._live()) is not None:
-                daemon.unmount(entry)
+                daemon.unmount(entry, force=force)
             mount_paths.leave(self._mount_path)
             self._mount_id = self._mount_path = None
 
@@ -195,7 +203,7 @@ class ROVolume:
             return volumes.fork_volume(store.objects, new_name, self._named, owner=default_author())
 
         wanted = names.checked(name) if name is not None else names.generated()
-        return RWVolume.made(store, claimed(wanted, create, strict=strict))
+        return RWVolume.made(store, claimed(wanted, create, strict=strict), self)
 
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors, newest first, at most `limit`; one request each. Pruned ones have is_pruned set."""

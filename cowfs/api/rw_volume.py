@@ -17,8 +17,10 @@ Work that is not committed lives in the working copy, never in this object. Thre
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -26,21 +28,19 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs import log
 from cowfs import store as stores_layer
-from cowfs.api import daemon, launch, mount_paths, names, stores
-from cowfs.api.claiming import Claim, claimed
+from cowfs.api import abandoned, claiming, daemon, launch, mount_paths, names, stores, unmounted
+from cowfs.api.claiming import Claim
 from cowfs.api.options import MountOptions, WriteOptions, shows_options
-from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
-from cowfs.control import MountSpec, SessionSpec
+from cowfs.control import MountSpec
 from cowfs.control.spec import CACHE_DEFAULT_S
-from cowfs.errors import ConflictError, CowfsError, InvalidStateError, LeaseLostError
+from cowfs.errors import CowfsError, InvalidStateError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.store.pins import Pin
 from cowfs.version import volumes
 from cowfs.version.volumes import Head
 
@@ -65,6 +65,7 @@ class RWVolume:
         self._is_strict = strict
         self._store: stores.OpenStore | None = None
         self._version: VersionId | None = None
+        self._head_number = 0
         self._ended = ""
         self._is_discarded = False
         self._options = MountOptions()
@@ -72,14 +73,16 @@ class RWVolume:
         self._mount_path: str | None = None
         self._mutex = RLock()
         self._pid = os.getpid()
+        self._forked_from: ROVolume | None = None
         self.started: launch.Started | None = None
         """The daemon of the last mount that this object made."""
 
     @classmethod
-    def made(cls, store: stores.OpenStore, head: Head) -> Self:
-        """The volume that was just made with this head."""
+    def made(cls, store: stores.OpenStore, head: Head, version: ROVolume) -> Self:
+        """The volume that was just made with this head, from this version."""
         volume = cls(store.url, head.volume, "existing")
         volume._adopt(store, head)
+        volume._forked_from = version
         return volume
 
     # -- what is known
@@ -105,6 +108,11 @@ class RWVolume:
                 f"volume {self.name!r} has not been looked up yet", hint="Await it (or call resolve()), or mount it."
             )
         return str(self._locator(self._version)) if self._version is not None else None
+
+    @property
+    def forked_from(self) -> ROVolume | None:
+        """The version it was forked from, by the call that returned this object; None for any other object."""
+        return self._forked_from
 
     @property
     def path(self) -> Path:
@@ -147,21 +155,8 @@ class RWVolume:
             else:
                 store = stores.open_or_initialize(self._store_url)
                 stores_layer.require_writable(store.record, accept_unsafe=accept_unsafe_store)
-            self._adopt(store, self._claim_name(store))
+            self._adopt(store, claiming.head(store.objects, self.name, self._claim, strict=self._is_strict))
             return self
-
-    def _claim_name(self, store: stores.OpenStore) -> Head:
-        def create(name: str) -> Head:
-            return volumes.create_volume(store.objects, name, owner=default_author())
-
-        if self._claim == "new":
-            return claimed(self.name, create, strict=self._is_strict)
-        if self._claim == "existing":
-            return volumes.read_head(store.objects, self.name)
-        try:
-            return volumes.find_head(store.objects, self.name) or create(self.name)
-        except ConflictError:  # somebody made it between the two
-            return volumes.read_head(store.objects, self.name)
 
     # -- mounting
 
@@ -229,36 +224,28 @@ class RWVolume:
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 
-    def unmount(self) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. ConflictError while files are open."""
+    def unmount(self, *, force: bool = False) -> None:
+        """Unmounts and keeps uncommitted work for the next mount on this machine.
+
+        ConflictError while files are open; force: unmounts all the same, and programs that use them get errors.
+        """
         with self._mutex:
             self._require_not_ended()
             if (entry := self.live()) is not None:
-                daemon.unmount(entry)
+                daemon.unmount(entry, force=force)
             self._leave(entry)
 
-    def discard(self) -> None:
-        """Unmounts and drops uncommitted work for good; the volume is again what its last version is."""
+    def discard(self, *, force: bool = False) -> None:
+        """Unmounts and drops uncommitted work for good; the volume is again what its last version is. force: as for unmount."""
         with self._mutex:
             self._require_not_ended()
             if (entry := self.live()) is not None:
-                daemon.discard(entry)
+                daemon.discard(entry, force=force)
             elif self._claim != "new":
                 self.resolve()
-                self._discard_unmounted()
+                unmounted.discard(self._opened(), self._working_copy())
             self._leave(entry)
             self._is_discarded = True
-
-    def _discard_unmounted(self) -> None:
-        """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed only costs space."""
-        working_copy = self._working_copy()
-        pin = working_copy.state.pin if working_copy.exists else None
-        working_copy.delete()
-        try:
-            if pin is not None and (held := Pin.resume(self._opened().objects, pin)) is not None:
-                held.remove()
-        except CowfsError as error:
-            _log.warning("the hold %s of the discarded work stays in the store: %s", pin, error)
 
     # -- committing
 
@@ -273,9 +260,10 @@ class RWVolume:
     ) -> ROVolume:
         """Publishes everything written before the call as a version; writers go on meanwhile, the volume stays mounted.
 
-        Nothing changed: the last version again. Never mounted: the base, or an empty first version. LeaseLostError:
-        somebody else took the volume over; the work is kept. progress is called with a `Progress`, from another
-        thread than that of an async caller.
+        Nothing changed: the last version again, its `is_new` False; but a message, author or labels that it does not have
+        make a version of the same tree. Never mounted: the base, or an empty first version. LeaseLostError: somebody else
+        took the volume over; the work is kept. progress is called with a `Progress`, from another thread than that of an
+        async caller; first of a commit already under way, which is waited for.
         """
         return self._commit(commit_request(message, author, produced_by, labels), progress)
 
@@ -287,71 +275,80 @@ class RWVolume:
         produced_by: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
+        force: bool = False,
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
-        When committing fails the object lives on and finalize can be tried again. Programs that still have files open, or
-        this process itself, keep them until they close them: the directory is gone all the same, and what they write from
-        now on is not in this version: it stays on this machine as uncommitted work of the volume.
+        When committing fails the object lives on and finalize can be tried again; once the version is published it is
+        returned, whatever happens to the mount. Programs that still have files open, or this process itself, keep them until
+        they close them: the directory is gone all the same, and what they write from now on is not in this version: it stays
+        on this machine as uncommitted work of the volume. force: they get errors instead.
         """
         request = commit_request(message, author, produced_by, labels)
         with self._mutex:
             version = self._commit(request, progress)
-            entry = self.live()
-            if entry is not None:
-                daemon.unmount_or_detach(entry)
-            self._leave(entry)
-            self._working_copy().delete_if_committed()
+            self._release(force)
             self._ended = "finalized"
             return version
+
+    def _release(self, force: bool) -> None:
+        """Lets go of a mount whose work is published: what goes wrong here is no failure any more."""
+        entry = self.live()
+        trouble = daemon.release(entry, force=force).trouble if entry is not None else ""
+        try:
+            self._leave(entry)
+            self._working_copy().delete_if_committed()
+        except (CowfsError, OSError) as error:
+            trouble = trouble or str(error)
+        if trouble:
+            _log.warning("volume %s is published; what is left here: %s", self.name, trouble)
 
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from here; uncommitted work is committed first. Shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
-        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
+        The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6 hex>; strict:
+        ConflictError. When another writer has taken this volume over, uncommitted work can't be committed any more: it
+        moves to the fork, unpublished, and this mount ends.
         """
         with self._mutex:
             message = f"before the fork {name}" if name else "before a fork"
             try:
-                version = self._commit(commit_request(message))
+                version = self._commit(replace(commit_request(message), given=frozenset()))
             except LeaseLostError:
                 return self._rescue(name, strict=strict)
             return version.fork(name, strict=strict)
 
     def _commit(self, request: CommitRequest, progress: ProgressListener | None = None) -> ROVolume:
+        """The daemon lets one commit follow the other, and tells all who wait how far it is: no lock is held for that."""
         with self._mutex:
             self._require_not_ended()
             self.resolve()
-            if (entry := self.live()) is not None:
-                self._version = daemon.commit(entry, request, progress)
-                return ROVolume(self._locator(self._version))
-            head = volumes.read_head(self._opened().objects, self.name)  # somebody may have gone on with it
-            if head.version is None or self._working_copy().may_have_uncommitted:
-                self._version = self._commit_unmounted(request, progress)
+            entry = self.live()
+        if entry is not None:
+            try:
+                done = daemon.commit(entry, request, progress)
+            except UnavailableError:
+                if not daemon.has_died(entry):
+                    raise
             else:
-                self._version = head.version
-            return ROVolume(self._locator(self._version))
+                return self._committed(done.head_number, done.version, is_new=done.is_new)
+        # Not mounted, or its daemon has just died: whether that had published is found out by opening the volume.
+        with self._mutex:
+            store, working_copy = self._opened(), self._working_copy()
+            head = volumes.read_head(store.objects, self.name)  # somebody may have gone on with it
+            if working_copy.may_have_uncommitted or unmounted.is_commit_due(store, head, request):
+                base = unmounted.commit(store, working_copy, self._options, request, progress or (lambda _: None))
+                assert base.version_id is not None
+                before = head.version if entry is None else self._version
+                return self._committed(base.head_number, base.version_id, is_new=base.version_id != before)
+            assert head.version is not None
+            return self._committed(head.number, head.version, is_new=False)
 
-    def _commit_unmounted(self, request: CommitRequest, progress: ProgressListener | None) -> VersionId:
-        """Opens the volume in this process for one commit."""
-        from cowfs.session.session import opened
-
-        store, options = self._opened(), self._options
-        spec = SessionSpec(
-            store_url=store.url,
-            volume=self.name,
-            mode="rw",
-            cache_dir=str(options.cache_path),
-            working_copy=str(self._working_copy().path),
-            max_uploads=options.max_uploads,
-            cache_size_bytes=options.cache_size_bytes,
-            store_timeout_s=options.store_timeout_s,
-        )
-        with opened(spec) as session:
-            base = session.commit(request, progress or (lambda _: None))
-        assert base.version_id is not None
-        return base.version_id
+    def _committed(self, head_number: int, version: VersionId, *, is_new: bool) -> ROVolume:
+        with self._mutex:
+            if head_number >= self._head_number:  # else another commit has overtaken this one
+                self._head_number, self._version = head_number, version
+            return ROVolume(self._locator(version), is_new=is_new)
 
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         """Work that can't be published in its own line goes on in a new one, from the version it was made on."""
@@ -392,7 +389,7 @@ class RWVolume:
         elif not self._ended and not self._is_discarded:
             try:
                 self.finalize()
-            except CowfsError as failure:
+            except BaseException as failure:
                 self._abandon(failure)
                 raise
 
@@ -400,14 +397,34 @@ class RWVolume:
         """Leaves the mount without publishing anything; never hides the error that led here."""
         if self._ended or self._is_discarded:
             return
-        notes = [self._resume_hint()]
+        before, notes = self._version, []
         try:
-            self.unmount()
+            is_dirty = self._leave_work()
         except CowfsError as failure:
-            notes.append(f"It is still mounted: {failure.message}. {failure.hint}")
-        for note in notes:
-            error.add_note(f"cowfs: {note}")
-            _log.warning("%s", note)
+            is_dirty = True
+            with contextlib.suppress(CowfsError):
+                if (entry := self.live()) is not None:
+                    notes.append(f"It is still mounted: {failure.message}. {failure.hint}")
+                    is_dirty = daemon.has_uncommitted(entry)
+                else:
+                    is_dirty = self._working_copy().may_have_uncommitted
+        if is_dirty:
+            notes.insert(0, abandoned.resume_hint(self.name))
+        if self._version is not None and self._version != before:
+            notes.insert(0, f"Volume {self.name!r} was committed all the same: {self._locator(self._version)}")
+        abandoned.tell(error, notes)
+
+    def _leave_work(self) -> bool:
+        """Unmounts; whether there is work that is in no version. A commit under way ends before."""
+        with self._mutex:
+            entry = self.live()
+            left = daemon.unmount(entry) if entry is not None else None
+            self._leave(entry)
+            if left is None:
+                return self._store is not None and self._working_copy().may_have_uncommitted
+            if left.version is not None:
+                self._committed(left.head_number, left.version, is_new=False)
+            return left.is_dirty
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -450,19 +467,11 @@ class RWVolume:
             hint="Send what commit() or finalize() returns, or its locator.",
         )
 
-    def _resume_hint(self) -> str:
-        """How to go on with work that was not published."""
-        return (
-            f"Uncommitted work of volume {self.name!r} was not published; it is kept on this machine: "
-            f"go on with Volume.open({self.name!r}).mount() or `cowfs mount {self.name} PATH`, "
-            f"drop it with `cowfs unmount {self.name} --discard`, "
-            f"or save it under another name with Volume.open({self.name!r}).fork(NAME)."
-        )
-
     def _adopt(self, store: stores.OpenStore, head: Head) -> None:
         """From now on this object stands for a volume that exists."""
         self._claim = "existing"
         self._name, self._version, self._store_url = head.volume, head.version, store.url
+        self._head_number = head.number
         self._store = store
 
     def _leave(self, entry: MountEntry | None) -> None:

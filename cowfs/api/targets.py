@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cowfs.api import daemon, mount_paths
+from cowfs.api.daemon import Released
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.volume import Volume
-from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
-from cowfs.ids import VersionId
 from cowfs.machine import dead_mounts, mounting, registry
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
@@ -48,13 +49,21 @@ class Mounted:
         progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Publishes what was written before the call; the mount stays."""
-        return self._version(daemon.commit(self._entry, commit_request(message, author, None, labels), progress))
+        done = daemon.commit(self._entry, commit_request(message, author, None, labels), progress)
+        store = StoreUrl.parse(self._entry.store_url)
+        return ROVolume(Locator(store, self._entry.volume, done.version), is_new=done.is_new)
 
-    def commit_and_unmount(self, message: str = "", *, progress: ProgressListener | None = None) -> ROVolume:
-        """ConflictError while it is in use: then the version stands, and the mount too."""
-        version = daemon.commit_and_unmount(self._entry, commit_request(message), progress)
-        mount_paths.leave(self.path)
-        return self._version(version)
+    def commit_and_unmount(
+        self, message: str = "", *, force: bool = False, progress: ProgressListener | None = None
+    ) -> tuple[ROVolume, Released]:
+        """The version, once it is published, whatever happens to the mount; and how that was taken away."""
+        version = self.commit(message, progress=progress)
+        released = daemon.release(self._entry, force=force)
+        try:
+            mount_paths.leave(self.path)
+        except CowfsError as error:
+            released = replace(released, trouble=released.trouble or str(error))
+        return version, released
 
     def unmount(self, *, force: bool = False) -> bool:
         """Whether uncommitted work is kept for the next mount. force: also while in use; programs that use it get errors."""
@@ -67,9 +76,6 @@ class Mounted:
         """Unmounts and drops uncommitted work for good."""
         daemon.discard(self._entry, force=force)
         mount_paths.leave(self.path)
-
-    def _version(self, version: VersionId) -> ROVolume:
-        return ROVolume(Locator(StoreUrl.parse(self._entry.store_url), self._entry.volume, version))
 
 
 def detach_dead(target: str, *, wants_work: bool) -> bool:

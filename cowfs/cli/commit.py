@@ -21,16 +21,23 @@ def command(
 ) -> None:
     """Commit the volume mounted at PATH (or around it), or volume NAME. Prints the version's locator.
 
-    Nothing changed: the last version's locator again.
+    Nothing changed: the last version's locator again, unless you give a message, author or labels that it does not have.
     """
     from cowfs.api import targets
     from cowfs.cli import versions
 
     table = _table(labels)
     found = targets.find_mount(target, store, inside=True)
-    with closing(output.ProgressLine()) as progress:
-        version = found.commit(message, author=author, labels=table, progress=progress)
-    record = versions.record(version)
+    try:
+        with closing(output.ProgressLine()) as progress:
+            version = found.commit(message, author=author, labels=table, progress=progress)
+    except KeyboardInterrupt:
+        if isinstance(found, targets.Mounted):
+            output.say(
+                as_json, f"The mount goes on with the commit; `cowfs log {found.volume}` shows when it is published"
+            )
+        raise
+    record = {**versions.record(version), "is_new": version.is_new}
     output.say(as_json, versions.summary(version))
     output.emit(as_json, record, record["locator"])
 

@@ -1,6 +1,6 @@
 """cowfs fork SOURCE NAME: a volume that starts from a version and shares every byte. A taken name is refused.
 
-A volume that is mounted here is committed first, so that the fork has what its files show.
+A volume with uncommitted work on this machine is committed first, so that the fork has what its files show; that is said.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from cowfs.cli import output
 @click.argument("name")
 @output.common_options
 def command(source: str, name: str, store: str | None, as_json: bool) -> None:
-    """Make volume NAME from SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR). Prints the new name."""
+    """Make volume NAME from SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR). Prints the new name.
+
+    SOURCE as a bare NAME: uncommitted work that this machine has of it is committed first.
+    """
     from cowfs.api import names, sources
     from cowfs.blocking import Volume
 
@@ -25,6 +28,10 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
         fork = Volume.open(found.volume, store=found.store.url).fork(wanted, strict=True)
     else:
         fork = Volume.from_locator(found.locator()).fork(wanted, strict=True)
-    locator = fork.locator
+    base = fork.forked_from
+    committed = base.locator if base is not None and base.is_new else None
+    if committed is not None:
+        output.say(as_json, f"Committed uncommitted work of {found.volume} first: {committed}")
     output.say(as_json, f"Made volume {fork.name} from {source}")
-    output.emit(as_json, {"name": fork.name, "locator": locator, "store_url": fork.store_url}, fork.name)
+    record = {"name": fork.name, "locator": fork.locator, "store_url": fork.store_url, "committed": committed}
+    output.emit(as_json, record, fork.name)

@@ -1,5 +1,7 @@
 """cowfs unmount PATH|NAME: keeps uncommitted work for the next mount, commits it, or discards it.
 
+With --commit a mount that is in use goes off its path all the same: its version is published by then.
+
 A mount whose daemon has died is taken off too; what was written is in the working copy and comes back at the next mount.
 """
 
@@ -43,20 +45,33 @@ def command(
     if not isinstance(found, targets.Mounted):
         record = _unmounted(found, is_discard=is_discard)
     elif is_commit:
-        record = _commit(found, message)
+        record = _commit(found, message, is_forced=is_forced)
     else:
         record = _unmount(found, is_discard=is_discard, is_forced=is_forced)
     output.say(as_json, record.pop("said"))
     output.emit(as_json, record, record.get("locator", ""))
 
 
-def _commit(mount: Mounted, message: str) -> dict[str, Any]:
+def _commit(mount: Mounted, message: str, *, is_forced: bool) -> dict[str, Any]:
     from cowfs.cli import versions
 
     with closing(output.ProgressLine()) as progress:
-        version = mount.commit_and_unmount(message, progress=progress)
+        version, released = mount.commit_and_unmount(message, force=is_forced, progress=progress)
     said = f"{versions.summary(version)}; unmounted {mount.path}"
-    return {**versions.record(version), "mount_path": mount.path, "said": said}
+    if released.users:
+        said += (
+            f", although {released.users}. They keep their files until they close them; what they write from now on is "
+            f"uncommitted work of {mount.volume} on this machine"
+        )
+    elif released.trouble:
+        said = f"{versions.summary(version)}; but unmounting failed: {released.trouble}"
+    record = {
+        "is_new": version.is_new,
+        "mount_path": mount.path,
+        "is_detached": bool(released.users),
+        "trouble": released.trouble,
+    }
+    return {**versions.record(version), **record, "said": said}
 
 
 def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:

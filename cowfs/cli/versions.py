@@ -32,7 +32,10 @@ def record(version: ROVolume) -> dict[str, Any]:
 
 
 def summary(version: ROVolume) -> str:
+    """Of a commit's result."""
     stats = version.stats
+    if not version.is_new:
+        return f"Nothing has changed: version {version.id[:12]} of {version.name} stays the last one"
     return (
         f"Version {version.id[:12]} of {version.name}: {stats.files} files, "
         f"{sizes.shown(stats.bytes)}, {sizes.shown(stats.stored_bytes_added)} uploaded"

@@ -2,13 +2,13 @@
 
     ping                                                    {"pid"}
     status                                                  what `cowfs status` shows
-    commit   message, author, labels, produced_by           {"version", "locator", "head_number", "changed", "stats"}
+    commit   message, author, labels, produced_by, given    {"version", "locator", "head_number", "changed", "stats"}
     unmount  commit (bool, with commit's arguments), force  {"version", "head_number", "is_dirty"}; the process ends after the reply
     detach                                                  {}; off its path at once, served until the last file is closed
     discard  force                                          {}; as unmount, and the working copy is deleted
 
 These run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so that it has everything
-that was written or stored before it was asked for.
+that was written or stored before it was asked for. Progress of a commit goes to all who have asked for one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from typing import Any
 
 from cowfs import clock, failpoints
 from cowfs.control import Handler, MountSpec
+from cowfs.daemon.audience import Audience
 from cowfs.daemon.mappings import Mappings
 from cowfs.errors import InvalidInputError, InvalidStateError, ReadOnlyError
 from cowfs.format.manifest import Manifest
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
-from cowfs.version.commit import Base, CommitRequest, ProgressListener
+from cowfs.version.commit import GIVABLE, Base, CommitRequest, ProgressListener
 from cowfs.version.volumes import locator
 
-COMMIT_ARGUMENTS = frozenset({"message", "author", "labels", "produced_by"})
+COMMIT_ARGUMENTS = frozenset({"message", "author", "labels", "produced_by", "given"})
 
 
 class Requests:
@@ -58,6 +59,7 @@ class Requests:
         self._waiting = waiting
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
+        self._audience = Audience()
         self._ended = False
         self.is_committing = False
 
@@ -123,7 +125,7 @@ class Requests:
         _only(arguments, *COMMIT_ARGUMENTS)
         request = _commit_request(arguments)
         writer = self._writer()
-        with self._commits:
+        with self._audience.joined(progress), self._commits:
             if self._ended:
                 raise InvalidStateError(
                     "the mount is being taken down", hint="Mount the volume again; its work is kept."
@@ -136,8 +138,9 @@ class Requests:
                 self._mappings.flush()
                 self._mappings.check()
                 failpoints.hit("commit-mappings-flushed")
-                base = self._session.commit(request, progress)
+                base = self._session.commit(request, self._audience.tell)
             finally:
+                self._audience.end()
                 self.is_committing = False
         return self._committed(base, changed=base.version_id != before.version_id)
 
@@ -214,11 +217,15 @@ def _commit_request(arguments: Mapping[str, Any]) -> CommitRequest:
         table = arguments.get(name, {})
         if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
             raise InvalidInputError(f"{name} is not a table of texts: {table!r}")
+    given = arguments.get("given", [])
+    if not isinstance(given, list) or any(name not in list(GIVABLE) for name in given):
+        raise InvalidInputError(f"given is not a list of what may be given: {given!r}")
     return CommitRequest(
         message=arguments.get("message", ""),
         author=arguments.get("author", ""),
         labels=arguments.get("labels", {}),
         produced_by=arguments.get("produced_by", {}),
+        given=frozenset(given),
     )
 
 

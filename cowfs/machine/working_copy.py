@@ -209,14 +209,14 @@ class WorkingCopy:
             self.store_state(replace(self.state, intent=intent))
 
     def record_published(self, intent: Intent) -> None:
-        """The base moves to the intent's version; its layer's journal may go."""
+        """The base moves to the intent's version; its layer's journal may go. A version of the same tree has no layer: 0."""
         with self._mutex:
             self.store_state(
                 replace(
                     self.state,
                     head_number=intent.number,
                     base_version=intent.version_id,
-                    committed_layer=intent.layer,
+                    committed_layer=max(self.state.committed_layer, intent.layer),
                     intent=None,
                 )
             )

@@ -145,7 +145,8 @@ class Committer:
         return self._base
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
-        """Publishes everything written before the call; returns the new base, or the same one if nothing changed.
+        """Publishes everything written before the call; returns the new base, or the same one if nothing changed and the request
+        says no more than that version does.
 
         The first commit of a volume publishes even an empty tree. progress hears of "files" at most every PROGRESS_S and
         at the end, then of "index".
@@ -161,7 +162,7 @@ class Committer:
             before = self._base
             self.lost.refuse()
             layer = self._engine.freeze()
-            if layer is None and before.version_id is not None:
+            if layer is None and before.manifest is not None and not request.says_more_than(before.manifest):
                 return before
             try:
                 self._residency.load_nameless()

@@ -15,14 +15,25 @@ if TYPE_CHECKING:
     from cowfs.format.manifest import Manifest
 
 
+GIVABLE = frozenset({"message", "author", "labels"})
+
+
 @dataclass(frozen=True)
 class CommitRequest:
-    """What a commit says about itself. produced_by keys: system, run, action, output, host."""
+    """What a commit says about itself. produced_by keys: system, run, action, output, host.
+
+    given: what of GIVABLE somebody said for this commit; the rest is what the environment says, or what a program filled in.
+    """
 
     message: str = ""
     author: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     produced_by: Mapping[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+
+    def says_more_than(self, manifest: Manifest) -> bool:
+        """Whether something was given that the version does not say: then a commit of the same tree makes a version too."""
+        return any(getattr(self, name) != getattr(manifest, name) for name in self.given)
 
 
 @dataclass(frozen=True)

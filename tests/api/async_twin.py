@@ -167,6 +167,11 @@ def _result(value: str, returns: str) -> list[str]:
         return [f"    {value}", "    return self"]
     if returns in TWINS:
         return [f"    return {returns}({value})"]
+    if returns in [f"{twin} | None" for twin in TWINS]:
+        return [
+            f"    found = {value}",
+            f"    return {returns.removesuffix(' | None')}(found) if found is not None else None",
+        ]
     if returns in [f"list[{twin}]" for twin in TWINS]:
         return [f"    return [{returns[5:-1]}(each) for each in {value}]"]
     return [f"    return {value}"]

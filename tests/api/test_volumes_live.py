@@ -293,7 +293,11 @@ def test_commit_again_returns_the_same_version(go: Go) -> None:
         path = await vol.mount()
         (path / "file").write_text("x")
         first = await vol.commit("first")
-        assert await vol.commit("nothing changed") == first
+        assert first.is_new
+        again = await vol.commit("first")
+        assert again == first
+        assert not again.is_new
+        assert not (await vol.commit()).is_new
         assert vol.locator == first.locator
 
     go(body)

@@ -147,6 +147,38 @@ def test_unmount_of_a_busy_mount_names_who_uses_it(run: Command, mounted: Path) 
         os.close(descriptor)
 
 
+def test_unmount_of_a_busy_mount_with_commit_publishes_and_says_who_uses_it(run: Command, mounted: Path) -> None:
+    descriptor = os.open(mounted / "file", os.O_RDONLY)
+    said = run("unmount", mounted, "--commit", "-m", "busy")
+    assert said.code == 0
+    assert str(os.getpid()) in said.err
+    assert not os.path.ismount(mounted)
+    assert os.read(descriptor, 3) == b"one", "what is open goes on"
+    os.close(descriptor)
+    assert run("log", said.out.strip(), "--json").json["versions"][0]["message"] == "busy"
+
+
+def test_an_unchanged_volume_is_said_to_be_unchanged(run: Command, mounted: Path) -> None:
+    first = run("commit", mounted, "-m", "one", "--json").json
+    assert first["is_new"]
+    said = run("commit", mounted)
+    assert "Nothing has changed" in said.err
+    assert said.out.strip() == first["locator"]
+    again = run("commit", mounted, "-m", "one", "--json").json
+    assert (again["locator"], again["is_new"]) == (first["locator"], False)
+    labelled = run("commit", mounted, "--label", "best=yes", "--json").json
+    assert (labelled["is_new"], labelled["labels"]) == (True, {"best": "yes"})
+    assert labelled["stats"]["stored_bytes_added"] == 0
+
+
+def test_a_fork_says_that_it_committed(run: Command, mounted: Path) -> None:
+    said = run("fork", "data", "new")
+    assert "Committed uncommitted work of data first: cowfs+file://" in said.err
+    assert run("fork", "data", "another").err == "Made volume another from data\n"
+    (mounted / "file").write_text("two")
+    assert run("fork", "data", "third", "--json").json["committed"] == run("commit", mounted).out.strip()
+
+
 def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: Path) -> None:
     entry = registry.list_mounts()[0]
     os.kill(entry.pid, signal.SIGKILL)

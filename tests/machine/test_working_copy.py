@@ -134,6 +134,16 @@ def test_base_follows_published_intent() -> None:
     assert (after.intent, after.epoch, after.pin) == (None, 2, "pins/x")
 
 
+def test_a_version_of_the_same_tree_brings_no_committed_layer_back() -> None:
+    """Its commit has frozen none. Were the number to fall, journals that are committed would be replayed."""
+    working_copy = made()
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        for number, layer in ((4, 7), (5, 0)):
+            working_copy.record_published(Intent(number, WriteId(b"w" * 16), VersionId(b"n" * 32), layer))
+    after = WorkingCopy(working_copy.path).state
+    assert (after.head_number, after.committed_layer) == (5, 7)
+
+
 def test_changes_need_the_lock() -> None:
     with pytest.raises(InvalidStateError):
         made().rebase(9, None)

@@ -35,6 +35,32 @@ def test_a_commit_without_changes_is_the_same_version(mount: Mount) -> None:
     assert mount.commit() == first["version"], "reading is no change"
 
 
+def test_words_that_are_given_for_an_unchanged_tree_make_a_version_without_data(place: Place, mount: Mount) -> None:
+    (mount.path / "f").write_bytes(os.urandom(100_000))
+    first = mount.call("commit", message="epoch 10", author="a", given=["message"])
+    packs = sorted((place.root / "store" / "packs").rglob("*"))
+    words = {"message": "done", "author": "a", "labels": {"best": "yes"}, "given": ["message", "labels"]}
+    second = mount.call("commit", **words)
+    assert second["changed"]
+    assert second["version"] != first["version"]
+    assert sorted((place.root / "store" / "packs").rglob("*")) == packs
+    assert (second["stats"]["files"], second["stats"]["stored_bytes_added"]) == (1, 0)
+    assert not mount.call("commit", **words)["changed"], "it says all that already"
+    assert not mount.call("commit", message="filled in by a program")["changed"]
+    assert mount.call("commit", author="b", given=["author"])["changed"]
+    with pytest.raises(InvalidInputError):
+        mount.call("commit", message="x", given=["head"])
+
+    (mount.path / "g").write_bytes(b"written behind it")
+    mount.kill()
+    again = place.mount("v")
+    assert sorted(os.listdir(again.path)) == ["f", "g"]
+    last = again.unmount(commit=True)
+    assert last["stats"]["files"] == 2
+    reader = place.mount("v", version=second["version"])
+    assert (reader.path / "f").stat().st_size == 100_000
+
+
 def test_what_a_commit_says_is_in_the_version(mount: Mount) -> None:
     (mount.path / "f").write_bytes(bytes(1000))
     (mount.path / "d").mkdir()

@@ -1,0 +1,61 @@
+"""A volume that is not mounted: its work is published, or dropped, by this process.
+
+The working copy's lock keeps mounts away meanwhile; LeaseHeldError when one was faster.
+"""
+
+from __future__ import annotations
+
+from cowfs import log
+from cowfs.api import stores
+from cowfs.api.options import MountOptions
+from cowfs.control import SessionSpec
+from cowfs.errors import CowfsError
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.store.pins import Pin
+from cowfs.version.commit import Base, CommitRequest, ProgressListener
+from cowfs.version.history import open_version
+from cowfs.version.volumes import Head
+
+_log = log.get("volume")
+
+
+def commit(
+    store: stores.OpenStore,
+    working_copy: WorkingCopy,
+    options: MountOptions,
+    request: CommitRequest,
+    progress: ProgressListener,
+) -> Base:
+    """Opens the volume in this process for one commit."""
+    from cowfs.session.session import opened
+
+    spec = SessionSpec(
+        store_url=store.url,
+        volume=working_copy.volume,
+        mode="rw",
+        cache_dir=str(options.cache_path),
+        working_copy=str(working_copy.path),
+        max_uploads=options.max_uploads,
+        cache_size_bytes=options.cache_size_bytes,
+        store_timeout_s=options.store_timeout_s,
+    )
+    with opened(spec) as session:
+        return session.commit(request, progress)
+
+
+def is_commit_due(store: stores.OpenStore, head: Head, request: CommitRequest) -> bool:
+    """Whether a commit makes a version although there is no uncommitted work."""
+    if head.version is None:
+        return True
+    return bool(request.given) and request.says_more_than(open_version(store.objects, head.version))
+
+
+def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
+    """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed only costs space."""
+    pin = working_copy.state.pin if working_copy.exists else None
+    working_copy.delete()
+    try:
+        if pin is not None and (held := Pin.resume(store.objects, pin)) is not None:
+            held.remove()
+    except CowfsError as error:
+        _log.warning("the hold %s of the discarded work stays in the store: %s", pin, error)
