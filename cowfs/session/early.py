@@ -1,6 +1,7 @@
 """Files that are uploaded before anybody commits them: those nobody has written for a while, oldest write first.
 
 What was made of a file (its rows) is kept with the file's data version; a commit takes it over if the version is still the same.
+All of it is forgotten when chunks that it names may be gone (`StoredChunks.doubts`).
 `upload` goes on where it stopped, so that every file has its turn however many are quiet, and looks at a file again only after it
 was written again. For the committer, under its mutex; its chunks are durable only after the uploader was flushed.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from cowfs.native import FileRows
+from cowfs.native.chunks import FileRows
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
-    from cowfs.native import Engine, LayerExtent
+    from cowfs.native import Engine
+    from cowfs.native.chunks import LayerExtent
 
 FILES = 4096  # asked for at once
 
@@ -22,22 +24,33 @@ Rows: TypeAlias = "list[ExtentRow]"
 
 
 class EarlyUploads:
-    """store makes a file's rows and may raise. unreadable is told of an inode whose staged bytes cannot be read."""
+    """store makes a file's rows and may raise. unreadable is told of an inode whose staged bytes cannot be read. doubts: a number
+    that changes when rows made until then count no longer."""
 
     def __init__(
         self,
         engine: Engine,
         store: Callable[[int, Sequence[LayerExtent]], Rows],
         unreadable: Callable[[int, OSError], None],
+        doubts: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._store = store
         self._unreadable = unreadable
+        self._doubts = doubts
+        self._doubts_met = doubts()
         self._until = (0, 0)  # files last written before that are done
-        self.rows = FileRows()
+        self._rows = FileRows()
+
+    @property
+    def rows(self) -> FileRows:
+        """What was made and still counts."""
+        self._heed_doubts()
+        return self._rows
 
     def upload(self, idle_s: float, is_in_the_way: Callable[[], bool]) -> int:
         """Stores quiet files until none is left, or it is in somebody's way. Returns the staged bytes done."""
+        self._heed_doubts()
         done_bytes = 0
         while files := self._engine.quiet_files(idle_s, self._until, FILES):
             for written, found in files:
@@ -50,9 +63,14 @@ class EarlyUploads:
         return done_bytes
 
     def forget(self) -> None:
-        """What was made may not be durable, or not be relied on: all is to be looked at again."""
-        self.rows = FileRows()
+        """All is to be looked at again."""
+        self._rows = FileRows()
         self._until = (0, 0)
+        self._doubts_met = self._doubts()
+
+    def _heed_doubts(self) -> None:
+        if self._doubts_met != self._doubts():
+            self.forget()
 
     def _upload(self, ino: int, found: int) -> int:
         if self.rows.version(ino) == found:

@@ -1,38 +1,36 @@
-"""A frozen layer, and what was made of its files, as the change set of an index.
+"""A frozen layer as the change set of an index.
 
 The engine gives a layer in pages, in the order of the index's keys; so does `FileRows`, since files are stored in the order of their
 numbers. The change set made of both is read page by page each time somebody goes through it: however much has changed, no
 more than a page of rows is in memory as objects.
 
-This is what a commit knows of an engine; publishing what comes out needs none.
+What was made of its files (`FileRows`) goes to `version.publish` beside it, which needs no engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cowfs.index import ChangeSet, Entry, InodeRow, Stream, Xattrs
+from cowfs.version.contents import files_of
 
 if TYPE_CHECKING:
-    from cowfs.ids import PackId
-    from cowfs.index import ExtentRow
-    from cowfs.native import Engine, FileRows
+    from cowfs.native import Engine
+    from cowfs.native.chunks import FileRows
 
 PAGE_ROWS = 1024
 PAGE_XATTRS = 32  # each may have several of 64 KiB
 
 
-def layer_changes(engine: Engine, layer: int, contents: FileRows, packs: Mapping[int, PackId]) -> ChangeSet:
-    """contents: every file of `layer_files`, put in their order. packs: numbers its rows use that the base has not got."""
+def layer_changes(engine: Engine, layer: int, contents: FileRows) -> ChangeSet:
+    """All but the contents themselves, which are every file of `layer_files`, put in their order."""
     return ChangeSet(
         next_ino=engine.layer_next_ino(layer),
         inodes=Stream(lambda: _inodes(engine, layer, contents)),
         removed=Stream(lambda: _removed(engine, layer)),
         entries=Stream(lambda: _entries(engine, layer)),
-        contents=Stream(lambda: ((ino, rows) for ino, _, rows in files_of(contents))),
         xattrs=Stream(lambda: _xattrs(engine, layer)),
-        packs=packs,
     )
 
 
@@ -42,16 +40,6 @@ def layer_files(engine: Engine, layer: int) -> Iterator[tuple[int, int]]:
     while page := engine.layer_contents(layer, after, PAGE_ROWS):
         yield from page
         after = page[-1][0]
-
-
-def files_of(contents: FileRows) -> Iterator[tuple[int, int, list[ExtentRow]]]:
-    """(ino, data version, rows) of each file, in the order in which they were put."""
-    place = 0
-    while True:
-        page, place = contents.page(place, PAGE_ROWS)
-        if not page:
-            return
-        yield from page
 
 
 def _inodes(engine: Engine, layer: int, contents: FileRows) -> Iterator[InodeRow]:

@@ -25,7 +25,7 @@ import contextlib
 import errno
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import InvalidStateError as CompletedError
 from functools import partial
@@ -41,7 +41,8 @@ from cowfs.version.pack_numbers import PackNumbers
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index, InodeRow
-    from cowfs.native import ChunkRef, Engine, NotResident, Recovery
+    from cowfs.native import Engine, NotResident, Recovery
+    from cowfs.native.chunks import ChunkRef
 
 REQUEST_BYTES = 4 << 20  # one ranged read: long enough that 2 ms of latency cost little at 1 GB/s
 AHEAD_BYTES = 64 << 20
@@ -79,11 +80,6 @@ class Residency:
         self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
         self._fetchers = Fetchers()
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
-
-    @property
-    def packs(self) -> PackReader:
-        """What all reads of packs go through; it knows which of them have failed."""
-        return self._packs
 
     def load(self, missing: NotResident) -> None:
         """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
@@ -164,11 +160,10 @@ class Residency:
         loader = self._loaders.get(future)
         return loader.is_alive() if loader is not None else self._fetchers.has(future)
 
-    def rebase(self, index: Index, packs: Mapping[int, PackId]) -> None:
-        """Reads from `index` from now on; the caller may close the one used so far. packs: which it has and that one had not."""
+    def rebase(self, index: Index) -> None:
+        """Reads from `index` from now on; the caller may close the one used so far."""
         with self._taking_in, self._lock:
             self._index = index
-        self.pack_numbers.rebase(index, packs)
 
     def names_of(self, inodes: Iterable[int]) -> dict[int, tuple[int, bytes]]:
         """(parent, name) of those inodes that have one in the version. Reads every entry of its index."""

@@ -60,6 +60,7 @@ from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.heads import is_only_fenced, settle_head
 from cowfs.version.history import open_version
 from cowfs.version.protection import Protection
+from cowfs.version.publish import Publisher
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import Head, read_head
 
@@ -254,20 +255,21 @@ def _open_writable(
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
-    committer = Committer(
+    publisher = Publisher(
         store,
         volume=spec.volume,
         epoch=writer.lease.epoch,
-        engine=engine,
-        index=index,
-        residency=residency,
         base=base,
+        index=index,
+        packs=packs,
+        numbers=residency.pack_numbers,
         protection=writer.protection,
         record_intent=working_copy.record_intent,
         record_published=working_copy.record_published,
         max_uploads=spec.max_uploads,
         uploads=UploadLog(working_copy.uploads_path),
     )
+    committer = Committer(engine, residency, publisher)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
     stack.callback(_within, CLOSE_S, "close the committer", committer.close)
     writer.commit_with(committer)

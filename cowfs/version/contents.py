@@ -1,6 +1,7 @@
-"""Stores what changed files hold: their staged bytes become chunks in packs, their extents rows of the index.
+"""Stores what changed files hold: new bytes become chunks in packs, extents become rows of the index.
 
-`rows` takes a file's extents as the engine froze them and gives the complete list of rows that replaces the old one.
+`rows` takes a file's extents and gives the complete list of rows that replaces the old one. Where the bytes of an extent come
+from is the caller's business (`Read`): a working copy's staging, a file that is imported.
 Large pieces are hashed and compressed on a small pool (both release the GIL), small ones at once. Chunks already known are
 not stored again (`known_chunks`). What `rows` names is durable only after the uploader was flushed.
 """
@@ -9,30 +10,55 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from blake3 import blake3
-
+from cowfs.format.codec import hash_of
 from cowfs.ids import ChunkHash
 from cowfs.store.packs import PackLocation
-from cowfs.version.recut import Piece, recut
+from cowfs.version.recut import Piece, Read, recut
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
-    from cowfs.native import Engine, LayerExtent
+    from cowfs.native.chunks import ChunkRef, FileRows
     from cowfs.store.packs import PackUploader
     from cowfs.version.known_chunks import KnownChunks
     from cowfs.version.pack_numbers import PackNumbers
 
 INLINE_BYTES = 64 << 10  # below this a thread switch costs more than hashing
 MAX_PIECES_IN_FLIGHT = 64  # at most 2 MiB each
+PAGE_FILES = 1024
+
+
+class Extent(Protocol):
+    """A mapped range of a file, as `LayerExtent` has it: new bytes (chunk None), or part of a chunk from its byte `skip` on."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def chunk(self) -> ChunkRef | None: ...
+    @property
+    def skip(self) -> int: ...
+
+
+E = TypeVar("E", bound=Extent)
+
+
+def files_of(contents: FileRows) -> Iterator[tuple[int, int, list[ExtentRow]]]:
+    """(ino, data version, rows) of each file, in the order in which they were put."""
+    place = 0
+    while True:
+        page, place = contents.page(place, PAGE_FILES)
+        if not page:
+            return
+        yield from page
 
 
 class ContentStorer:
-    def __init__(self, engine: Engine, known: KnownChunks, numbers: PackNumbers) -> None:
-        self._engine = engine
+    def __init__(self, known: KnownChunks, numbers: PackNumbers) -> None:
         self._known = known
         self._numbers = numbers
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="cowfs-hash")
@@ -49,11 +75,11 @@ class ContentStorer:
         ]
         self._known.note(chunks)
 
-    def rows(self, extents: Sequence[LayerExtent], uploader: PackUploader) -> list[ExtentRow]:
+    def rows(self, extents: Sequence[E], read: Read[E], uploader: PackUploader) -> list[ExtentRow]:
         """The rows of a file made of `extents`, in order of offset. Raises the first error of storing any piece."""
         rows: list[ExtentRow | Future[ExtentRow]] = []
         try:
-            for part in recut(extents, self._read):
+            for part in recut(extents, read):
                 if not isinstance(part, Piece):
                     rows.append(_kept(part))
                 elif len(part.data) < INLINE_BYTES:
@@ -76,7 +102,7 @@ class ContentStorer:
         return future
 
     def _store(self, piece: Piece, uploader: PackUploader) -> ExtentRow:
-        hash = ChunkHash(blake3(piece.data).digest())
+        hash = hash_of(piece.data)
         location = self._known.place(hash, lambda: uploader.add(hash, piece.data))
         return (
             piece.offset,
@@ -90,19 +116,8 @@ class ContentStorer:
             location.codec,
         )
 
-    def _read(self, extent: LayerExtent, first: int, length: int) -> bytes | None:
-        if extent.segment >= 0:
-            try:
-                return self._engine.read_staged(extent.segment, extent.segment_offset + first, length)
-            except OSError:
-                if extent.chunk is None:
-                    raise  # else the segment was trimmed meanwhile: its bytes are in the chunk
-        assert extent.chunk is not None
-        raw = self._engine.cached_chunk(extent.chunk.hash, extent.chunk.raw_length)
-        return None if raw is None else raw[extent.skip + first : extent.skip + first + length]
 
-
-def _kept(extent: LayerExtent) -> ExtentRow:
+def _kept(extent: Extent) -> ExtentRow:
     chunk = extent.chunk
     assert chunk is not None
     return (

@@ -33,7 +33,7 @@ from cowfs.format.catalogue import (
 from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import BlobKind, PackDirectory, PackEntry
 from cowfs.ids import ChunkHash, PackId
-from cowfs.native import ChunkPlaces, FileRows
+from cowfs.native.chunks import ChunkPlaces, FileRows
 from cowfs.store import ObjectStore
 from cowfs.store.packs import DirectoryCache, PackLocation, PackReader, PackReceipt
 from cowfs.version.history import open_version

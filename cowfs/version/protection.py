@@ -8,7 +8,7 @@ The rules (docs/format/refs.md, "What a writer owes a collection"), and where th
 - lists are read before the first look-up, and all of them again after a new pin (`read_lists`)
 - a list is acknowledged only after it was read, and not between putting a manifest and knowing the outcome of its head:
   `publishing` holds the lock from one to the other, `is_bound` covers an outcome that stays unknown for longer
-- a pin that was declared dead is replaced; `lapses` counts, so that the committer checks everything it has not published
+- a pin that was declared dead is replaced; `lapses` counts, so that `publish` checks everything it has not published
 
 Threads: the heartbeat acknowledges, during long uploads too; whoever commits publishes. One lock, taken after the committer's
 and never while waiting for it; a heartbeat that finds it taken does without.

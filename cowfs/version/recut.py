@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from cowfs.native import cut_points, zero_runs
+from cowfs.native.chunks import cut_points, zero_runs
 
 WINDOW_BYTES = 8 << 20
 ZERO_RUN_BYTES = 64 << 10

@@ -6,7 +6,7 @@ a whole one. The meta record is written after it; a volume without one is read a
 it is no failure to create. A head of kind `void` says that the volume was forked too late: nothing can be made of it.
 
 Cost: creating is two objects, a fork likewise and a look at its source; listing is two requests a volume.
-Not here: leases (`store.leases`), moving heads on (`heads`, `session.committer`), deleting volumes.
+Not here: leases (`store.leases`), moving heads on (`heads`, `publish`), deleting volumes.
 """
 
 from __future__ import annotations

@@ -11,20 +11,8 @@ from pathlib import Path
 import pytest
 
 from cowfs.ids import ChunkHash
-from cowfs.native import (
-    CODEC_RAW,
-    CODEC_ZSTD,
-    INODE_HAS_XATTRS,
-    Caller,
-    ChunkRef,
-    DirectoryRows,
-    Engine,
-    FileRows,
-    JournalCorrupt,
-    NotResident,
-    cut_points,
-    zero_runs,
-)
+from cowfs.native import INODE_HAS_XATTRS, Caller, DirectoryRows, Engine, JournalCorrupt, NotResident
+from cowfs.native.chunks import CODEC_RAW, CODEC_ZSTD, ChunkRef, FileRows, cut_points, zero_runs
 from tests.engine.volumes import CALLER, ROOT, fresh_engine, open_engine
 
 pytestmark = pytest.mark.quick

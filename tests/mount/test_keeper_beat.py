@@ -33,7 +33,7 @@ class Beating:
 
     def __init__(self, volume: WorkingVolume) -> None:
         self.noted: list[str] = []
-        volume.committer._protection._record_pin = self.noted.append
+        volume.publisher._protection._record_pin = self.noted.append
         lease = SimpleNamespace(renew=lambda: None, epoch=1)
         self.writer: Any = SimpleNamespace(
             lease=lease,
@@ -59,10 +59,10 @@ def test_a_beat_lets_go_of_what_was_condemned(store: ObjectStore, tmp_path: Path
         volume.write(b"f", NEW)
         volume.commit()
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
-        volume.committer._known.wait_loaded()
+        volume.publisher.chunks._known.wait_loaded()
         doomed = condemn_data_packs(store)
         Beating(volume).beat()
-        assert volume.committer._protection.pin.generation == 1, "the collection need not wait for a commit"
+        assert volume.publisher._protection.pin.generation == 1, "the collection need not wait for a commit"
         volume.write(b"f", NEW)
         base = volume.commit()
     assert base.version_id is not None
@@ -80,10 +80,10 @@ def test_a_collected_pin_is_made_anew_and_noted(store: ObjectStore, tmp_path: Pa
         volume.committer.upload_quiet(idle_s=0)
         doomed = condemn_data_packs(store)
         beating = Beating(volume)
-        old = volume.committer._protection.pin
+        old = volume.publisher._protection.pin
         declare_dead(store, old)
         beating.beat()
-        found = volume.committer._protection.pin
+        found = volume.publisher._protection.pin
         assert found.key != old.key
         assert beating.noted == [found.key]
         assert Pin.resume(store, found.key) is not None

@@ -141,7 +141,7 @@ def test_content_of_many_other_volumes_is_found_in_few_catalogues(store: ObjectS
         manifest = volume.commit().manifest
         assert manifest
         assert manifest.stats.added_bytes == 0
-        assert len(volume.committer._known._catalogues) < 20
+        assert len(volume.publisher.chunks._known._catalogues) < 20
 
 
 def test_forks_share_the_line_and_part(store: ObjectStore, tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_what_commits_leave_in_memory_does_not_grow(
             volume.committer.upload_quiet(idle_s=0)
             volume.write(b"f", random.Random(-1 - turn).randbytes(5000))  # what was uploaded is in no version
             volume.commit()
-            assert len(volume.committer._receipts) <= 2
-            assert len(volume.committer._known.uploaded_packs()) <= 2
+            assert len(volume.publisher.chunks._receipts) <= 2
+            assert len(volume.publisher.chunks._known.uploaded_packs()) <= 2
 
 
 def test_a_commit_of_many_chunks_writes_several_catalogues(
@@ -249,7 +249,7 @@ def test_a_file_overwritten_while_it_is_uploaded_early_is_left_for_later(
 ) -> None:
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         volume.write(b"f", b"old")
-        storer = volume.committer._storer
+        storer = volume.publisher.chunks._storer
 
         def rows(*_: object) -> list[Any]:
             monkeypatch.undo()

@@ -25,6 +25,7 @@ from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.heads import Settled, settle_head
 from cowfs.version.protection import Protection
+from cowfs.version.publish import Publisher
 from cowfs.version.volumes import read_head
 from tests.simulation.test_simulation import simulate
 
@@ -55,14 +56,14 @@ def deduplication_onto_lost_chunks(patch: pytest.MonkeyPatch) -> None:
 
 def fence_stepped_over(patch: pytest.MonkeyPatch) -> None:
     """Behind a collection's fence the writer puts what it had prepared before."""
-    publish = Committer._publish
+    put_version = Publisher._put_version
 
-    def step_over(self: Committer, prepared: Any) -> bool:
-        while not publish(self, prepared):
-            self._proven_lapses = self._protection.lapses
+    def step_over(self: Publisher, prepared: Any) -> bool:
+        while not put_version(self, prepared):
+            self.chunks._proven_lapses = self._protection.lapses
         return True
 
-    patch.setattr(Committer, "_publish", step_over)
+    patch.setattr(Publisher, "_put_version", step_over)
 
 
 def unsettled_head_acknowledges(patch: pytest.MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ def unsettled_head_acknowledges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Committer,
         "heed_collections",
-        lambda self: self._protection.acknowledge(self._base.head_number, self._known.uploaded_packs),
+        lambda self: self._publisher.acknowledge(),
     )
 
 
@@ -90,7 +91,7 @@ def pin_resurrected(patch: pytest.MonkeyPatch) -> None:
 
 
 def lists_not_compared_before_the_head(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "_may_be_published", lambda self, prepared: True)
+    patch.setattr(Publisher, "_may_be_published", lambda self, prepared: True)
 
 
 DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (

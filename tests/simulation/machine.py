@@ -113,12 +113,12 @@ class Machine(Actor):
         self.tree = found
         self.is_dirty = session.engine.is_dirty()
 
-        def remember(intent: Intent, record: object = session.writer.committer._record_intent) -> None:  # type: ignore[union-attr]
+        def remember(intent: Intent, record: object = session.writer.committer._publisher._record_intent) -> None:  # type: ignore[union-attr]
             self.world.remember(intent.version_id, self._asked)
             record(intent)  # type: ignore[operator]
 
         assert session.writer is not None
-        session.writer.committer._record_intent = remember
+        session.writer.committer._publisher._record_intent = remember
 
     def _published(self, session: Session) -> dict[bytes, bytes] | None:
         version = session.base.version_id

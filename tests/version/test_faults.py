@@ -172,7 +172,7 @@ def test_an_error_of_a_background_upload_fails_no_commit_on_a_store_that_works_a
             pass  # the pack had failed before the rest of the file was added
         else:
             for _ in range(6000):
-                if volume.committer._uploader.failure is not None:
+                if volume.publisher.chunks._uploader.failure is not None:
                     break
                 time.sleep(0.01)
         faulty.heal()
@@ -206,21 +206,21 @@ def test_behind_the_head_a_commit_needs_nothing_of_the_store(store: ObjectStore,
     faulty = FaultyStore(store)
     with WorkingVolume(faulty, "v", tmp_path / "v") as volume:
         prepare(volume)
-        recorded = volume.committer._record_published
+        recorded = volume.publisher._record_published
 
         def lose_the_store(intent: Intent) -> None:
             recorded(intent)
-            cache = volume.committer._index._cache
+            cache = volume.publisher._index._cache
             cache._memory.clear()
             for path in cache.directory.rglob("*"):
                 if path.is_file():
                     path.unlink()
             faulty.inject(Fault.FAIL, times=10**9)
 
-        volume.committer._record_published = lose_the_store
+        volume.publisher._record_published = lose_the_store
         second = volume.commit("second")
         assert not volume.engine.is_dirty()
-        volume.committer._record_published = recorded
+        volume.publisher._record_published = recorded
         faulty.heal()
         volume.write(b"later", b"x")
         third = volume.commit("third")
@@ -236,15 +236,15 @@ def test_a_local_disk_that_refuses_the_intent_costs_nothing(store: ObjectStore, 
         def refuse(intent: Intent) -> None:
             raise OSError(28, "No space left on device")
 
-        volume.committer._record_intent = refuse
+        volume.publisher._record_intent = refuse
         with pytest.raises(OSError, match="No space"):
             volume.commit()
         assert [number for number, _ in refs.history(store, refs.head("v"))] == [1], "no head without its intent"
-        volume.committer._record_intent = intents.append
-        volume.committer._record_published = refuse
+        volume.publisher._record_intent = intents.append
+        volume.publisher._record_published = refuse
         with pytest.raises(OSError, match="No space"):
             volume.commit()
-        volume.committer._record_published = volume.published.append
+        volume.publisher._record_published = volume.published.append
         base = volume.commit()
         assert volume.published == intents, "the head that was put is the one the working copy moves to"
         assert base.version_id == intents[0].version_id
@@ -260,7 +260,7 @@ def test_packs_condemned_before_the_writer_came_are_not_relied_on(store: ObjectS
     assert doomed
     condemn(store, 1, doomed)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
-        assert volume.committer._protection.pin.generation == 1
+        assert volume.publisher._protection.pin.generation == 1
         volume.write(b"f", NEW)
         volume.committer.upload_quiet(idle_s=0)
         base = volume.commit()
@@ -285,7 +285,7 @@ def test_packs_condemned_while_a_commit_runs_are_not_relied_on(store: ObjectStor
         volume.write(b"f", NEW)
         base = volume.committer.commit(CommitRequest(), collect_meanwhile)
         volume.committer.heed_collections()
-        assert volume.committer._protection.pin.generation == 1
+        assert volume.publisher._protection.pin.generation == 1
     assert base.version_id is not None
     store.delete([keys.pack(pack) for pack in doomed])
     with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:

@@ -69,19 +69,19 @@ def tree(store: ObjectStore, version: VersionId | None, home: Path) -> dict[byte
 
 
 def pin(volume: WorkingVolume) -> Pin:
-    return volume.committer._protection.pin
+    return volume.publisher._protection.pin
 
 
 def at_the_head(volume: WorkingVolume, action: object) -> None:
     """Runs `action` once, right before the next head is put: the machine was asleep meanwhile."""
-    record_intent = volume.committer._record_intent
+    record_intent = volume.publisher._record_intent
 
     def pause(intent: Intent) -> None:
-        volume.committer._record_intent = record_intent
+        volume.publisher._record_intent = record_intent
         record_intent(intent)
         action()  # type: ignore[operator]
 
-    volume.committer._record_intent = pause
+    volume.publisher._record_intent = pause
 
 
 def other_volume_with_new(store: ObjectStore, tmp_path: Path) -> set[PackId]:
@@ -177,7 +177,7 @@ def test_own_index_packs_are_compared_with_the_lists(
 ) -> None:
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
-        prepare = volume.committer._prepare
+        prepare = volume.publisher._prepare
         condemned: list[set[PackId]] = []
 
         def collect(*arguments: object) -> object:
@@ -187,7 +187,7 @@ def test_own_index_packs_are_compared_with_the_lists(
                 condemn(store, 1, condemned[0])
             return prepared
 
-        monkeypatch.setattr(volume.committer, "_prepare", collect)
+        monkeypatch.setattr(volume.publisher, "_prepare", collect)
         base = volume.commit()
     delete(store, condemned[0])
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
@@ -364,16 +364,16 @@ def test_a_condemned_pack_is_not_relied_on_through_one_that_moved_there(store: O
     home = move(store, old, 1)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
-        publishing = volume.committer._protection.publishing
+        publishing = volume.publisher._protection.publishing
 
         @contextmanager
         def collected() -> Iterator[None]:
-            volume.committer._protection.publishing = publishing  # type: ignore[method-assign]
+            volume.publisher._protection.publishing = publishing  # type: ignore[method-assign]
             condemn(store, 1, {home})
             with publishing():
                 yield
 
-        volume.committer._protection.publishing = collected  # type: ignore[method-assign]
+        volume.publisher._protection.publishing = collected  # type: ignore[method-assign]
         base = volume.commit()
         delete(store, {home})
         volume.write(b"g", NEW)
@@ -409,7 +409,7 @@ def test_condemned_uploads_of_before_a_restart_are_not_relied_on(store: ObjectSt
     volume = WorkingVolume(store, "v", tmp_path / "v1")
     volume.write(b"f", NEW * 12)
     volume.committer.upload_quiet(idle_s=0)
-    volume.committer._uploader.flush()
+    volume.publisher.chunks._uploader.flush()
     volume.close()
     doomed = packs(store, 1 << 20)
     condemn(store, 1, doomed)

@@ -11,7 +11,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cowfs.native import ChunkRef
+from cowfs.native.chunks import ChunkRef
 from cowfs.version.recut import ZERO_RUN_BYTES, Piece, recut
 
 pytestmark = pytest.mark.quick

@@ -168,7 +168,7 @@ def test_a_segment_trimmed_while_its_file_is_cut_again(store: ObjectStore, tmp_p
         volume.write(b"other", bytes(1) * (64 << 20))  # the segment of `f` is not the current one
         volume.commit()
         volume.write(b"f", b"changed", offset=1 << 20)
-        storer = volume.committer._storer
+        contents = volume.committer._contents
         engine = volume.engine
 
         class TrimmedFirst:
@@ -179,7 +179,7 @@ def test_a_segment_trimmed_while_its_file_is_cut_again(store: ObjectStore, tmp_p
                 engine.trim_staging(0)
                 return engine.read_staged(*arguments)
 
-        storer._engine = TrimmedFirst()  # type: ignore[assignment]
+        contents._engine = TrimmedFirst()  # type: ignore[assignment]
         base = volume.commit()
     assert base.version_id is not None
     with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:

@@ -1,4 +1,4 @@
-"""A volume driven without FUSE: engine, index, residency and committer wired as the mount daemon wires them.
+"""A volume driven without FUSE: engine, index, residency, publisher and committer wired as the mount daemon wires them.
 
 `WorkingVolume` is one writer of one volume; `files(...)` reads a version back from the store with a cache of its own.
 """
@@ -25,6 +25,7 @@ from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest
 from cowfs.version.history import open_version
 from cowfs.version.protection import Protection
+from cowfs.version.publish import Publisher
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import create_volume, find_head
 
@@ -97,20 +98,21 @@ class WorkingVolume(WritableView):
             boot_id="this boot",
         )
         self.residency = Residency(self.engine, index, packs)
-        self.committer = Committer(
+        self.publisher = Publisher(
             store,
             volume=name,
             epoch=head.epoch,
-            engine=self.engine,
-            index=index,
-            residency=self.residency,
             base=Base(head.number, head.version, manifest),
+            index=index,
+            packs=packs,
+            numbers=self.residency.pack_numbers,
             protection=Protection(store, Pin.create(store, volume=name, number=head.number, owner="test")),
-            uploads=UploadLog(home / "uploads"),
             record_intent=lambda intent: None,
             record_published=self.published.append,
             max_uploads=max_uploads,
+            uploads=UploadLog(home / "uploads"),
         )
+        self.committer = Committer(self.engine, self.residency, self.publisher)
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +126,7 @@ class WorkingVolume(WritableView):
         self.engine.close()
 
     def commit(self, message: str = "") -> Base:
-        self.committer._known.wait_loaded(1 << 40)  # a busy machine must not change what is found
+        self.publisher.chunks._known.wait_loaded(1 << 40)  # a busy machine must not change what is found
         return self.committer.commit(CommitRequest(message=message))
 
 

@@ -1,0 +1,28 @@
+"""The engine and the lane. With `chunks` the only import of the extension module.
+
+`cowfs/_native.pyi` documents the names. Not here: conversion or policy of any kind.
+"""
+
+from cowfs._native import (
+    INODE_HAS_XATTRS,
+    Attr,
+    Caller,
+    DirectoryRows,
+    Engine,
+    JournalCorrupt,
+    Lane,
+    NotResident,
+    Recovery,
+)
+
+__all__ = [
+    "INODE_HAS_XATTRS",
+    "Attr",
+    "Caller",
+    "DirectoryRows",
+    "Engine",
+    "JournalCorrupt",
+    "Lane",
+    "NotResident",
+    "Recovery",
+]

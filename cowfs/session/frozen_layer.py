@@ -1,0 +1,141 @@
+"""One frozen layer of an engine on its way into a version: the source that a publisher drafts from, and tells of the outcome.
+
+Of each changed file the rows are taken that an earlier draft, or an early upload, has made of the same data version, if they
+still hold; else the file is stored now. The engine gets the rows of the version back, so that it reads what was staged from
+chunks from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cowfs import clock
+from cowfs.index import ChangeSet
+from cowfs.native.chunks import FileRows
+from cowfs.session.layer_changes import layer_changes, layer_files
+from cowfs.version.commit import Progress, ProgressListener
+from cowfs.version.publish import Draft
+
+if TYPE_CHECKING:
+    from cowfs.ids import PackId
+    from cowfs.index import ExtentRow, Index
+    from cowfs.native import Engine
+    from cowfs.native.chunks import LayerExtent
+    from cowfs.session.early import EarlyUploads
+    from cowfs.session.lost import LostFiles
+    from cowfs.session.residency import Residency
+    from cowfs.session.staged_contents import StagedContents
+    from cowfs.version.publish import Publisher
+
+PROGRESS_S = 0.1
+
+
+class FrozenLayer:
+    """A `Source`. number None: nothing has changed, and a version of the same tree is made."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        number: int | None,
+        *,
+        residency: Residency,
+        publisher: Publisher,
+        contents: StagedContents,
+        early: EarlyUploads,
+        lost: LostFiles,
+        progress: ProgressListener,
+    ) -> None:
+        self._engine = engine
+        self._number = number
+        self._residency = residency
+        self._publisher = publisher
+        self._contents = contents
+        self._early = early
+        self._lost = lost
+        self._progress = progress
+        self._drafted = FileRows()
+        self._doubts = publisher.chunks.doubts
+
+    @property
+    def layer(self) -> int:
+        return self._number or 0
+
+    def draft(self) -> Draft:
+        self._residency.load_nameless()  # the next version's index has not got them
+        if self._number is None:
+            return Draft(ChangeSet(next_ino=self._publisher.index.next_ino), FileRows())
+        self._drafted = self._store_files(self._number)
+        return Draft(layer_changes(self._engine, self._number, self._drafted), self._drafted)
+
+    def kept(self, ino: int) -> Collection[tuple[int, bytes]]:
+        if self._number is None:
+            return ()
+        extents = self._engine.layer_extents(self._number, ino)
+        return {(extent.offset, extent.chunk.hash) for extent in extents if extent.chunk}
+
+    def published(self, index: Index) -> None:
+        self._residency.rebase(index)
+        if self._number is not None:
+            self._engine.layer_committed(self._number, self._drafted)
+        self._early.forget()
+
+    def abandoned(self) -> None:
+        """The layer rejoins the working copy: the next commit has it."""
+        if self._number is not None:
+            self._engine.layer_failed(self._number)
+
+    def _store_files(self, number: int) -> FileRows:
+        earlier = self._still_trusted()
+        stored = FileRows()
+        count = _Count(self._progress, *self._engine.layer_totals(number))
+        suspects = self._publisher.chunks.suspects
+        for ino, version in layer_files(self._engine, number):
+            rows = self._made(earlier, ino, version, suspects)
+            if rows is None:
+                extents = self._engine.layer_extents(number, ino)
+                try:
+                    rows = self._contents.rows(ino, extents)
+                except OSError as error:
+                    self._lost.refuse_unreadable(number, ino, error)
+                count.add_bytes(extents)
+            stored.put(ino, version, rows)
+            count.tell(stored.count())
+        return stored
+
+    def _still_trusted(self) -> FileRows:
+        """What the draft before this one has made, unless chunks that it names may be gone."""
+        doubts, self._doubts = self._doubts, self._publisher.chunks.doubts
+        return self._drafted if doubts == self._doubts else FileRows()
+
+    def _made(
+        self, earlier: FileRows, ino: int, version: int, suspects: frozenset[PackId]
+    ) -> Sequence[ExtentRow] | None:
+        """What was made of the file before, if it still holds."""
+        for made in (earlier, self._early.rows):
+            if made.version(ino) == version and (found := made.get(ino)) is not None:
+                is_stale = self._publisher.chunks.is_stale(found[1], suspects, partial(self.kept, ino))
+                return None if is_stale else found[1]
+        return None
+
+
+class _Count:
+    """Tells how many files and bytes are done, at most every PROGRESS_S and at the end."""
+
+    def __init__(self, progress: ProgressListener, total: int, total_bytes: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
+        self._told_s = -PROGRESS_S
+
+    def add_bytes(self, extents: Sequence[LayerExtent]) -> None:
+        self._done_bytes += sum(each.length for each in extents if each.segment >= 0 and each.chunk is None)
+
+    def tell(self, done: int) -> None:
+        is_last = done == self._total
+        if clock.monotonic_s() - self._told_s >= PROGRESS_S or is_last:
+            bytes_now = self._total_bytes if is_last else min(self._done_bytes, self._total_bytes)
+            self._progress(Progress("files", done, self._total, bytes_now, self._total_bytes))
+            self._told_s = clock.monotonic_s()

@@ -1,0 +1,409 @@
+"""Turns change sets into the next version of a volume: packs, index, catalogue, manifest, head. The only way to a head.
+
+    Source.draft ─▶ chunks durable ─▶ index packs durable ─▶ lists read ─▶ manifest ─▶ intent ─▶ head ─▶ Source.published
+         ▲                                                       │                                │
+         └── a pack it relies on was condemned, a chunk was not readable, the pin was dead ◀──────┴── a collection's fence
+
+Who made the changes is the `Source`'s business: a session's layer, a merge, a restore, an import. Known here are neither an
+engine nor a process; what has to be fsynced on this machine is handed in (`record_intent`, `record_published`).
+
+Order (docs/architecture.md, "A commit"): nothing is named before it is durable; the head comes last. Crash points between the
+steps are named `commit-*` (`cowfs.failpoints`).
+
+A version is bound to the head number it started from and creates exactly the next one. It is drafted again when a collection
+has condemned what it relies on (`protection`), when a chunk it relies on could not be read meanwhile, and when a collection's
+fence took its number; anything else at that number means that the line is lost.
+
+After an error of which the outcome is unknown, the same head record is put again before anything else happens (`resume`).
+
+One thread at a time, but for `base`, `acknowledge` and `hold`, which any thread may use at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from cowfs import clock
+from cowfs.errors import ConflictError, LeaseLostError
+from cowfs.failpoints import hit
+from cowfs.format import keys
+from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
+from cowfs.format.heads import Intent
+from cowfs.format.manifest import Manifest, Stats, version_id
+from cowfs.format.pack import PackKind
+from cowfs.format.records import HeadRecord
+from cowfs.ids import PackId, VersionId, WriteId
+from cowfs.index import ChangeSet, Published, Stream
+from cowfs.index import publish as publish_index
+from cowfs.native.chunks import FileRows
+from cowfs.store import refs
+from cowfs.store.packs import PackUploader
+from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
+from cowfs.version.contents import E, files_of
+from cowfs.version.heads import is_only_fenced
+from cowfs.version.stored_chunks import StoredChunks
+from cowfs.version.uploads import UploadLog
+from cowfs.version.volumes import read_head
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow, Index, IndexDelta
+    from cowfs.store import ObjectStore
+    from cowfs.store.packs import PackReader
+    from cowfs.version.pack_numbers import PackNumbers
+    from cowfs.version.protection import Protection
+    from cowfs.version.recut import Read
+
+DRAFTS = 5
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What is to change. contents: all rows of each file whose content changes, in the order of inode numbers.
+
+    changes: all the rest. Its `contents` and `packs` are left empty, since they follow from the rows, which name packs by the
+    publisher's numbers (`Publisher.rows` makes such rows).
+    """
+
+    changes: ChangeSet
+    contents: FileRows
+
+
+class Source(Protocol):
+    """Where the changes of one version come from, and who learns what became of them.
+
+    Of `published` and `abandoned` one is called, once, as soon as the outcome is known: by `Publisher.publish`, or by a later
+    `resume` if the store did not tell.
+    """
+
+    @property
+    def layer(self) -> int:
+        """The writer's number for this work, which the intent carries; 0: it needs none."""
+        ...
+
+    def draft(self) -> Draft:
+        """Made on the publisher's base of the moment. Called again while what was drafted cannot be relied on: then it must
+        not take over rows that are stale, nor any that were made before the chunks' `doubts` rose (`stored_chunks`).
+        """
+        ...
+
+    def kept(self, ino: int) -> Collection[tuple[int, bytes]]:
+        """(offset, chunk hash) of what the file has from the base version: as good as the base, whatever is suspected of it."""
+        ...
+
+    def published(self, index: Index) -> None:
+        """The head is in the line, and was recorded. index: the new version's, for whoever reads the one before."""
+        ...
+
+    def abandoned(self) -> None:
+        """There is no version of this, and there will be none."""
+        ...
+
+
+@dataclass
+class _Prepared:
+    """Everything of a version that is durable in the store, short of manifest and head.
+
+    is_placed: its head was put, so that it is, or may be, in the line."""
+
+    source: Source
+    contents: FileRows
+    packs: Mapping[int, PackId]  # numbers that the base has not got
+    catalogues: Sequence[bytes]  # of the new chunks
+    index: Index  # opened already: behind the head nothing may fail that needs the store
+    index_packs: frozenset[PackId]  # which it has uploaded
+    manifest: Manifest
+    data: bytes  # of the manifest
+    version: VersionId
+    lapses: int  # of the pin, before anything was looked up
+    is_placed: bool = False
+
+
+class _NewChunks:
+    """The catalogue's entries, made one by one; packs and raw_bytes are whole once they were gone through."""
+
+    def __init__(self, chunks: StoredChunks, contents: FileRows) -> None:
+        self.packs: list[CataloguePack] = []
+        self.raw_bytes = 0
+        self._chunks = chunks
+        self._new = chunks.name(contents)
+        self._order: dict[PackId, int] = {}
+
+    def __iter__(self) -> Iterator[CatalogueEntry]:
+        for hash, location in self._new:
+            position = self._order.setdefault(location.pack, len(self.packs))
+            if position == len(self.packs):
+                receipt = self._chunks.receipt(location.pack)
+                self.packs.append(CataloguePack(location.pack, receipt.directory_offset, receipt.directory_length))
+            self.raw_bytes += location.raw_length
+            yield CatalogueEntry(bytes(hash[:PREFIX_BYTES]), position, location.offset)
+
+
+class Publisher:
+    """A volume's line, for its one writer. index: of the base; the publisher closes it once there is a newer one.
+
+    record_intent must be on stable storage when it returns: a restart tells by it whether the head it finds is its own.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        volume: str,
+        epoch: int,
+        base: Base,
+        index: Index,
+        packs: PackReader,
+        numbers: PackNumbers,
+        protection: Protection,
+        record_intent: Callable[[Intent], None],
+        record_published: Callable[[Intent], None],
+        max_uploads: int = 50,
+        uploads: UploadLog | None = None,
+    ) -> None:
+        self._store = store
+        self._volume = volume
+        self._epoch = epoch
+        self._base = base
+        self._index = index
+        self._packs = packs
+        self._numbers = numbers
+        self._protection = protection
+        self._record_intent = record_intent
+        self._record_published = record_published
+        self._max_uploads = max_uploads
+        self.chunks = StoredChunks(
+            store,
+            volume=volume,
+            section=index.section,
+            packs=packs,
+            numbers=numbers,
+            protection=protection,
+            max_uploads=max_uploads,
+            uploads=uploads or UploadLog(None),
+        )
+        self._unsettled: tuple[_Prepared, Intent, HeadRecord] | None = None
+
+    @property
+    def base(self) -> Base:
+        """The last published state."""
+        return self._base
+
+    @property
+    def index(self) -> Index:
+        """The base's."""
+        return self._index
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a head was put of which nobody knows if it is in the line."""
+        return self._unsettled is not None
+
+    def publish(self, source: Source, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
+        """Makes the next version of what `source` drafts; returns the new base. progress hears of "index" for each try.
+
+        LeaseLostError when another writer has head n+1. ConflictError when collections kept condemning what was drafted.
+        """
+        prepared: _Prepared | None = None
+        try:
+            self.resume()
+            self._protection.read_lists()
+            for _ in range(DRAFTS):
+                self.chunks.prove(self._base.head_number)
+                prepared = self._prepare(source, self._stored(source), request, progress)
+                with self._protection.publishing():
+                    if self._may_be_published(prepared) and self._put_version(prepared):
+                        return self._base
+                prepared.index.close()
+                prepared = None
+            raise ConflictError(
+                "garbage collections kept condemning packs this commit needs", hint="Commit again; nothing is lost."
+            )
+        except BaseException:
+            if prepared is None or not prepared.is_placed:
+                if prepared is not None:
+                    prepared.index.close()
+                source.abandoned()
+            raise
+
+    def resume(self) -> None:
+        """Puts a head of which the outcome is not known again with the same bytes. UnavailableError: it still is not."""
+        if self._unsettled is None:
+            return
+        prepared, intent, record = self._unsettled
+        try:
+            self._put_head(prepared, intent, record)
+        except ConflictError as error:
+            prepared.index.close()
+            prepared.source.abandoned()
+            self._move_behind_fences(error)
+
+    def acknowledge(self) -> None:
+        """Renews the pin, and acknowledges what collections have condemned, so that they need not wait for the next version.
+
+        One list request when nothing is new. Writes nothing while a head's outcome is unknown.
+        """
+        self._protection.acknowledge(self._base.head_number, self.chunks.uploaded_packs)
+
+    def hold(self) -> None:
+        """Work that is not published stays: what it stands on, and what it has uploaded, is kept for it."""
+        self._protection.hold(self._base.head_number, self.chunks.uploaded_packs())
+
+    def close(self) -> None:
+        """Ends the threads. The index stays open."""
+        self.chunks.close()
+
+    def storing(self) -> AbstractContextManager[None]:
+        """Around `rows` that are made before there is a version to publish."""
+        return self.chunks.storing(self._base.head_number)
+
+    def rows(self, ino: int, extents: Sequence[E], read: Read[E]) -> list[ExtentRow]:
+        """Stores what the file is made of, and gives all its rows, to be drafted. Within `storing`, or `Source.draft`."""
+        earlier = self._index.content(ino)[0] if ino < self._index.next_ino else ()
+        return self.chunks.rows(extents, read, earlier)
+
+    # -- up to the manifest
+
+    def _stored(self, source: Source) -> Draft:
+        """A draft whose chunks are durable."""
+        with self.chunks.stored():
+            draft = source.draft()
+            hit("commit-before-packs")
+        hit("commit-after-packs")
+        return draft
+
+    def _prepare(self, source: Source, draft: Draft, request: CommitRequest, progress: ProgressListener) -> _Prepared:
+        """Index blocks and catalogue, durable when it returns, and the manifest that names them."""
+        progress(Progress("index"))
+        contents = draft.contents
+        packs = self.chunks.new_packs(contents)
+        rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(contents)))
+        with self._index.apply(replace(draft.changes, contents=rows, packs=packs)) as delta:
+            catalogue = _NewChunks(self.chunks, contents)
+            published = self._put_index(delta, catalogue)
+            hit("commit-after-index")
+            manifest = self._manifest(delta, published, catalogue.raw_bytes, request)
+            data = manifest.encode()
+            index = delta.as_index(published.section)
+        return _Prepared(
+            source,
+            contents,
+            packs,
+            published.catalogues,
+            index,
+            frozenset(receipt.pack for receipt in published.receipts),
+            manifest,
+            data,
+            version_id(data),
+            self.chunks.proven_lapses,
+        )
+
+    def _put_index(self, delta: IndexDelta, catalogue: _NewChunks) -> Published:
+        uploader = PackUploader(self._store, PackKind.INDEX, max_uploads=self._max_uploads)
+        try:
+            return publish_index(
+                delta,
+                uploader=uploader,
+                reader=self._packs,
+                base_section=self._index.section,
+                catalogue_packs=catalogue.packs,
+                catalogue=catalogue,
+            )
+        finally:
+            uploader.close()
+
+    def _manifest(self, delta: IndexDelta, published: Published, added_bytes: int, request: CommitRequest) -> Manifest:
+        return Manifest(
+            volume=self._volume,
+            parents=(self._base.version_id,) if self._base.version_id else (),
+            index=published.section,
+            stats=Stats(
+                files=delta.totals.files,
+                directories=delta.totals.directories,
+                bytes=delta.totals.bytes,
+                added_bytes=added_bytes,
+                stored_bytes_added=self.chunks.uploaded_bytes
+                + sum(receipt.size_bytes for receipt in published.receipts),
+            ),
+            created_ns=clock.now_ns(),
+            message=request.message,
+            author=request.author,
+            labels=dict(request.labels),
+            produced_by=dict(request.produced_by),
+        )
+
+    def _may_be_published(self, prepared: _Prepared) -> bool:
+        if prepared.lapses != self._protection.lapses or prepared.index_packs & self._protection.condemned:
+            return False
+        if not (suspects := self.chunks.suspects):
+            return True
+        files = files_of(prepared.contents)
+        return not any(
+            self.chunks.is_stale(rows, suspects, partial(prepared.source.kept, ino)) for ino, _, rows in files
+        )
+
+    # -- the head
+
+    def _put_version(self, prepared: _Prepared) -> bool:
+        """Manifest and head. False: a collection's fence came first, so that everything must be prepared again behind it."""
+        self._store.put(keys.version(prepared.version), prepared.data)
+        hit("commit-after-manifest")
+        number = self._base.head_number + 1
+        intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.source.layer)
+        record = HeadRecord(
+            kind="commit",
+            version=prepared.version,
+            epoch=self._epoch,
+            created_ns=prepared.manifest.created_ns,
+            write_id=intent.write_id,
+        )
+        self._record_intent(intent)
+        hit("commit-before-head")
+        try:
+            self._put_head(prepared, intent, record)
+        except ConflictError as error:
+            self._move_behind_fences(error)
+            return False
+        return True
+
+    def _put_head(self, prepared: _Prepared, intent: Intent, record: HeadRecord) -> None:
+        """Creates the head and moves the base to it. UnavailableError: unknown, `resume` tries again."""
+        self._unsettled = prepared, intent, record
+        prepared.is_placed = True
+        self._protection.is_bound = True
+        try:
+            refs.append(self._store, refs.head(self._volume), intent.number, record)
+        except ConflictError:
+            prepared.is_placed = False
+            self._settled()
+            raise
+        hit("commit-after-head")
+        self._record_published(intent)
+        self._settled()
+        hit("commit-after-published")
+        before, self._index = self._index, prepared.index
+        self._base = Base(intent.number, prepared.version, prepared.manifest)
+        self._numbers.rebase(self._index, prepared.packs)
+        prepared.source.published(self._index)
+        self.chunks.published(prepared.catalogues, prepared.manifest.index)
+        before.close()
+
+    def _settled(self) -> None:
+        self._unsettled = None
+        self._protection.is_bound = False
+
+    def _move_behind_fences(self, error: ConflictError) -> None:
+        """Our number was taken. Only a collection's fences leave the line to us: the next try starts from the last of them."""
+        head = read_head(self._store, self._volume)
+        is_ours = head.version == self._base.version_id and head.epoch == self._epoch
+        if not is_ours or not is_only_fenced(self._store, self._volume, self._base.head_number, head):
+            raise LeaseLostError(
+                f"another writer went on with volume {self._volume!r}; this commit was not published",
+                hint="Nothing is lost: the work is kept in the working copy. Fork it under another name.",
+                details={"volume": self._volume, "epoch": head.epoch, "version": str(head.version or "")},
+            ) from error
+        self._base = replace(self._base, head_number=head.number)
+        self.chunks.taken_for_dead()

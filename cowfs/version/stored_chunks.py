@@ -1,0 +1,215 @@
+"""The chunks that a writer's next version may name: what it has stored itself, and what it has found.
+
+    rows      cut, look up, else compress and add to a pack     (`contents`, `known_chunks`, `PackUploader`)
+    flush     every chunk that rows name is durable
+    is_stale  whether rows made earlier name a chunk that cannot be relied on any more
+
+Two things take back what was said before. A failed upload: its pack was never stored. And a pin that was dead, or that a
+collection took for dead: what it protected may be gone, so that every pack of this writer is looked for and nothing that was
+seen before counts (`prove`). Both raise `doubts`; rows made before then must be made again.
+
+A pack that is durable and in no version yet is written down in `UploadLog`, and found again after a restart.
+For one thread at a time, but for `uploaded_packs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cowfs.format.manifest import IndexSection
+from cowfs.format.pack import PackKind
+from cowfs.ids import ChunkHash, PackId
+from cowfs.store.packs import PackReceipt, PackUploader
+from cowfs.version.contents import ContentStorer, E, files_of
+from cowfs.version.known_chunks import KnownChunks
+from cowfs.version.uploads import UploadLog
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow
+    from cowfs.native.chunks import FileRows
+    from cowfs.store import ObjectStore
+    from cowfs.store.packs import PackLocation, PackReader
+    from cowfs.version.pack_numbers import PackNumbers
+    from cowfs.version.protection import Protection
+    from cowfs.version.recut import Read
+
+
+class StoredChunks:
+    """section: of the base version's index, whose catalogues are looked through first."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        volume: str,
+        section: IndexSection | None,
+        packs: PackReader,
+        numbers: PackNumbers,
+        protection: Protection,
+        max_uploads: int,
+        uploads: UploadLog,
+    ) -> None:
+        self._store = store
+        self._numbers = numbers
+        self._protection = protection
+        self._max_uploads = max_uploads
+        self._uploads = uploads
+        self._uploader = self._new_uploader()
+        resumed = uploads.load()
+        self._receipts = {receipt.pack: receipt for receipt in resumed}
+        self._uploaded_bytes = sum(receipt.size_bytes for receipt in resumed)
+        self._known = KnownChunks(store, packs, protection, volume=volume, section=section, uploaded=resumed)
+        self._storer = ContentStorer(self._known, numbers)
+        self._proven_lapses = protection.lapses
+        self._doubts = 0
+
+    def close(self) -> None:
+        """Ends the threads. What was uploaded and is in no version is garbage in the store."""
+        self._known.close()
+        self._storer.close()
+        self._uploader.close()
+
+    # -- storing
+
+    @contextmanager
+    def storing(self, number: int) -> Iterator[None]:
+        """Around `rows` that are made before there is a version to publish, on head `number`. The last, partly filled pack
+        waits for that version. Raises what a background upload failed with since, once.
+        """
+        if (failure := self._uploader.failure) is not None:
+            self._replace_uploader()
+            raise failure
+        self._protection.read_lists()  # before anything is looked up
+        self.prove(number)
+        try:
+            yield
+        except BaseException:
+            self._replace_uploader()
+            raise
+
+    @contextmanager
+    def stored(self) -> Iterator[None]:
+        """Around `rows` of a version that is about to be published: their chunks are durable when it ends."""
+        if self._uploader.failure is not None:  # of a background upload, perhaps hours ago
+            self._replace_uploader()
+        try:
+            yield
+            self._claim(self._uploader.flush())
+        except BaseException:
+            self._replace_uploader()
+            raise
+
+    def rows(self, extents: Sequence[E], read: Read[E], earlier: Iterable[ExtentRow] = ()) -> list[ExtentRow]:
+        """Stores what a file is made of, and gives all its rows. earlier: of the file as it was; there equal chunks are
+        looked for first."""
+        self._storer.note(earlier)
+        return self._storer.rows(extents, read, self._uploader)
+
+    def wait_for_catalogues(self, new_bytes: int) -> None:
+        """Until it is known what the store has, as far as waiting pays for that many new bytes."""
+        if not self._known.is_loaded:
+            self._known.wait_loaded(new_bytes)
+
+    # -- relying on what is stored
+
+    @property
+    def doubts(self) -> int:
+        """Rises when chunks that were thought to be stored may be gone: rows made before then count no longer."""
+        return self._doubts
+
+    @property
+    def proven_lapses(self) -> int:
+        """The protection's lapses up to which everything that is known here was proven to be there."""
+        return self._proven_lapses
+
+    @property
+    def suspects(self) -> frozenset[PackId]:
+        """Packs of which not every chunk can be relied on."""
+        return self._known.suspects
+
+    def is_stale(
+        self,
+        rows: Sequence[ExtentRow],
+        suspects: frozenset[PackId],
+        kept: Callable[[], Collection[tuple[int, bytes]]],
+    ) -> bool:
+        """Whether a file must be stored again, because a chunk found for its new bytes cannot be relied on any more.
+
+        kept: (offset, chunk hash) of what it has from the base version, which is as good as the base. Asked only if it matters.
+        """
+        if not suspects:
+            return False
+        found = [
+            (row[0], row[2])
+            for row in rows
+            if (pack := self._numbers.id(row[3])) in suspects and not self._known.is_usable(pack, ChunkHash(row[2]))
+        ]
+        if not found:
+            return False
+        known = kept()
+        return any(chunk not in known for chunk in found)
+
+    def prove(self, number: int) -> None:
+        """If the pin was dead, or was taken for dead, since the last time: what no head names is looked for in the store, and
+        what was seen counts no longer. number: of the head that the work stands on."""
+        if self._proven_lapses == self._protection.lapses:
+            return
+        lapses, missing = self._protection.prove_alive(number, self._known.uploaded_packs())
+        self._known.prove_again(missing)
+        self._doubts += 1
+        self._proven_lapses = lapses
+
+    def taken_for_dead(self) -> None:
+        """A collection's fence said so of the pin."""
+        self._proven_lapses = -1
+
+    # -- what a version adds
+
+    def uploaded_packs(self) -> set[PackId]:
+        """Packs with chunks that no version names yet. Any thread may ask."""
+        return self._known.uploaded_packs()
+
+    @property
+    def uploaded_bytes(self) -> int:
+        """Size of the data packs that were stored since the last version."""
+        return self._uploaded_bytes
+
+    def receipt(self, pack: PackId) -> PackReceipt:
+        """Of a pack that was stored here, and is in no version."""
+        return self._receipts[pack]
+
+    def new_packs(self, contents: FileRows) -> dict[int, PackId]:
+        """Those that rows name by a number which no version has yet."""
+        return self._numbers.new_among({row[3] for _, _, rows in files_of(contents) for row in rows})
+
+    def name(self, contents: FileRows) -> Iterator[tuple[ChunkHash, PackLocation]]:
+        """Those chunks of a version's new rows that were stored here and that no catalogue names yet."""
+        return self._known.name(contents)
+
+    def published(self, catalogues: Sequence[bytes], section: IndexSection) -> None:
+        """What was named last is in a version, and in these catalogues, which it added."""
+        self._uploaded_bytes = 0
+        self._known.published(catalogues, section)
+        left = self._known.uploaded_packs()
+        self._receipts = {pack: receipt for pack, receipt in self._receipts.items() if pack in left}
+        self._uploads.replace(self._receipts.values())
+
+    # -- packs
+
+    def _new_uploader(self) -> PackUploader:
+        return PackUploader(self._store, PackKind.DATA, max_uploads=self._max_uploads, on_durable=self._uploads.append)
+
+    def _claim(self, receipts: Iterable[PackReceipt]) -> None:
+        for receipt in receipts:
+            self._receipts[receipt.pack] = receipt
+            self._uploaded_bytes += receipt.size_bytes
+
+    def _replace_uploader(self) -> None:
+        """After a failed upload: what no receipt proves is forgotten and will be stored again."""
+        self._uploader.close()
+        self._claim(self._uploader.take_durable())
+        self._uploader = self._new_uploader()
+        self._doubts += 1
+        self._known.forget_unproven(self._receipts.keys())

@@ -1,0 +1,237 @@
+"""Versions made of change sets that no engine and no session had a part in: as a merge, a restore or an import would."""
+
+from __future__ import annotations
+
+import math
+import random
+import stat
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cowfs.errors import LeaseLostError, UnavailableError
+from cowfs.format.heads import Intent
+from cowfs.index import ChangeSet, Index, empty_index, open_index
+from cowfs.native.chunks import ChunkRef, FileRows
+from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.store.packs import PackReader
+from cowfs.store.pins import Pin
+from cowfs.version.commit import Base, CommitRequest
+from cowfs.version.history import open_version
+from cowfs.version.pack_numbers import PackNumbers
+from cowfs.version.protection import Protection
+from cowfs.version.publish import Draft, Publisher
+from cowfs.version.volumes import create_volume, find_head, read_head
+from tests.faulty_store import Fault, FaultyStore
+from tests.store.test_pins import declare_dead
+from tests.version.test_protection import condemn, delete, fence, packs, tree
+
+ROOT = 1
+NEW = random.Random(1).randbytes(1_500_000)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    store = open_store((tmp_path / "store").as_uri(), create=True)
+    initialize(store)
+    yield store
+    store.close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refs, "APPEND_S", 0.2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
+
+
+class Line:
+    """A publisher of volume `v`, what it had recorded on this machine, and what is to happen right before a head is put."""
+
+    def __init__(self, store: ObjectStore, home: Path) -> None:
+        head = find_head(store, "v") or create_volume(store, "v")
+        manifest = open_version(store, head.version) if head.version else None
+        reader = PackReader(store)
+        index = (
+            empty_index(home, uid=1, gid=1, now_ns=1)
+            if manifest is None
+            else open_index(store, reader, manifest.index, cache_dir=home)
+        )
+        self.intents: list[Intent] = []
+        self.recorded: list[Intent] = []
+        self.meanwhile: list[Callable[[], None]] = []
+        self.protection = Protection(store, Pin.create(store, volume="v", number=head.number, owner="test"))
+        self.publisher = Publisher(
+            store,
+            volume="v",
+            epoch=head.epoch,
+            base=Base(head.number, head.version, manifest),
+            index=index,
+            packs=reader,
+            numbers=PackNumbers(index),
+            protection=self.protection,
+            record_intent=self._record_intent,
+            record_published=self.recorded.append,
+        )
+
+    def _record_intent(self, intent: Intent) -> None:
+        self.intents.append(intent)
+        if self.meanwhile:
+            self.meanwhile.pop()()
+
+
+@contextmanager
+def line(store: ObjectStore, home: Path) -> Iterator[Line]:
+    made = Line(store, home)
+    try:
+        yield made
+    finally:
+        made.publisher.close()
+        made.publisher.index.close()
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """An extent whose bytes are in memory."""
+
+    data: bytes
+    offset: int = 0
+    skip: int = 0
+    chunk: ChunkRef | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.data)
+
+
+class Files:
+    """A source: new files below the root, whose bytes are here."""
+
+    layer = 7
+
+    def __init__(self, publisher: Publisher, files: dict[bytes, bytes]) -> None:
+        self._publisher = publisher
+        self._files = sorted(files.items())
+        self.drafts = 0
+        self.outcome: list[str] = []
+
+    def draft(self) -> Draft:
+        self.drafts += 1
+        contents = FileRows()
+        inodes, entries = [], []
+        first = self._publisher.index.next_ino
+        for ino, (name, data) in enumerate(self._files, first):
+            rows = self._publisher.rows(ino, [Bytes(data)], lambda extent, at, length: extent.data[at : at + length])
+            contents.put(ino, 0, rows)
+            inodes.append((ino, stat.S_IFREG | 0o644, 1, 1, 1, 0, len(data), len(data), 1, 1, 1, 0, b""))
+            entries.append((ROOT, name, ino))
+        return Draft(ChangeSet(first + len(inodes), inodes=inodes, entries=entries), contents)
+
+    def kept(self, ino: int) -> Collection[tuple[int, bytes]]:
+        return ()
+
+    def published(self, index: Index) -> None:
+        self.outcome.append("published")
+
+    def abandoned(self) -> None:
+        self.outcome.append("abandoned")
+
+
+def test_two_versions_and_another_writers(store: ObjectStore, tmp_path: Path) -> None:
+    with line(store, tmp_path / "a") as mine, line(store, tmp_path / "b") as other:
+        files = Files(mine.publisher, {b"f": NEW, b"g": b"small"})
+        first = mine.publisher.publish(files, CommitRequest("first"))
+        assert (first.head_number, files.outcome, files.drafts) == (2, ["published"], 1)
+        assert mine.recorded == mine.intents
+        assert [intent.layer for intent in mine.intents] == [7]
+
+        again = Files(mine.publisher, {b"h": NEW})
+        second = mine.publisher.publish(again, CommitRequest("second"))
+        assert second.manifest is not None
+        assert second.manifest.parents == (first.version_id,)
+        assert second.manifest.stats.added_bytes == 0, "what the first had is found"
+        expected = {b"f": NEW, b"g": b"small", b"h": NEW}
+        assert tree(store, second.version_id, tmp_path / "r") == expected
+
+        lost = Files(other.publisher, {b"late": b"x"})
+        with pytest.raises(LeaseLostError):
+            other.publisher.publish(lost, CommitRequest())
+        assert lost.outcome == ["abandoned"]
+        assert other.recorded == []
+    assert read_head(store, "v").version == second.version_id
+
+
+def test_a_collections_fence_is_stepped_over_with_a_new_draft(store: ObjectStore, tmp_path: Path) -> None:
+    """The pin was taken for dead, and the packs that the first draft had stored are gone."""
+    with line(store, tmp_path / "a") as mine:
+        before = packs(store)
+
+        def collect() -> None:
+            gone = packs(store) - before
+            condemn(store, 1, gone)
+            declare_dead(store, mine.protection.pin)
+            fence(store, "v")
+            delete(store, gone)
+
+        mine.meanwhile.append(collect)
+        files = Files(mine.publisher, {b"f": NEW})
+        base = mine.publisher.publish(files, CommitRequest())
+        assert (base.head_number, files.drafts, files.outcome) == (3, 2, ["published"])
+    assert [record.kind for _, record in refs.history(store, refs.head("v"))] == ["commit", "fence", "create"]
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW}
+
+
+def test_a_version_of_unknown_outcome_is_settled_before_the_next(store: ObjectStore, tmp_path: Path) -> None:
+    """Nobody is told that it is abandoned, or published, until that is known; and then the next is drafted on it."""
+    faulty = FaultyStore(store)
+    with line(faulty, tmp_path / "a") as mine:
+        faulty.inject(Fault.FAIL, "put_if_absent", times=math.inf, key_part="/head/")
+        unknown = Files(mine.publisher, {b"f": NEW})
+        with pytest.raises(UnavailableError):
+            mine.publisher.publish(unknown, CommitRequest())
+        refused = Files(mine.publisher, {b"g": b"x"})
+        with pytest.raises(UnavailableError):
+            mine.publisher.publish(refused, CommitRequest())
+        assert (unknown.outcome, refused.outcome, refused.drafts) == ([], ["abandoned"], 0)
+        assert mine.publisher.is_unsettled
+        faulty.heal()
+        base = mine.publisher.publish(Files(mine.publisher, {b"g": b"x"}), CommitRequest())
+        assert unknown.outcome == ["published"]
+        assert (base.head_number, len(mine.recorded)) == (3, 2)
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW, b"g": b"x"}
+
+
+def test_an_outcome_that_turns_out_to_be_another_writers(store: ObjectStore, tmp_path: Path) -> None:
+    faulty = FaultyStore(store)
+    with line(faulty, tmp_path / "a") as mine, line(store, tmp_path / "b") as other:
+        faulty.inject(Fault.FAIL, "put_if_absent", times=math.inf, key_part="/head/")
+        unknown = Files(mine.publisher, {b"f": NEW})
+        with pytest.raises(UnavailableError):
+            mine.publisher.publish(unknown, CommitRequest())
+        won = other.publisher.publish(Files(other.publisher, {b"f": b"theirs"}), CommitRequest())
+        faulty.heal()
+        late = Files(mine.publisher, {b"g": b"x"})
+        with pytest.raises(LeaseLostError):
+            mine.publisher.publish(late, CommitRequest())
+        assert (unknown.outcome, late.outcome) == (["abandoned"], ["abandoned"])
+        assert not mine.publisher.is_unsettled
+    assert read_head(store, "v").version == won.version_id
+
+
+def test_a_failure_anywhere_before_the_head_abandons_once(store: ObjectStore, tmp_path: Path) -> None:
+    with line(store, tmp_path / "counted") as counted:
+        counted.publisher.publish(Files(counted.publisher, {b"0": b"first"}), CommitRequest())
+    for number, key_part in enumerate(("packs/", "versions/"), 1):
+        faulty = FaultyStore(store)
+        with line(faulty, tmp_path / f"{number}") as mine:
+            faulty.inject(Fault.FAIL, "put", key_part=key_part)
+            files = Files(mine.publisher, {b"%d" % number: random.Random(number).randbytes(100_000)})
+            with pytest.raises(UnavailableError):
+                mine.publisher.publish(files, CommitRequest())
+            assert files.outcome == ["abandoned"]
+            faulty.heal()
+            mine.publisher.publish(files, CommitRequest())
+            assert files.outcome == ["abandoned", "published"]
+    assert sorted(tree(store, read_head(store, "v").version, tmp_path / "r")) == [b"0", b"1", b"2"]
