@@ -10,7 +10,8 @@ may be missing, stale or out of order at no other cost than bytes stored twice.
 
 Catalogues are blobs of an index pack (verified by hash before they come here), at most MAX_ENTRIES each (8 MiB); a manifest names any
 number. Look-ups search the bytes: a loaded catalogue costs its size in memory, 16 bytes a chunk, and a look-up ≈ 20 steps.
-Not here: which catalogues to load, and merging small ones (`version`).
+Catalogues grow in number: `to_merge` says which small ones should become one, in a version's list (`index.catalogues`) as in
+the memory of who looks chunks up (`version.known_chunks`). Not here: which to load, and when.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from cowfs.errors import CorruptError, InvalidInputError
 from cowfs.format.fields import check_format
@@ -28,6 +30,8 @@ FORMAT = 1
 PREFIX_BYTES = 8
 MAX_ENTRIES = 1 << 19
 MAX_CANDIDATES = 16
+TIER_BOUNDS = (1 << 12, 1 << 16)
+MAX_PER_TIER = 16
 MAGIC = b"cowfsct\0"
 _HEADER = struct.Struct(">8sHHI")
 _PACK = struct.Struct(">16sII")
@@ -92,6 +96,24 @@ def merge_catalogues(catalogues: Sequence[Catalogue]) -> bytes:
     if len(distinct) > MAX_ENTRIES or len(numbers) > MAX_ENTRIES:
         raise InvalidInputError(f"a catalogue has at most {MAX_ENTRIES} entries", hint="Merge fewer.")
     return b"".join((_HEADER.pack(MAGIC, FORMAT, 0, len(numbers)), *numbers, *distinct))
+
+
+def to_merge(sizes: Sequence[int]) -> list[int]:
+    """Positions of the catalogues, of so many entries each, that should become one; none: empty.
+
+    They fall into tiers by size (up to 4,096, up to 65,536, larger). When a tier has more than MAX_PER_TIER, these are its smallest.
+    Those over half of MAX_ENTRIES stay as they are.
+    """
+    tiers: list[list[int]] = [[] for _ in range(len(TIER_BOUNDS) + 1)]
+    for position, size in enumerate(sizes):
+        if size <= MAX_ENTRIES // 2:
+            tiers[bisect_left(TIER_BOUNDS, size)].append(position)
+    for tier in tiers:
+        if len(tier) > MAX_PER_TIER:
+            smallest = sorted(tier, key=lambda position: sizes[position])[: MAX_PER_TIER + 1]
+            room = accumulate(sizes[position] for position in smallest)
+            return [position for position, total in zip(smallest, room, strict=True) if total <= MAX_ENTRIES]
+    return []
 
 
 def _pack(record: struct.Struct, *values: bytes | int) -> bytes:

@@ -16,17 +16,12 @@ from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
-from blake3 import blake3
-
 from cowfs import clock
+from cowfs.format.codec import hash_of
 from cowfs.ids import ChunkHash
 
 MEMORY_BYTES = 32 << 20
 """2,000 blocks: all of an index of some 200,000 files. Guessed."""
-
-
-def hash_block(raw: bytes) -> ChunkHash:
-    return ChunkHash(blake3(raw).digest())
 
 
 class BlockCache:
@@ -87,7 +82,7 @@ class BlockCache:
             raw = path.read_bytes()
         except OSError:
             return None
-        if hash_block(raw) == digest:
+        if hash_of(raw) == digest:
             with suppress(OSError):
                 os.utime(path)
             return raw

@@ -1,8 +1,7 @@
 """Keeps the catalogues of a version few: the base's, the new one, and now and then several small ones merged into one.
 
-Catalogues fall into tiers by the number of their chunks (up to 4,096, up to 65,536, larger). When a tier has more than
-16, its smallest are merged into one catalogue, one merge a commit. A commit therefore reads at most 17 catalogues and writes
-at most MAX_ENTRIES entries more than its own, and a version names about 16 a tier. Those over half of MAX_ENTRIES stay as they are.
+Which to merge is `to_merge`'s decision, one merge a commit. A commit therefore reads at most 17 catalogues and writes at most
+MAX_ENTRIES entries more than its own, and a version names about 16 of a size.
 
 Merging is a saving: a catalogue that cannot be read stays as it is, and the commit goes on without it. The list keeps the
 order of age: a merged catalogue stands where its youngest part stood.
@@ -10,28 +9,25 @@ order of age: a merged catalogue stands where its youngest part stood.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 
 from cowfs.errors import CowfsError
 from cowfs.format.catalogue import (
     MAX_ENTRIES,
+    MAX_PER_TIER,
     Catalogue,
     CatalogueEntry,
     CataloguePack,
     encode_catalogue,
     merge_catalogues,
+    to_merge,
 )
+from cowfs.format.codec import hash_of
 from cowfs.format.manifest import CatalogueRef
 from cowfs.format.pack import BlobKind
-from cowfs.index.cache import hash_block
 from cowfs.store.packs import PackReader, PackUploader
-
-TIER_BOUNDS = (1 << 12, 1 << 16)
-MAX_PER_TIER = 16
-LARGEST_MERGED = MAX_ENTRIES // 2
 
 
 def add_catalogue(
@@ -64,7 +60,7 @@ def _batches(entries: Iterable[CatalogueEntry]) -> Iterator[tuple[bool, Iterator
 
 
 def _merged(refs: list[CatalogueRef], uploader: PackUploader, reader: PackReader) -> list[CatalogueRef]:
-    parts = _load(plan_merge(refs), reader)
+    parts = _load([refs[position] for position in to_merge([ref.chunks for ref in refs])], reader)
     if len(parts) < 2:
         return refs
     merged = _upload(merge_catalogues(list(parts.values())), uploader)
@@ -87,20 +83,6 @@ def _encoded(packs: Sequence[CataloguePack], entries: Iterable[CatalogueEntry]) 
     return encode_catalogue(named, counted())
 
 
-def plan_merge(refs: Sequence[CatalogueRef]) -> list[CatalogueRef]:
-    """The catalogues to be merged into one: the smallest of the first tier that has too many; none: empty."""
-    tiers: list[list[CatalogueRef]] = [[] for _ in range(len(TIER_BOUNDS) + 1)]
-    for ref in refs:
-        if ref.chunks <= LARGEST_MERGED:
-            tiers[bisect_left(TIER_BOUNDS, ref.chunks)].append(ref)
-    for tier in tiers:
-        if len(tier) > MAX_PER_TIER:
-            smallest = sorted(tier, key=lambda ref: ref.chunks)[: MAX_PER_TIER + 1]
-            room = accumulate(ref.chunks for ref in smallest)
-            return [ref for ref, total in zip(smallest, room, strict=True) if total <= MAX_ENTRIES]
-    return []
-
-
 def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef, Catalogue]:
     """Those that can be read."""
 
@@ -117,7 +99,7 @@ def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef
 
 
 def _upload(raw: bytes, uploader: PackUploader) -> CatalogueRef:
-    digest = hash_block(raw)
+    digest = hash_of(raw)
     where = uploader.add(digest, raw, blob_kind=BlobKind.CATALOGUE)
     chunks = len(Catalogue.decode(raw, what="a new catalogue"))
     return CatalogueRef(

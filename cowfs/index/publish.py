@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 from cowfs.errors import CorruptError, InvalidInputError
 from cowfs.format.blocklist import BlockRef, encode_segment
 from cowfs.format.catalogue import CatalogueEntry, CataloguePack
+from cowfs.format.codec import hash_of
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
 from cowfs.format.pack import BlobKind
 from cowfs.ids import ChunkHash, PackId
-from cowfs.index.cache import hash_block
 from cowfs.index.catalogues import add_catalogue
 from cowfs.index.overlay import ZERO_PAGE
 from cowfs.store.packs import PackReader, PackReceipt, PackUploader
@@ -114,7 +114,7 @@ class _BlockList:
         if raw == ZERO_PAGE:
             ref = None
         else:
-            digest = hash_block(raw)
+            digest = hash_of(raw)
             if old is not None and old.hash == digest:
                 return
             ref = self._refs.get(digest) or self._upload(digest, raw)
@@ -185,7 +185,7 @@ class _BlockList:
         raw = encode_segment(
             [self._entry(n) for n in range(first, min(first + SEGMENT_ENTRIES, self._delta.page_count))]
         )
-        digest = hash_block(raw)
+        digest = hash_of(raw)
         where = self._uploader.add(digest, raw, blob_kind=BlobKind.SEGMENT)
         self._segments.append((digest, raw))
         return SegmentRef(where.pack, where.offset, where.stored_length, where.raw_length, where.codec, digest)
@@ -199,6 +199,6 @@ class _BlockList:
         """Hash and bytes of what the new version reads from here on, for the cache."""
         yield from self._segments
         for _, raw in self._delta.pages():
-            digest = hash_block(raw)
+            digest = hash_of(raw)
             if digest in self._refs:
                 yield digest, raw

@@ -24,12 +24,7 @@ from concurrent.futures import Future
 
 from cowfs import clock, log
 from cowfs.errors import CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
-from cowfs.format.catalogue import (
-    MAX_ENTRIES,
-    Candidate,
-    Catalogue,
-    merge_catalogues,
-)
+from cowfs.format.catalogue import Candidate, Catalogue, merge_catalogues, to_merge
 from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import BlobKind, PackDirectory, PackEntry
 from cowfs.ids import ChunkHash, PackId
@@ -42,8 +37,6 @@ from cowfs.version.volumes import find_head, volume_names
 
 BUDGET_BYTES = 128 << 20  # of catalogues: about 8 M chunks, 4 TB of data; with evict's budget it stays below 512 MB
 MAX_VOLUMES = 256
-MERGED_AT = 16  # so many catalogues of a size become one in memory
-MERGED_BOUNDS = (1 << 12, 1 << 16)
 LEFT_CHUNKS = 1 << 14  # uploaded early, then overwritten before a commit named them: so many are remembered
 LOAD_WAIT_S = 10.0  # a commit does not wait longer for savings. Guessed
 FOREIGN_WAIT_S = 0.5  # and not longer than this for those of other volumes, plus what uploading would take
@@ -300,13 +293,10 @@ class KnownChunks:
         """Keeps them few, since a new chunk is looked up in each: a store may have hundreds of volumes."""
         with self._adding:
             catalogues = [*self._catalogues, catalogue]
-            for bound in MERGED_BOUNDS:
-                small = [some for some in catalogues if len(some) <= bound]
-                if len(small) >= MERGED_AT and sum(map(len, small)) <= MAX_ENTRIES:
-                    catalogues = [
-                        *(some for some in catalogues if len(some) > bound),
-                        Catalogue.decode(merge_catalogues(small), what="a merged catalogue"),
-                    ]
+            while parts := to_merge([len(each) for each in catalogues]):
+                merged = merge_catalogues([catalogues[position] for position in parts])
+                left = [each for position, each in enumerate(catalogues) if position not in parts]
+                catalogues = [*left, Catalogue.decode(merged, what="a merged catalogue")]
             self._catalogues = catalogues
 
 

@@ -17,6 +17,7 @@ from cowfs.format.catalogue import (
     CataloguePack,
     encode_catalogue,
     merge_catalogues,
+    to_merge,
 )
 from cowfs.format.codec import hash_of
 from cowfs.ids import PackId
@@ -81,6 +82,15 @@ def test_many_chunks() -> None:
 def test_many_equal_prefixes_are_bounded() -> None:
     entries = [CatalogueEntry(bytes(8), 0, n) for n in range(1000)]
     assert len(Catalogue.decode(encode_catalogue(PACKS, entries), what="x").lookup(bytes(8))) == MAX_CANDIDATES
+
+
+def test_merges_are_bounded() -> None:
+    assert to_merge([1] * 16) == []
+    assert to_merge([1] * 17) == list(range(17))
+    assert to_merge([*[1] * 16, 5000]) == []
+    assert to_merge([300_000] * 40) == []
+    assert len(to_merge([200_000] * 40)) == 2, "as many as one may hold"
+    assert len(to_merge([60_000] * 40)) == 8
 
 
 def test_an_empty_catalogue() -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 from cowfs.errors import UnavailableError
 from cowfs.format.blocklist import BlockRef, encode_segment
 from cowfs.format.catalogue import CatalogueEntry, CataloguePack
+from cowfs.format.codec import hash_of
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
 from cowfs.format.pack import BlobKind, PackKind
 from cowfs.ids import PackId
 from cowfs.index import ChangeSet, Entry, ExtentRow, Index, InodeRow, Published, empty_index, open_index, publish
 from cowfs.index.blocks import StoreBlocks
-from cowfs.index.cache import BlockCache, hash_block
+from cowfs.index.cache import BlockCache
 from cowfs.store import ObjectInfo, ObjectStore, open_store
 from cowfs.store.contract import Data
 from cowfs.store.packs import PackReader, PackUploader
@@ -136,16 +137,14 @@ class Bench:
         uploader = PackUploader(self.store, PackKind.INDEX)
         refs = []
         for page in pages:
-            where = uploader.add(hash_block(page), page, blob_kind=BlobKind.BLOCK)
-            refs.append(BlockRef(where.pack, where.offset, where.stored_length, hash_block(page), where.codec))
+            where = uploader.add(hash_of(page), page, blob_kind=BlobKind.BLOCK)
+            refs.append(BlockRef(where.pack, where.offset, where.stored_length, hash_of(page), where.codec))
         segments = []
         for start in range(0, len(refs), SEGMENT_ENTRIES):
             raw = encode_segment(refs[start : start + SEGMENT_ENTRIES])
-            where = uploader.add(hash_block(raw), raw, blob_kind=BlobKind.SEGMENT)
+            where = uploader.add(hash_of(raw), raw, blob_kind=BlobKind.SEGMENT)
             segments.append(
-                SegmentRef(
-                    where.pack, where.offset, where.stored_length, where.raw_length, where.codec, hash_block(raw)
-                )
+                SegmentRef(where.pack, where.offset, where.stored_length, where.raw_length, where.codec, hash_of(raw))
             )
         uploader.flush()
         uploader.close()

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+from cowfs.format.codec import hash_of
 from cowfs.ids import ChunkHash
-from cowfs.index.cache import BlockCache, hash_block
+from cowfs.index.cache import BlockCache
 from tests.engine.volumes import fresh_engine
 from tests.index.bench import Bench, many_files
 
@@ -22,13 +23,13 @@ def test_blocks_are_found_again_by_their_hash(tmp_path: Path) -> None:
     blocks = [bytes([n]) * 16384 for n in range(20)]
     cache = BlockCache(tmp_path, memory_bytes=3 * 16384)
     for raw in blocks:
-        cache.put(hash_block(raw), raw)
-    assert cache.recent(hash_block(blocks[0])) is None
-    assert cache.recent(hash_block(blocks[-1])) == blocks[-1]
-    assert [cache.get(hash_block(raw)) for raw in blocks] == blocks
-    name = hash_block(blocks[0]).hex()
+        cache.put(hash_of(raw), raw)
+    assert cache.recent(hash_of(blocks[0])) is None
+    assert cache.recent(hash_of(blocks[-1])) == blocks[-1]
+    assert [cache.get(hash_of(raw)) for raw in blocks] == blocks
+    name = hash_of(blocks[0]).hex()
     assert (tmp_path / "blocks" / name[:2] / name).read_bytes() == blocks[0]
-    assert cache.get(hash_block(b"never put")) is None
+    assert cache.get(hash_of(b"never put")) is None
     assert not list(tmp_path.rglob(".*"))
 
 
@@ -80,18 +81,18 @@ def test_the_engine_trims_blocks_and_chunks_in_one_account(tmp_path: Path) -> No
     engine.cache_chunk(ChunkHash(blake3(chunk).digest()), chunk)
     blocks = [bytes([n]) * 16384 for n in range(20)]
     for age, raw in enumerate(blocks):
-        cache.put(hash_block(raw), raw)
-        name = hash_block(raw).hex()
+        cache.put(hash_of(raw), raw)
+        name = hash_of(raw).hex()
         os.utime(tmp_path / "cache" / "blocks" / name[:2] / name, ns=(0, age * 10**9))
-    assert cache.get(hash_block(blocks[3])) == blocks[3]
+    assert cache.get(hash_of(blocks[3])) == blocks[3]
     assert engine.trim_cache(20 * 16384 + 110_000) == 0
     assert engine.trim_cache(20 * 16384) >= 6 * 16384, "the chunk counts, too"
-    kept = [raw[0] for raw in blocks if cache.get(hash_block(raw))]
+    kept = [raw[0] for raw in blocks if cache.get(hash_of(raw))]
     assert kept[0] == 3, "what was read last"
     assert kept[1:] == list(range(21 - len(kept), 20))
     assert engine.cached_chunk(ChunkHash(blake3(chunk).digest()), len(chunk)) is not None
     engine.trim_cache(0)
-    assert not any(cache.get(hash_block(raw)) for raw in blocks)
+    assert not any(cache.get(hash_of(raw)) for raw in blocks)
 
 
 def test_an_open_index_may_be_trimmed_at_any_time(bench: Bench) -> None:

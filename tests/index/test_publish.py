@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from cowfs.errors import InvalidInputError, InvalidStateError, UnavailableError
-from cowfs.format.catalogue import Catalogue, CatalogueEntry, CataloguePack
+from cowfs.format.catalogue import MAX_PER_TIER, Catalogue, CatalogueEntry, CataloguePack
 from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import PackKind
 from cowfs.ids import ChunkHash, PackId
 from cowfs.index import ChangeSet, publish
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
-from cowfs.index.catalogues import MAX_PER_TIER, plan_merge
 from cowfs.index.publish import MAX_PACKS
 from cowfs.store.packs import PackUploader
 from tests.index.bench import Bench, change_set, extent, file_row, many_files, pack_id
@@ -176,20 +175,6 @@ def test_a_lost_catalogue_does_not_hold_up_commits(bench: Bench) -> None:
     assert len(published.section.catalogues) <= MAX_PER_TIER + 1
     others = [load(bench, ref) for ref in published.section.catalogues if ref != lost]
     assert sum(map(len, others)) == MAX_PER_TIER + 3
-
-
-def ref(chunks: int, number: int = 0) -> CatalogueRef:
-    return CatalogueRef(pack_id(number), 0, 1, 1, 0, ChunkHash(bytes(32)), chunks)
-
-
-@pytest.mark.quick
-def test_merges_are_bounded() -> None:
-    assert plan_merge([ref(1, n) for n in range(16)]) == []
-    assert plan_merge([ref(1, n) for n in range(17)]) == [ref(1, n) for n in range(17)]
-    assert plan_merge([ref(1, n) for n in range(16)] + [ref(5000, 99)]) == []
-    assert plan_merge([ref(300_000, n) for n in range(40)]) == []
-    assert sum(part.chunks for part in plan_merge([ref(200_000, n) for n in range(40)])) <= 1 << 19
-    assert len(plan_merge([ref(60_000, n) for n in range(40)])) == 8
 
 
 def test_extents_of_a_file_are_compared_row_by_row(bench: Bench) -> None:
