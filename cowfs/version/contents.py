@@ -12,16 +12,16 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from cowfs.format.codec import hash_of
 from cowfs.ids import ChunkHash
 from cowfs.store.packs import PackLocation
-from cowfs.version.recut import Piece, Read, recut
+from cowfs.version.recut import E, Piece, Read, Run, recut
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
-    from cowfs.native.chunks import ChunkRef, FileRows
+    from cowfs.native.chunks import FileRows
     from cowfs.store.packs import PackUploader
     from cowfs.version.known_chunks import KnownChunks
     from cowfs.version.pack_numbers import PackNumbers
@@ -29,22 +29,6 @@ if TYPE_CHECKING:
 INLINE_BYTES = 64 << 10  # below this a thread switch costs more than hashing
 MAX_PIECES_IN_FLIGHT = 64  # at most 2 MiB each
 PAGE_FILES = 1024
-
-
-class Extent(Protocol):
-    """A mapped range of a file, as `LayerExtent` has it: new bytes (chunk None), or part of a chunk from its byte `skip` on."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def length(self) -> int: ...
-    @property
-    def chunk(self) -> ChunkRef | None: ...
-    @property
-    def skip(self) -> int: ...
-
-
-E = TypeVar("E", bound=Extent)
 
 
 def files_of(contents: FileRows) -> Iterator[tuple[int, int, list[ExtentRow]]]:
@@ -117,17 +101,17 @@ class ContentStorer:
         )
 
 
-def _kept(extent: Extent) -> ExtentRow:
-    chunk = extent.chunk
+def _kept(run: Run[E]) -> ExtentRow:
+    chunk = run.chunk
     assert chunk is not None
     return (
-        extent.offset,
-        extent.length,
+        run.offset,
+        run.length,
         chunk.hash,
         chunk.pack,
         chunk.offset,
         chunk.stored_length,
         chunk.raw_length,
-        extent.skip,
+        run.skip,
         chunk.codec,
     )

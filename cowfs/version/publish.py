@@ -43,8 +43,9 @@ from cowfs.native.chunks import FileRows
 from cowfs.store import refs
 from cowfs.store.packs import PackUploader
 from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
-from cowfs.version.contents import E, files_of
+from cowfs.version.contents import files_of
 from cowfs.version.heads import is_only_fenced
+from cowfs.version.recut import E
 from cowfs.version.stored_chunks import StoredChunks
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import read_head

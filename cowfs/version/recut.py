@@ -4,6 +4,9 @@
     kept                          [ chunk A ]                                                  [ chunk C ]
     cut again, as one stream                 [ chunk B (first part) + staged + chunk B (rest) ]
 
+Extents that show one range of one chunk are one run. The engine has as many of them as there were writes, while their
+staged bytes are here: a log to which 8 bytes were appended a thousand times has a thousand extents, and one row.
+
 Cutting starts at the last unchanged chunk boundary before a staged range and goes on until a cut point falls on a
 boundary after it, as far as the neighbours' bytes are on this machine; nothing is fetched. So the same content gives
 the same chunks however it came to be written, and a small change costs about two chunks.
@@ -19,14 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from cowfs.native.chunks import cut_points, zero_runs
+from cowfs.native.chunks import ChunkRef, cut_points, zero_runs
 
 WINDOW_BYTES = 8 << 20
 ZERO_RUN_BYTES = 64 << 10
 NEIGHBOUR_FACTOR = 8
 NEIGHBOUR_FLOOR_BYTES = 16 << 20
+EXTENT_COST_BYTES = 4 << 10  # each extent that is read counts as so much at least: the floor is 4,096 of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,95 +41,129 @@ class Piece:
     data: bytes
 
 
-class Mapped(Protocol):
-    """What cutting looks at in a LayerExtent."""
+class Extent(Protocol):
+    """A mapped range of a file, as `LayerExtent` has it: new bytes (chunk None), or part of a chunk from its byte `skip` on."""
 
     @property
     def offset(self) -> int: ...
     @property
     def length(self) -> int: ...
     @property
-    def chunk(self) -> Any: ...
+    def chunk(self) -> ChunkRef | None: ...
+    @property
+    def skip(self) -> int: ...
 
 
-M = TypeVar("M", bound=Mapped)
+E = TypeVar("E", bound=Extent)
+
+
+@dataclass(slots=True)
+class Run(Generic[E]):
+    """File bytes that are staged in one place, or lie in one range of one chunk."""
+
+    offset: int
+    length: int
+    chunk: ChunkRef | None  # None: staged, and in no chunk yet
+    skip: int  # bytes of the raw chunk before it
+    extents: list[E]  # one, if staged
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+
 # (extent, first byte in it, length) → its bytes, or None when they are not on this machine (never for staged extents)
-Read = Callable[[M, int, int], bytes | None]
+Read = Callable[[E, int, int], bytes | None]
 
 
-def is_staged_only(extent: Mapped) -> bool:
-    return extent.chunk is None
-
-
-def recut(extents: Sequence[M], read: Read[M]) -> Iterator[M | Piece]:
-    """The file's new make-up in file order: extents to keep as they are, and pieces to store."""
-    if len(extents) == 1 and is_staged_only(extents[0]) and extents[0].length < ZERO_RUN_BYTES:
-        yield from _whole(extents[0], read)  # most files of most trees: too short for a cut or a hole
-        return
-    staged_bytes = sum(extent.length for extent in extents if is_staged_only(extent))
+def recut(extents: Sequence[E], read: Read[E]) -> Iterator[Run[E] | Piece]:
+    """The file's new make-up in file order: runs to keep as they are, all of them in chunks, and pieces to store."""
+    if len(extents) == 1 and extents[0].chunk is None and extents[0].length < ZERO_RUN_BYTES:
+        yield Piece(extents[0].offset, _staged(extents[0], 0, extents[0].length, read))
+        return  # most files of most trees: too short for a cut or a hole
+    runs = _runs(extents)
+    staged_bytes = sum(run.length for run in runs if run.chunk is None)
     budget = [NEIGHBOUR_FACTOR * staged_bytes + NEIGHBOUR_FLOOR_BYTES]
     position = 0
-    while position < len(extents):
-        extent = extents[position]
-        if is_staged_only(extent):
-            position = yield from _cut_stream(extents, position, read, budget)
-        elif _leads_into_staged(extents, position) and (data := _neighbour(extent, read, budget)) is not None:
-            position = yield from _cut_stream(extents, position, read, budget, head=data)
+    while position < len(runs):
+        run = runs[position]
+        if run.chunk is None:
+            position = yield from _cut_stream(runs, position, read, budget)
+        elif _leads_into_staged(runs, position) and (data := _neighbour(run, read, budget)) is not None:
+            position = yield from _cut_stream(runs, position, read, budget, head=data)
         else:
-            yield extent
+            yield run
             position += 1
 
 
-def _whole(extent: M, read: Read[M]) -> Iterator[Piece]:
-    data = read(extent, 0, extent.length)
-    assert data is not None, "staged bytes are always here"
-    yield Piece(extent.offset, data)
+def _runs(extents: Sequence[E]) -> list[Run[E]]:
+    runs: list[Run[E]] = []
+    for extent in extents:
+        if runs and _continues(runs[-1], extent):
+            runs[-1].length += extent.length
+            runs[-1].extents.append(extent)
+        else:
+            runs.append(Run(extent.offset, extent.length, extent.chunk, extent.skip, [extent]))
+    return runs
 
 
-def _leads_into_staged(extents: Sequence[M], position: int) -> bool:
-    if position + 1 == len(extents):
+def _continues(run: Run[E], extent: E) -> bool:
+    return (
+        run.chunk is not None
+        and extent.chunk is not None
+        and extent.offset == run.end
+        and extent.skip == run.skip + run.length
+        and extent.chunk == run.chunk
+    )
+
+
+def _leads_into_staged(runs: Sequence[Run[E]], position: int) -> bool:
+    if position + 1 == len(runs):
         return False
-    extent, following = extents[position], extents[position + 1]
-    return is_staged_only(following) and following.offset == extent.offset + extent.length
+    run, following = runs[position], runs[position + 1]
+    return following.chunk is None and following.offset == run.end
 
 
-def _neighbour(extent: M, read: Read[M], budget: list[int]) -> bytes | None:
-    """The bytes of a chunk next to a staged range, if they are here and within the budget."""
-    if extent.length > budget[0]:
-        return None
-    data = read(extent, 0, extent.length)
-    if data is not None:
-        budget[0] -= extent.length
+def _staged(extent: E, first: int, length: int, read: Read[E]) -> bytes:
+    data = read(extent, first, length)
+    assert data is not None, "staged bytes are always here"
     return data
 
 
+def _neighbour(run: Run[E], read: Read[E], budget: list[int]) -> bytes | None:
+    """The bytes of a run next to a staged one, if they are here and within the budget."""
+    cost_bytes = max(run.length, len(run.extents) * EXTENT_COST_BYTES)
+    if cost_bytes > budget[0]:
+        return None
+    parts: list[bytes] = []
+    for extent in run.extents:
+        data = read(extent, 0, extent.length)
+        if data is None:
+            return None
+        parts.append(data)
+    budget[0] -= cost_bytes
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def _cut_stream(
-    extents: Sequence[M], position: int, read: Read[M], budget: list[int], head: bytes | None = None
+    runs: Sequence[Run[E]], position: int, read: Read[E], budget: list[int], head: bytes | None = None
 ) -> Generator[Piece, None, int]:
-    """Cuts one stream that starts at extents[position]; returns the position of the first extent it leaves as it is."""
-    stream = _Stream(extents[position].offset)
-    boundaries: dict[int, int] = {}  # where the stream may end: file offset of an unchanged extent → its position
+    """Cuts one stream that starts at runs[position]; returns the position of the first run it leaves as it is."""
+    stream = _Stream(runs[position].offset)
+    boundaries: dict[int, int] = {}  # where the stream may end: file offset of an unchanged run → its position
     if head is not None:
         stream.feed(head)
         position += 1
-    while position < len(extents) and extents[position].offset == stream.end:
-        extent = extents[position]
-        if is_staged_only(extent):
+    while position < len(runs) and runs[position].offset == stream.end:
+        run = runs[position]
+        if run.chunk is None:
             boundaries.clear()
-            first = 0
-            while first < extent.length:
-                data = read(extent, first, min(WINDOW_BYTES, extent.length - first))
-                assert data is not None, "staged bytes are always here"
-                stream.feed(data)
-                yield from stream.cut(boundaries, final=False)
-                first += len(data)
-                if first < extent.length:
-                    first -= stream.put_back(len(data))
+            yield from _cut_staged(stream, run, read)
         else:
-            following = _neighbour(extent, read, budget)
+            following = _neighbour(run, read, budget)
             if following is None:
                 break
-            boundaries[extent.offset] = position
+            boundaries[run.offset] = position
             stream.feed(following)
             yield from stream.cut(boundaries, final=False)
         if stream.stopped_at is not None:
@@ -133,6 +171,18 @@ def _cut_stream(
         position += 1
     yield from stream.cut(boundaries, final=True)
     return position if stream.stopped_at is None else boundaries[stream.stopped_at]
+
+
+def _cut_staged(stream: _Stream, run: Run[E], read: Read[E]) -> Iterator[Piece]:
+    [extent] = run.extents
+    first = 0
+    while first < run.length:
+        data = _staged(extent, first, min(WINDOW_BYTES, run.length - first), read)
+        stream.feed(data)
+        yield from stream.cut((), final=False)
+        first += len(data)
+        if first < run.length:
+            first -= stream.put_back(len(data))
 
 
 class _Stream:

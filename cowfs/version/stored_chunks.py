@@ -22,8 +22,9 @@ from cowfs.format.manifest import IndexSection
 from cowfs.format.pack import PackKind
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.packs import PackReceipt, PackUploader
-from cowfs.version.contents import ContentStorer, E, files_of
+from cowfs.version.contents import ContentStorer, files_of
 from cowfs.version.known_chunks import KnownChunks
+from cowfs.version.recut import E
 from cowfs.version.uploads import UploadLog
 
 if TYPE_CHECKING:

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.index import open_index
 from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.packs import PackReader
+from cowfs.version.history import open_version
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
@@ -74,6 +77,32 @@ def test_two_hundred_commits_leave_nothing_behind(store: ObjectStore, tmp_path: 
     assert version is not None
     with ReadingVolume(store, version, tmp_path / "r") as reader:
         assert reader.tree() == expected
+
+
+def test_a_log_has_as_many_rows_as_chunks_however_often_it_was_appended_to(store: ObjectStore, tmp_path: Path) -> None:
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        text, version = b"", None
+        for number in range(30):
+            for turn in range(40):
+                line = b"%08d" % (number * 40 + turn)
+                volume.write(b"log", line, len(text))
+                text += line
+                volume.write(b"other", line)  # so that the lines of the log do not lie one behind the other
+            if number % 3 == 0:
+                volume.committer.upload_quiet(idle_s=0)
+            if number == 15:
+                volume.engine.trim_staging(0)
+            version = volume.commit().version_id
+        assert volume.read(b"log") == text
+        ino = volume.find(b"log")
+    assert version is not None
+    section = open_version(store, version).index
+    index = open_index(store, PackReader(store), section, cache_dir=tmp_path / "r")
+    rows, _ = index.content(ino)
+    index.close()
+    assert len(rows) == 1, rows
+    with ReadingVolume(store, version, tmp_path / "r") as reader:
+        assert reader.read(b"log") == text
 
 
 def test_failed_commits_leave_nothing_behind(store: ObjectStore, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from blake3 import blake3
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cowfs.native.chunks import ChunkRef
-from cowfs.version.recut import ZERO_RUN_BYTES, Piece, recut
+from cowfs.version.recut import ZERO_RUN_BYTES, Piece, Run, recut
 
 pytestmark = pytest.mark.quick
 
@@ -60,7 +60,18 @@ def as_chunks(pieces: list[Piece]) -> list[Extent]:
     return [chunked(piece.offset, piece.data) for piece in pieces]
 
 
-def rebuilt(parts: Sequence[Extent | Piece], content: bytes) -> bytes:
+def in_parts(extent: Extent, lengths: Sequence[int]) -> list[Extent]:
+    """The same range as the engine has it when it was written in parts of these lengths, the last as long as it must be."""
+    parts, first = [], 0
+    for length in [*lengths, extent.length]:
+        length = min(length, extent.length - first)
+        if length > 0:
+            parts.append(replace(extent, offset=extent.offset + first, length=length, skip=extent.skip + first))
+        first += length
+    return parts
+
+
+def rebuilt(parts: Sequence[Run[Extent] | Piece], content: bytes) -> bytes:
     result = bytearray(len(content))
     end = 0
     for part in parts:
@@ -71,7 +82,7 @@ def rebuilt(parts: Sequence[Extent | Piece], content: bytes) -> bytes:
     return bytes(result)
 
 
-def stored_bytes(parts: Sequence[Extent | Piece], known: set[bytes]) -> int:
+def stored_bytes(parts: Sequence[Run[Extent] | Piece], known: set[bytes]) -> int:
     return sum(len(part.data) for part in parts if isinstance(part, Piece) and part.data not in known)
 
 
@@ -96,6 +107,38 @@ def test_the_same_bytes_come_out(seed: int, lengths: list[int], kinds: list[str]
     parts = list(recut(extents, reader(whole, local=local)))
     assert rebuilt(parts, whole) == whole
     assert all(len(part.data) <= 2 << 20 for part in parts if isinstance(part, Piece))
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    lengths=st.lists(st.integers(1, 300 * KIB), min_size=1, max_size=8),
+    kinds=st.lists(st.sampled_from(["staged", "chunk", "hole"]), min_size=8, max_size=8),
+    parts=st.lists(st.integers(1, 5000), max_size=60),
+    local=st.booleans(),
+)
+def test_what_comes_out_does_not_depend_on_how_many_writes_there_were(
+    seed: int, lengths: list[int], kinds: list[str], parts: list[int], local: bool
+) -> None:
+    content = bytearray(random_bytes(sum(lengths), seed))
+    whole, split, offset = [], [], 0
+    for length, kind in zip(lengths, kinds, strict=False):
+        if kind == "hole":
+            content[offset : offset + length] = bytes(length)
+        else:
+            data = bytes(content[offset : offset + length])
+            extent = staged(offset, length) if kind == "staged" else chunked(offset, data)
+            whole.append(extent)
+            split += in_parts(extent, parts)
+        offset += length
+    read = reader(bytes(content), local=local)
+    made = [shape(part) for part in recut(split, read)]
+    assert made == [shape(part) for part in recut(whole, read)]
+
+
+def shape(part: Run[Extent] | Piece) -> tuple[object, ...]:
+    if isinstance(part, Piece):
+        return part.offset, part.data
+    return part.offset, part.length, part.chunk, part.skip
 
 
 def test_one_changed_byte_costs_about_two_chunks() -> None:

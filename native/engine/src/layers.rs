@@ -5,10 +5,11 @@
 //! `layer_committed` gives the ranges that are still as they were frozen their chunks; `layer_failed` joins the layer with
 //! the current one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cowfs_base::{Errno, Ino, Layer};
+use cowfs_base::{Errno, Ino, Layer, Segment};
 use cowfs_journal::Journal;
 
 use crate::changes::{Changes, EntryAt, Frozen};
@@ -261,9 +262,11 @@ impl State {
             return;
         };
         match saved {
-            None => content.extents = committed_extents(&content.extents, rows),
+            None => {
+                content.extents = committed_extents(&content.extents, rows, &self.segments);
+            }
             Some(as_frozen) => {
-                let committed = committed_extents(as_frozen, rows);
+                let committed = committed_extents(as_frozen, rows, &self.segments);
                 let live: Vec<Extent> = content.extents.iter().cloned().collect();
                 for extent in live {
                     for old in as_frozen.overlapping(extent.offset, extent.end()) {
@@ -290,19 +293,23 @@ fn replace_range(extents: &mut ExtentMap, committed: &ExtentMap, from: u64, to: 
     }
 }
 
-/// The rows as extents, each with the staged bytes that it was made of where it was made of staged bytes.
-fn committed_extents(as_frozen: &ExtentMap, rows: &[ExtentRow]) -> ExtentMap {
+/// The rows as extents, with the staged bytes that they were made of as long as those are here: a row is as many extents as
+/// there were writes. What is gone is dropped, so that a file has not more and more extents the longer it is appended to.
+fn committed_extents(
+    as_frozen: &ExtentMap,
+    rows: &[ExtentRow],
+    readable: &HashSet<Segment>,
+) -> ExtentMap {
     let mut committed = ExtentMap::default();
     for row in rows {
         let whole = Extent::from_row(row);
         committed.map(whole.clone());
-        for old in as_frozen
-            .overlapping(whole.offset, whole.end())
-            .filter(|old| old.staged.is_some())
-        {
+        for old in as_frozen.overlapping(whole.offset, whole.end()) {
             let part = whole.clip(old.offset, old.end());
             let staged = old.clip(part.offset, part.end()).staged;
-            committed.map(Extent { staged, ..part });
+            if staged.is_some_and(|staged| readable.contains(&staged.segment())) {
+                committed.map(Extent { staged, ..part });
+            }
         }
     }
     committed

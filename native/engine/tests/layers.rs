@@ -112,6 +112,34 @@ fn committed_ranges_get_their_chunks_and_keep_staged_bytes_as_a_cache() {
 }
 
 #[test]
+fn a_file_appended_to_has_no_more_extents_than_its_staged_bytes_need() {
+    const ROUNDS: u64 = 6;
+    const APPENDS: u64 = 20;
+    let mut world = World::with_segments(Base::empty(), 64 << 10);
+    let ino = world.put("log", b"");
+    let mut text = Vec::new();
+    for round in 0..ROUNDS {
+        for _ in 0..APPENDS {
+            let line = [round as u8 + 1; 8];
+            world
+                .write_at("log", text.len() as u64, &line)
+                .expect("writes");
+            text.extend(line);
+            // Its bytes lie between those of the log, and fill a segment in each round.
+            world.put("other", &[1; 5000]);
+        }
+        let layer = world.freeze().expect("changed");
+        world.commit(layer);
+        world.engine().trim_staging(0).expect("trims");
+    }
+    let (_, extents) = world.engine().live_extents(ino).expect("extents");
+    let most = ROUNDS + 2 * APPENDS;
+    assert!(extents.len() as u64 <= most, "{} extents", extents.len());
+    assert_eq!(world.base.extents[&ino].len() as u64, ROUNDS, "rows");
+    assert_eq!(world.get("log"), text);
+}
+
+#[test]
 fn a_run_of_zeros_becomes_a_hole() {
     let mut world = World::new();
     let ino = world.put("f", &[vec![1; 3000], vec![0; 6000], vec![2; 10]].concat());

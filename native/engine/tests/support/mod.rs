@@ -339,35 +339,37 @@ impl World {
         (base, contents)
     }
 
+    /// As `cowfs/version/recut.py` does, but for neighbours that are read again: one row for a range of a chunk, and staged
+    /// ranges that follow on one another are cut as one.
     fn cut(&self, base: &mut Base, layer: Layer, ino: Ino) -> Vec<ExtentRow> {
         let mut rows = Vec::new();
+        let (mut start, mut bytes) = (0, Vec::new());
         for extent in self.engine().layer_extents(layer, ino).expect("extents") {
+            if extent.chunk.is_some() || start + bytes.len() as u64 != extent.offset {
+                add_pieces(base, start, &std::mem::take(&mut bytes), &mut rows);
+                start = extent.offset;
+            }
             if let Some(chunk) = extent.chunk {
-                rows.push(ExtentRow {
-                    offset: extent.offset,
-                    length: extent.length,
-                    chunk: (*chunk).clone(),
-                    skip: extent.skip,
-                });
+                start += extent.length;
+                add_kept(
+                    ExtentRow {
+                        offset: extent.offset,
+                        length: extent.length,
+                        chunk: (*chunk).clone(),
+                        skip: extent.skip,
+                    },
+                    &mut rows,
+                );
                 continue;
             }
-            let (segment, start) = extent.staged.expect("staged or in a chunk");
-            let mut bytes = vec![0; extent.length as usize];
+            let (segment, at) = extent.staged.expect("staged or in a chunk");
+            let first = bytes.len();
+            bytes.resize(first + extent.length as usize, 0);
             self.engine()
-                .read_staged(segment, start, &mut bytes)
+                .read_staged(segment, at, &mut bytes[first..])
                 .expect("staged bytes");
-            for (number, piece) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
-                if piece.iter().any(|byte| *byte != 0) {
-                    let offset = extent.offset + number as u64 * CHUNK_BYTES;
-                    rows.push(ExtentRow {
-                        offset,
-                        length: piece.len() as u64,
-                        chunk: base.add_chunk(piece),
-                        skip: 0,
-                    });
-                }
-            }
         }
+        add_pieces(base, start, &bytes, &mut rows);
         rows
     }
 
@@ -388,6 +390,32 @@ impl World {
         self.engine()
             .layer_committed(layer, &contents.iter().collect())
             .expect("committed");
+    }
+}
+
+fn add_pieces(base: &mut Base, start: u64, bytes: &[u8], rows: &mut Vec<ExtentRow>) {
+    for (number, piece) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
+        if piece.iter().any(|byte| *byte != 0) {
+            rows.push(ExtentRow {
+                offset: start + number as u64 * CHUNK_BYTES,
+                length: piece.len() as u64,
+                chunk: base.add_chunk(piece),
+                skip: 0,
+            });
+        }
+    }
+}
+
+fn add_kept(row: ExtentRow, rows: &mut Vec<ExtentRow>) {
+    match rows.last_mut() {
+        Some(last)
+            if last.chunk == row.chunk
+                && last.offset + last.length == row.offset
+                && u64::from(last.skip) + last.length == u64::from(row.skip) =>
+        {
+            last.length += row.length;
+        }
+        _ => rows.push(row),
     }
 }
 
