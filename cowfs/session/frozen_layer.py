@@ -66,6 +66,7 @@ class FrozenLayer:
         self._residency.load_nameless()  # the next version's index has not got them
         if self._number is None:
             return Draft(ChangeSet(next_ino=self._publisher.index.next_ino), FileRows())
+        self._publisher.chunks.wait_for_catalogues(self._engine.layer_totals(self._number)[1])
         self._drafted = self._store_files(self._number)
         return Draft(layer_changes(self._engine, self._number, self._drafted), self._drafted)
 

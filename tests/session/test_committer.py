@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import random
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -108,6 +109,35 @@ def test_equal_content_is_stored_once(store: ObjectStore, tmp_path: Path) -> Non
             assert manifest
             assert manifest.stats.added_bytes == 0
     assert stored_bytes(store) - before < MIB
+
+
+class _SlowRanges:
+    """A store that takes a while for each part of a pack."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        time.sleep(0.3 if key.startswith("packs/") else 0.0)
+        return self._store.get_range(key, offset, length)
+
+
+def test_a_commit_waits_until_it_is_known_what_the_store_has(store: ObjectStore, tmp_path: Path) -> None:
+    data = random.Random(5).randbytes(400_000)
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        volume.write(b"f", data)
+        version = volume.commit().version_id
+    assert version is not None
+    fork(store, "w", version, "v")
+    slow = cast("ObjectStore", _SlowRanges(store))
+    with WorkingVolume(slow, "w", tmp_path / "w") as volume:
+        volume.write(b"g", data)
+        manifest = volume.committer.commit(CommitRequest()).manifest
+    assert manifest is not None
+    assert manifest.stats.added_bytes == 0
 
 
 def test_a_file_written_anew_is_found_in_its_own_history(
