@@ -226,7 +226,7 @@ class ROVolume:
 
     def _store(self) -> stores.OpenStore:
         try:
-            return stores.open_store(self._named.store_url)
+            return stores.open_located(self._named.store_url)
         except NotFoundError as error:
             raise NotFoundError(
                 f"{self.locator} leads to no cowfs store: {error.message}",

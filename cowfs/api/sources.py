@@ -38,14 +38,17 @@ def find(text: str, store_url: str | None) -> Source:
     parsed = history.parse_source(text)
     if isinstance(parsed, Locator):
         _require_same_store(parsed, store_url)
-        return Source(stores.open_store(parsed.store_url), parsed.volume, parsed.version, is_writable=False)
+        return Source(stores.open_located(parsed.store_url), parsed.volume, parsed.version, is_writable=False)
     name, at = parsed
     store = stores.open_store(store_url)
     return Source(store, name, history.resolve_name(store.objects, name, at), is_writable=at is None)
 
 
 def _require_same_store(locator: Locator, store_url: str | None) -> None:
-    if store_url is None or stores.canonical_url(store_url) == locator.store_url:
+    if store_url is None or stores.canonical_url(store_url) in (
+        locator.store_url,
+        stores.canonical_url(locator.store_url),
+    ):
         return
     raise InvalidInputError(
         f"the locator's store is {locator.store_url}, not {store_url}",

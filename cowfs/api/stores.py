@@ -16,6 +16,7 @@ from cowfs.errors import InvalidInputError
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import ObjectStore, trust
+from cowfs.store.named import place_named, placed
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,12 @@ _open: dict[tuple[int, str], OpenStore] = {}
 
 
 def open_store(url: str | None = None) -> OpenStore:
-    """The store at url (None: the default store). NotFoundError when there is no cowfs store."""
-    url = url or config.default_store()
+    """The store that the user names (None: the default store). NotFoundError when there is no cowfs store."""
+    return open_located(canonical_url(url))
+
+
+def open_located(url: str) -> OpenStore:
+    """As open_store, for a URL that is whole: a locator's."""
     found = _known(url)
     if found is not None:
         return found
@@ -50,7 +55,7 @@ def open_store(url: str | None = None) -> OpenStore:
 
 def open_or_initialize(url: str | None = None) -> OpenStore:
     """As open_store, and makes the place a cowfs store if it is none yet."""
-    url = url or config.default_store()
+    url = canonical_url(url)
     found = _known(url)
     if found is not None:
         return found
@@ -74,9 +79,19 @@ def trust_server(server: str) -> None:
 
 
 def canonical_url(url: str | None = None) -> str:
-    """How the store calls itself: what registrations and working copies carry. No I/O."""
-    url = url or config.default_store()
-    return str(StoreUrl.parse(url) if "://" in url else StoreUrl.from_path(os.path.abspath(os.path.expanduser(url))))
+    """How the store calls itself: what registrations and working copies carry. No request is made."""
+    return str(place_named(config.default_store() if url is None else url))
+
+
+def endpoint_note(url: str | None) -> str:
+    """What there is to know about a store whose endpoint comes from the environment; "" when it does not."""
+    given, place = placed(config.default_store() if url is None else url), StoreUrl.parse(canonical_url(url))
+    if place.endpoint is None or given.endpoint is not None:
+        return ""
+    note = f"The endpoint {place.endpoint} comes from your environment; locators name it, and lead there from anywhere."
+    if trust.is_loopback(place.endpoint):
+        note += " It is this machine: on another one they lead nowhere."
+    return note
 
 
 def refuse_memory(store: OpenStore) -> None:

@@ -39,7 +39,7 @@ def json_option(function: F) -> F:
 
 def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
     """A store that the user names is the user's own (`store.trust`); one that ends with the command is of no use."""
-    chosen = url or os.environ.get("COWFS_STORE", "")
+    chosen = os.environ.get("COWFS_STORE", "") if url is None else url
     if chosen.lower().startswith("memory:"):
         raise InvalidInputError(
             f"{chosen} lives in one process: nothing would be left of it when this command ends",

@@ -5,9 +5,13 @@
 
     store URL   = protocol "://" authority *( ";" option ) *( "/" segment )
     protocol    = fsspec's name, lower case; local → file, s3a and s3n → s3, gcs → gs
-    authority   = bucket or host[:port]: [A-Za-z0-9._-] and ":" port; absent for file, and may be for memory
+    authority   = bucket or host[:port]: [A-Za-z0-9._-] and ":" port; absent for file, and may be for memory;
+                  for abfs, abfss, az also container "@" account ".dfs.core.windows.net"
     option      = "endpoint=" percent-encoded http(s) URL  |  "region=" name          each at most once, in this order, s3 only
     segment     = percent-encoded; never empty, "." or ".."; "-" stands as %2D, so that "/-/" can end the URL in a locator
+
+Understood, too, and written as above: an endpoint that is not encoded (`;endpoint=http://host:1/prefix`; it has no path then), and
+abfs://container@account/prefix.
 
 Percent-encoding is upper case and covers everything but A-Z a-z 0-9 . _ ~ - ! $ & ' ( ) + , : = @, so never `? * [ ] #`.
 Paths of file: are bytes (surrogateescape), others UTF-8.
@@ -27,6 +31,11 @@ from cowfs.errors import InvalidInputError
 
 _PROTOCOL = re.compile(r"[a-z][a-z0-9.-]*")
 _AUTHORITY = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?")
+_AZURE = re.compile(
+    r"(?P<container>[a-z0-9$-]{1,63})@(?P<account>[a-z0-9]{3,24})(?P<host>\.(dfs|blob)\.core\.windows\.net)?"
+)
+_AZURE_PROTOCOLS = ("abfs", "abfss", "az")
+_PLAIN_ENDPOINT = re.compile(r";endpoint=(https?://[^/;]*)", re.IGNORECASE)
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _NO_STORES = frozenset(
@@ -103,9 +112,12 @@ class StoreUrl:
                 f"{protocol}: cannot hold a store: its files do not appear whole or not at all",
                 hint="Use an object store, or mount the server as a directory (sshfs, rclone, NFS) and use file:///DIRECTORY.",
             )
+        rest = _PLAIN_ENDPOINT.sub(
+            lambda found: f";endpoint={quote(found[1].encode(errors='replace'), safe='%')}", rest, count=1
+        )
         authority, _, path = rest.partition("/")
         authority, *options = authority.split(";")
-        _check_authority(protocol, authority, text)
+        authority = _checked_authority(protocol, authority, text)
         endpoint, region = _options(protocol, options)
         segments = _segments(protocol, path)
         if protocol == "memory" and not authority and segments and _AUTHORITY.fullmatch(segments[0]):
@@ -143,7 +155,9 @@ def decode_percent(text: str, title: str) -> bytes:
         raise InvalidInputError(f"{title} {shown(text)} is not valid Unicode") from error
 
 
-def _check_authority(protocol: str, authority: str, text: str) -> None:
+def _checked_authority(protocol: str, authority: str, text: str) -> str:
+    if protocol in _AZURE_PROTOCOLS and (azure := _AZURE.fullmatch(authority)):
+        return authority if azure["host"] else f"{authority}.dfs.core.windows.net"
     if "@" in authority:
         raise InvalidInputError("a store URL carries no user name, key or password", hint=_CREDENTIALS_HINT)
     if protocol == "file":
@@ -153,6 +167,7 @@ def _check_authority(protocol: str, authority: str, text: str) -> None:
             )
     elif not _AUTHORITY.fullmatch(authority) and (authority or protocol != "memory"):
         raise InvalidInputError(f"{shown(text)} does not name a bucket or host", hint=_EXAMPLE_HINT)
+    return authority
 
 
 def _options(protocol: str, options: list[str]) -> tuple[str | None, str | None]:

@@ -7,13 +7,14 @@ Backends are imported when they are needed: a directory store loads neither fssp
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from cowfs.errors import InvalidInputError
+from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.format.store_url import StoreUrl
+from cowfs.redaction import described
 from cowfs.store import trust
 from cowfs.store.contract import ObjectStore
+from cowfs.store.named import placed
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.retrying import RetryingStore
 
@@ -24,8 +25,7 @@ def open_store(url: str, *, create: bool = False) -> RetryingStore:
     InvalidInputError: not a URL, or a protocol without its package (the hint names it). NotFoundError: no such directory.
     No request is made to a remote store yet.
     """
-    place = StoreUrl.parse(url) if "://" in url else StoreUrl.from_path(os.path.abspath(os.path.expanduser(url)))
-    return RetryingStore(_open_backend(place, create=create))
+    return RetryingStore(_open_backend(placed(url), create=create))
 
 
 def _open_backend(place: StoreUrl, *, create: bool) -> ObjectStore:
@@ -74,11 +74,19 @@ def _open_fsspec(place: StoreUrl, url: str) -> ObjectStore:
             f"{url}: there is no store protocol {place.protocol!r}",
             hint="Use file:///DIRECTORY, s3://BUCKET/PREFIX, or another protocol that an fsspec package provides.",
         ) from error
-    store = FsspecStore(
-        place.protocol,
-        root=cls._strip_protocol(plain).rstrip("/"),
-        url=url,
-        options=cls._get_kwargs_from_urls(plain),
-        untrusted_server=None if trust.is_trusted(place) else trust.server_of(place),
-    )
+    try:
+        store = FsspecStore(
+            place.protocol,
+            root=cls._strip_protocol(plain).rstrip("/"),
+            url=url,
+            options=cls._get_kwargs_from_urls(plain),
+            untrusted_server=None if trust.is_trusted(place) else trust.server_of(place),
+        )
+    except CowfsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - somebody else's class, which may want what no URL says
+        raise InvalidInputError(
+            f"{url} cannot be opened as a store: {described(error)}",
+            hint="Use file:///DIRECTORY, s3://BUCKET/PREFIX, or another object store.",
+        ) from None
     return ReadOnlyStore(store) if place.protocol in ("http", "https") else store

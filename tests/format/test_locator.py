@@ -31,6 +31,7 @@ stores = st.one_of(
     st.builds(StoreUrl, st.just("s3"), names, paths, endpoints, st.sampled_from([None, "us-east-1"])),
     st.builds(StoreUrl, st.just("file"), st.just(""), file_paths),
     st.builds(StoreUrl, st.sampled_from(["gs", "https", "memory"]), names, paths),
+    st.builds(StoreUrl, st.sampled_from(["abfs", "az"]), st.just("data@account1.dfs.core.windows.net"), paths),
 )
 versions = st.binary(min_size=32, max_size=32).map(VersionId)
 locators = st.builds(Locator, stores, names, versions)
@@ -42,6 +43,38 @@ def test_store_urls_round_trip(store: StoreUrl) -> None:
     assert StoreUrl.parse(text) == store
     assert not set(text) & set("?*[]# \n")
     assert "/-/" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint", "path"),
+    [
+        ("s3://bucket;endpoint=http://h:1/some/prefix", "http://h:1", "some/prefix"),
+        ("s3://bucket;endpoint=http://h:1", "http://h:1", ""),
+        ("s3://bucket;endpoint=https://H.example;region=auto/p", "https://h.example", "p"),
+        ("s3://bucket;region=auto;endpoint=http://[::1]:9000/p", "http://[::1]:9000", "p"),
+    ],
+)
+def test_an_endpoint_need_not_be_encoded(text: str, endpoint: str, path: str) -> None:
+    found = StoreUrl.parse(text)
+    assert (found.authority, found.endpoint, found.path) == ("bucket", endpoint, path)
+    assert StoreUrl.parse(str(found)) == found
+
+
+def test_an_endpoint_that_is_not_encoded_carries_no_password() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        StoreUrl.parse("s3://bucket;endpoint=http://key:secret@h:1/p")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["abfs://data@account1/p", "abfs://data@account1.dfs.core.windows.net/p"])
+def test_a_container_of_an_azure_account_has_one_url(text: str) -> None:
+    assert str(StoreUrl.parse(text)) == "abfs://data@account1.dfs.core.windows.net/p"
+
+
+@pytest.mark.parametrize("authority", ["data@evil.example.com", "data:key@account1", "@account1", "data@", "a@b@c"])
+def test_azure_urls_name_no_other_server_and_no_key(authority: str) -> None:
+    with pytest.raises(InvalidInputError):
+        StoreUrl.parse(f"abfs://{authority}/p")
 
 
 @given(locators, st.lists(byte_segments, max_size=4))

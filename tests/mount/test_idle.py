@@ -16,7 +16,7 @@ from tests.engine.volumes import fresh_engine
 from tests.mount.daemons import Mount
 
 WATCHED_S = 10
-MOST_WAKEUPS = 30
+MOST_WAKEUPS = 45
 WATCHDOG_S = 30
 
 

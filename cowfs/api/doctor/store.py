@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cowfs import config
 from cowfs.api.doctor.check import OK, WARN, Check, failed
-from cowfs.api.stores import canonical_url
+from cowfs.api.stores import canonical_url, endpoint_note
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
@@ -30,22 +29,24 @@ class StoreChecks:
     def reachable(self) -> Check:
         name = "store"
         try:
-            url = self._given or config.default_store()
-            self._store = open_store(url)
+            self._store = open_store(canonical_url(self._given))
             self._record = load_record(self._store)
         except NotFoundError as error:
             return self._not_there(name, error)
         except CowfsError as error:
             self._store = None
             return failed(name, error)
-        return Check(name, OK, f"{self._store.url} is a cowfs store ({self._record.store_id})")
+        note = endpoint_note(self._given)
+        return Check(
+            name, OK, " ".join(filter(None, [f"{self._store.url} is a cowfs store ({self._record.store_id}).", note]))
+        )
 
     def _not_there(self, name: str, error: NotFoundError) -> Check:
         """Nothing wrong where the first `create` makes it; a bucket that does not exist is another matter."""
         if error.details.get("code") == "NoSuchBucket":
             self._store = None
             return failed(name, error)
-        blocked = _in_the_way(self._given or config.default_store())
+        blocked = _in_the_way(self._given)
         if blocked is not None:
             refused = AccessDeniedError(f"{error.message}, and {blocked} is in the way", hint="Choose another place.")
             return failed(name, refused)
@@ -73,7 +74,7 @@ class StoreChecks:
         return Check(name, OK, f"of {seen.race_writers} racing writers one won, {seen.race_rounds} times")
 
 
-def _in_the_way(url: str) -> Path | None:
+def _in_the_way(url: str | None) -> Path | None:
     """Of a directory store that is not there: what keeps it from being made."""
     place = StoreUrl.parse(canonical_url(url))
     if place.protocol != "file":

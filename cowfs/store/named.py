@@ -1,0 +1,73 @@
+"""Which store a user means: a path, a URL, or a URL that leaves the endpoint to the environment.
+
+    ~/dir, ./dir          file:///home/me/dir, …
+    s3://bucket/p         with AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or `endpoint_url` in ~/.aws/config: that endpoint is written
+                          into the URL, as every tool of AWS would use it; so locators lead there from machines that do not have
+                          this setting (docs/decisions/0030-endpoints-of-the-environment.md)
+
+Only for what the user names. The URL of a locator or of a working copy is whole as it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+from cowfs.errors import InvalidInputError
+from cowfs.format.store_url import StoreUrl
+
+_HINT = "For example s3://bucket/prefix, file:///directory, or the path of a directory."
+
+
+def place_named(text: str) -> StoreUrl:
+    """The store that `text` means. No I/O but on the configuration of AWS, for s3: alone."""
+    place = placed(text)
+    if place.protocol == "s3" and place.endpoint is None and (endpoint := environment_endpoint()) is not None:
+        return StoreUrl.parse(
+            str(replace(place, endpoint=endpoint))
+        )  # parsed: the endpoint is checked, and takes its one form
+    return place
+
+
+def placed(text: object) -> StoreUrl:
+    """The store at a URL, or in a directory."""
+    if not isinstance(text, str) or not text:
+        raise InvalidInputError(f"a store is named by a URL or a path, not {text!r}", hint=_HINT)
+    if "://" in text:
+        return StoreUrl.parse(text)
+    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
+        raise InvalidInputError(
+            f"{scheme[0]}… is neither a URL nor surely a path",
+            hint=f"Write {scheme[0]}//… for a URL, ./{scheme[0]}… for a directory of that name.",
+        )
+    try:
+        return StoreUrl.from_path(os.path.abspath(os.path.expanduser(text)))
+    except OSError as error:
+        raise InvalidInputError(f"{text} is relative to a directory that is gone", hint="Give a whole path.") from error
+
+
+def environment_endpoint() -> str | None:
+    """The endpoint that AWS' tools take for S3 when none is given, None for Amazon's own."""
+    return _configured(tuple(item for item in os.environ.items() if item[0] == "HOME" or item[0].startswith("AWS_")))
+
+
+@lru_cache(maxsize=4)
+def _configured(variables: tuple[tuple[str, str], ...]) -> str | None:
+    """botocore reads the variables by itself; it is slow to import, and to read the configuration."""
+    from botocore.configprovider import ConfiguredEndpointProvider
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    session = Session()
+    try:
+        if session.get_config_variable("ignore_configured_endpoint_urls"):
+            return None
+        provider = ConfiguredEndpointProvider(
+            full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name="s3"
+        )
+        found = provider.provide()
+    except BotoCoreError:  # a profile that does not exist: connecting says so
+        return None
+    return str(found) if found else None
