@@ -54,7 +54,6 @@ WORKLOADS: dict[Group, Callable[[SystemTrial], None]] = {
 OVERRIDES = (
     "COWFS_FAST_LANE",
     "COWFS_RESIDENT",
-    "COWFS_LANE_FORWARD",
     "COWFS_TRANSPORT",
     "COWFS_SPIN",
     "COWFS_PASSTHROUGH",

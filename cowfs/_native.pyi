@@ -351,28 +351,32 @@ class Lane:
         engine: Engine,
         *,
         device_fd: int,
-        relay_fd: int,
         attr_ns: int,
         entry_ns: int,
         dir_entry_ns: int,
-        forwarded: Sequence[str] = (),
         passthrough: bool = False,
         spins: bool = False,
         transport: Literal["device", "auto", "uring"] = "device",
+        handshake: tuple[int, int, int, int] | None = None,
     ) -> None:
-        """Takes over both descriptors, also when it fails: a mounted /dev/fuse, and one end of a SEQPACKET pair at whose other
-        end a FUSE server answers the `forwarded` operations (names in capitals; READ, WRITE and READDIR never are).
+        """Takes over the descriptor, also when it fails: a mounted /dev/fuse.
         passthrough: on a read-only mount let the kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN.
         spins: keep a processor busy while requests follow each other closely, where that is measured to pay.
-        transport: what carries requests after the handshake; "auto" takes io_uring where that is permitted and offered."""
+        transport: what carries requests after the handshake; "auto" takes io_uring where that is permitted and offered.
+        handshake: what an earlier lane agreed on with the kernel (`handshake()`), for a descriptor whose INIT was answered;
+        ValueError with the reason if this one cannot go on from it."""
     def start(self) -> None:
         """OSError when "uring" was demanded and this process may not use io_uring."""
+    def handshake(self) -> tuple[int, int, int, int] | None:
+        """Waits until requests are answered: the protocol's minor number, features, bytes of the largest write, pages of the
+        largest request. None: the lane has ended before."""
     def transport(self) -> Literal["device", "uring"]:
-        """What carries requests; known once the other server has made its handshake."""
+        """What carries requests; known after the handshake."""
     def wait(self) -> None:
         """Returns when the mount is gone or the lane was stopped; OSError when the device failed."""
     def stop(self, grace_ms: int) -> None:
-        """Takes no request any more; those that wait have grace_ms to be answered, then they get EIO."""
+        """Takes no request any more; those that wait have grace_ms to be answered, then they get EIO. The mount stays: its
+        requests wait for whoever reads the descriptor next, or closes the last copy of it."""
     def next_wanted(self) -> tuple[int, NotResident | Literal["space", "room"]] | None:
         """Waits for a request that cannot be answered yet: its number, and what it needs: something resident, local disk
         space, or a reclaim pass (`Engine.reclaim_overdue`). To be answered by `resume` or `fail`. None: the lane has ended."""

@@ -63,7 +63,7 @@ class MountOptions:
                           None: COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, or 900
     resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no look-up, stat or
                           listing waits for the store afterwards; COWFS_RESIDENT=1 makes it the default
-    fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 alone
+    fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 (an extra: cowfs[pyfuse3])
     transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it cannot be had), or
                           "auto", which is COWFS_TRANSPORT where that is set, and else uring where it can be had
     take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work

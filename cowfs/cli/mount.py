@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     "--resident", is_flag=True, help="Load every name and attribute at mount: about 150 bytes of memory a file."
 )
 @click.option(
-    "--fast-lane/--no-fast-lane", default=True, help="Answer requests natively (default), or by pyfuse3 alone."
+    "--fast-lane/--no-fast-lane",
+    default=True,
+    help="Answer requests natively (default), or by pyfuse3 (an extra: cowfs[pyfuse3]).",
 )
 @click.option(
     "--transport",

@@ -93,7 +93,7 @@ class MountSpec(SessionSpec):
     registration   id of this mount in the registry (machine.registry)
     socket         its control socket; the directory must be private to the user
     log            file that gets the daemon's log once it has detached
-    fast_lane      requests are answered natively, with pyfuse3 behind; False: by pyfuse3 alone
+    fast_lane      requests are answered by the native lane; False: by pyfuse3
     transport      what carries the fast lane's requests: /dev/fuse, FUSE over io_uring, or what is best here
     allow_other    None: where permitted (root, or user_allow_other in fuse.conf); True: demanded; False: never
     fuse_fd        a /dev/fuse descriptor that is mounted on mount_path already; it was mounted with default_permissions

@@ -1,37 +1,35 @@
-"""The fast lane of one mount: the native answerer on the device, with pyfuse3 behind it, and the threads that serve it.
+"""The native server of one mount: the lane on the device (native/lane), and the threads that serve it.
 
     lane-misses    takes what parked requests need; chunks it asks for without waiting, everything else it hands to
     lane-load      up to LOAD_THREADS threads that make it resident and resume the request, so that reads waiting for data,
                    however many, keep no directory from being loaded
     lane-room      frees disk space and makes reclaim passes (`relief`)
-    lane-end       waits for the lane's end and says so
+    lane-end       waits for the kernel's handshake, then for the lane's end; so others can wait for either, or for `stop`
 
 Whatever goes wrong on one of them costs the request it was about. `look_after`, called now and then, answers requests that
 are parked with nobody at work on them, and starts lane-misses anew should it have ended.
 
-pyfuse3 sits at `relay_fd`, one end of a socket pair; to it the lane is the kernel. `forwarded` names the operations it
-answers (the daemon takes them from COWFS_LANE_FORWARD, so that a suspect operation can be switched over); without any it
-answers the handshake only, and the lane everything.
+A `Handshake` that an earlier lane made is enough to go on from a descriptor whose INIT was answered: the kernel asks once
+in a mount's life.
 
-Not here: mounting (`machine.mounting`), and the loop behind the lane (`serving`).
+Not here: mounting (`machine.mounting`).
 """
 
 from __future__ import annotations
 
 import errno
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import NamedTuple
 
 from cowfs import log
 from cowfs.daemon import transport
-from cowfs.daemon.calls import LOAD_THREADS
 from cowfs.daemon.errnos import Errnos
-from cowfs.daemon.operations import CacheTimes
 from cowfs.daemon.relief import Relief
+from cowfs.daemon.server import LOAD_THREADS, CacheTimes, Waiting, broken, silent
 from cowfs.errors import InvalidInputError
 from cowfs.native import Engine, Lane, NotResident
 from cowfs.session.fetching import Fetchers
@@ -41,8 +39,17 @@ ABANDONED_LOOKS = 3
 _logger = log.get("mount")
 
 
+class Handshake(NamedTuple):
+    """What the lane and the kernel have agreed on: the protocol's minor number, features, and how large requests may be."""
+
+    minor: int
+    flags: int
+    max_write: int
+    max_pages: int
+
+
 class FastLane:
-    """`start` begins answering, `stop` ends it; `failure` is what broke the connection to the kernel, if anything did."""
+    """As `KernelServer`."""
 
     def __init__(
         self,
@@ -53,29 +60,28 @@ class FastLane:
         load: Callable[[NotResident], None],
         load_chunks: Callable[[NotResident, Callable[[BaseException | None], None]], Sequence[Future[None]]],
         relieve: Callable[[], int],
-        forwarded: Sequence[str] = (),
         passthrough: bool = False,
         spins: bool = False,
         tried: transport.Transport = "device",
+        handshake: Handshake | None = None,
     ) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.relay_fd = theirs.detach()
+        """handshake: what was agreed on before, if the kernel's INIT has been answered."""
         try:
             self._lane: Lane | None = Lane(
                 engine,
                 device_fd=device_fd,
-                relay_fd=ours.detach(),
                 attr_ns=_ns(times.attr_s),
                 entry_ns=_ns(times.entry_s),
                 dir_entry_ns=_ns(times.dir_entry_s),
-                forwarded=forwarded,
                 passthrough=passthrough,
                 spins=spins,
                 transport=tried,
+                handshake=handshake,
             )
         except ValueError as error:
             raise InvalidInputError(
-                f"{error}, so it cannot be forwarded", hint="Names are those of the kernel's header, like LOOKUP."
+                f"the mount cannot be taken over: {error}",
+                hint="Unmount the volume and mount it again; its work is kept.",
             ) from error
         self._load = load
         self._load_chunks = load_chunks
@@ -85,12 +91,14 @@ class FastLane:
         self._fetches: dict[int, Sequence[Future[None]]] = {}
         self._suspects: Counter[int] = Counter()  # how often nobody was found at work on a request
         self._dispatcher: threading.Thread | None = None
-        self.failure: OSError | None = None
-        self.abandoned = 0
-        """Requests that `look_after` had to answer."""
+        self.handshake: Handshake | None = None
+        """What was agreed on, once requests are answered."""
+        self._ready = threading.Event()
+        self._over = threading.Event()
+        self._failure: OSError | None = None
+        self._abandoned = 0
 
-    def start(self, on_end: Callable[[], None]) -> None:
-        """on_end runs on a thread of its own when the mount is gone or the lane has been stopped."""
+    def start(self) -> None:
         lane = self._native()
         try:
             lane.start()
@@ -98,10 +106,24 @@ class FastLane:
             raise transport.not_permitted(error) from error
         self._relief.start()
         self._start_dispatcher(lane)
-        threading.Thread(target=self._await_end, args=(lane, on_end), name="lane-end", daemon=True).start()
+        threading.Thread(target=self._await_end, args=(lane,), name="lane-end", daemon=True).start()
 
-    def stop(self, grace_s: float) -> None:
-        """Nothing is answered any more when it returns; what waited has had grace_s. Safe to call more than once."""
+    def wait_until_ready(self, timeout_s: float) -> bool:
+        if not self._ready.wait(timeout_s):
+            raise silent(timeout_s)
+        return self.handshake is not None and not self._over.is_set()
+
+    def wait(self) -> None:
+        self._over.wait()
+        if self._failure is not None:
+            raise broken(self._failure)
+
+    def stop(self) -> None:
+        self._over.set()
+        self._ready.set()
+
+    def close(self, grace_s: float) -> None:
+        self.stop()
         if (lane := self._lane) is None:
             return
         lane.stop(int(grace_s * 1000))
@@ -111,19 +133,16 @@ class FastLane:
 
     @property
     def transport(self) -> str:
-        """What carries the requests: "device" or "uring"; known after the handshake."""
         return "device" if (lane := self._lane) is None else lane.transport()
 
     def invalidate_inode(self, ino: int) -> None:
-        """As `Lane.invalidate_inode`; ENODEV once the lane has been stopped."""
         self._native().invalidate_inode(ino)
 
-    def waiting(self) -> tuple[int, float]:
-        """How many requests are parked, and for how many seconds the oldest of them."""
+    def waiting(self) -> Waiting | None:
         if (lane := self._lane) is None:
-            return 0, 0.0
+            return Waiting(0, 0.0, self._abandoned)
         ages = [age_s for _, _, age_s, _ in lane.waiting()]
-        return len(ages), max(ages, default=0.0)
+        return Waiting(len(ages), max(ages, default=0.0), self._abandoned)
 
     def look_after(self) -> None:
         """Answers, with EIO, requests that nobody was at work on in ABANDONED_LOOKS calls one after the other."""
@@ -145,7 +164,7 @@ class FastLane:
             if looks >= ABANDONED_LOOKS:
                 need, age_s, _ = waiting[unique]
                 _logger.error("a request waited %.0f s for %s with nobody at work on it; it gets EIO", age_s, need)
-                self.abandoned += 1
+                self._abandoned += 1
                 lane.fail(unique, errno.EIO)
 
     def _is_attended(self, unique: int) -> bool:
@@ -195,13 +214,15 @@ class FastLane:
         if (lane := self._lane) is not None:
             call(lane)
 
-    def _await_end(self, lane: Lane, on_end: Callable[[], None]) -> None:
+    def _await_end(self, lane: Lane) -> None:
+        if (agreed := lane.handshake()) is not None:
+            self.handshake = Handshake(*agreed)
+        self._ready.set()
         try:
             lane.wait()
         except OSError as error:
-            self.failure = error
-        del lane
-        on_end()
+            self._failure = error
+        self._over.set()
 
 
 def _ns(seconds: float) -> int:

@@ -1,14 +1,15 @@
 """The life of a mount daemon, from a specification to its exit.
 
-    mount point checked → session opened → mounted and verified → control socket → `ready` → detached → serving
+    mount point checked → session opened → control socket → mounted and verified → server started → `ready` → detached
     → mount gone (unmounted by anybody, told to end, or a signal) → threads stopped → session closed → reply → exit
 
 The answer to the starter is one line on the pipe that was standard output: {"ready": {…}} once the kernel has finished
 its handshake, or {"error": record}. Until then everything is undone on an error and nothing stays mounted; afterwards
 the starter is not needed any more (own session, log file instead of its terminal; not with `foreground`).
 
-Threads: this one runs the FUSE loop and, before and after it, opens and closes. Control connections, the keeper's threads
-and loads run beside it. Only control threads and the signal worker ever touch the mount point's path, to unmount it.
+Threads: this one opens, waits until the mount is over, and closes. The server of the kernel's requests (`server`), control
+connections and the keeper have threads of their own. Only control threads and the one of signals ever touch the mount
+point's path, to unmount it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -28,12 +30,12 @@ from typing import Any, NoReturn
 
 from cowfs import log
 from cowfs.control import MountSpec, Server
-from cowfs.daemon import serving, transport
-from cowfs.daemon.calls import EngineCalls
+from cowfs.daemon import transport
 from cowfs.daemon.lane import FastLane
 from cowfs.daemon.mappings import Mappings
-from cowfs.daemon.operations import CacheTimes, MountOperations
 from cowfs.daemon.requests import Requests
+from cowfs.daemon.server import CacheTimes, KernelServer, pyfuse_server
+from cowfs.daemon.signals import SIGNALS, Signals
 from cowfs.errors import (
     AccessDeniedError,
     ConflictError,
@@ -55,19 +57,22 @@ READ_AHEAD_KB = 4096
 MAX_BACKGROUND = 1024
 CONGESTION = 96
 """As native/lane/src/answer.rs has them: for what pyfuse3 negotiated."""
-FORWARD_VARIABLE = "COWFS_LANE_FORWARD"
 PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
 SPIN_VARIABLE = "COWFS_SPIN"
 DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
+HANDSHAKE_S = 30.0
+REQUESTS_GRACE_S = 10.0
+"""Requests that wait for a store when the mount ends may be answered."""
 COMMIT_GRACE_S = 60.0
 """A commit under way when the mount ends may finish; one that takes longer is resolved by the next mount."""
 SIGNAL_GRACE_S = 10.0
 """The same after a signal. Kubernetes kills 30 s after SIGTERM; docs/concurrency.md, "Shutdown", adds the steps up."""
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
 _logger = log.get("mount")
+
+Connect = Callable[[Session, int], KernelServer]
+"""Makes the server of an opened session's mount from the mount's descriptor."""
 
 
 class Daemon:
@@ -87,9 +92,8 @@ class Daemon:
         self._ended = threading.Event()
         self._ending = threading.Lock()
         self._failure: CowfsError | None = None
-        self._server: Server | None = None
-        self._lane: FastLane | None = None
-        self._tried: transport.Transport = "device"
+        self._control: Server | None = None
+        self._server: KernelServer | None = None
 
     def run(self) -> None:
         """Serves the mount to its end. Raises what went wrong before `ready`, or while letting go of everything."""
@@ -107,69 +111,63 @@ class Daemon:
             raise
         finally:
             self._ended.set()
-            if self._server is not None:
-                self._server.close()
+            if self._control is not None:
+                self._control.close()
 
     # -- the way in
 
     def _serve(self, stack: ExitStack) -> None:
         spec = self._spec
-        self._tried = transport.choose(spec)
+        connect = self._lane() if spec.fast_lane else self._pyfuse()
         if spec.fuse_fd is None:
             self._prepare_mount_point(stack)
         else:
             mounting.check_descriptor(spec.fuse_fd)
         session = open_session(spec, stack, self._discard, self._report)
-        times = CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
-        calls = EngineCalls(session.residency.load, session.room.relieve)
-        operations = MountOperations(session.engine, calls, times)
-        keeper = Keeper(session, lambda: self._look_after(session, loop))
+        keeper = Keeper(session, lambda: self._look_after(session))
         mappings = Mappings(session.engine, session.residency, self._invalidate)
-        loop = serving.Loop(
-            operations,
-            calls,
-            on_ready=lambda: self._ready(session, keeper),
-            on_signal=lambda: self._end_by_signal(mappings, loop),
-        )
         requests = Requests(
             spec,
             session,
             keeper,
             mappings,
-            lambda force, discard: self._end(mappings, loop, force, discard),
+            lambda force, discard: self._end(mappings, force, discard),
             self._take_off,
             lambda: self._transport,
             self._waiting,
         )
         self._register(stack, session)
-        self._server = Server(spec.socket, requests.handlers)
-        stack.callback(self._disconnect)
+        self._control = Server(spec.socket, requests.handlers)
+        stack.callback(self._close_server)
         stack.callback(keeper.stop)
         stack.callback(session.hurry)
         stack.callback(lambda: requests.finish(self._grace_s))
         stack.callback(self._detach)
-        self._connect(operations, session, times)
+        self._server = server = connect(session, self._descriptor())
+        signals = Signals(lambda: self._end_by_signal(mappings))
         try:
-            if (lane := self._lane) is not None:
-                lane.start(loop.stop)
-            loop.run()
-            session.mark_ending()
-            if lane is not None:
-                lane.stop(serving.GRACE_S)
-                if lane.failure is not None:
-                    raise serving.broken(lane.failure)
-            if session.engine.is_broken():
-                raise _broken()
-            self._is_served_to_end = True
-            if not self._is_asked_to_end:
-                _logger.warning(
-                    "%s was unmounted by somebody else, not through cowfs; its work is kept", spec.mount_path
-                )
+            self._serve_mount(server, session, keeper)
         finally:
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_IGN)  # the way out is under way, and short
+            signals.ignore()
+
+    def _serve_mount(self, server: KernelServer, session: Session, keeper: Keeper) -> None:
+        server.start()
+        if server.wait_until_ready(HANDSHAKE_S):
+            self._ready(session, keeper)
+        try:
+            server.wait()
+        finally:
+            session.mark_ending()
+        if session.engine.is_broken():
+            raise _broken()
+        server.close(REQUESTS_GRACE_S)
+        self._is_served_to_end = True
+        if not self._is_asked_to_end:
+            _logger.warning(
+                "%s was unmounted by somebody else, not through cowfs; its work is kept", self._spec.mount_path
+            )
         if not self.is_ready:
-            raise MountFailedError(f"{spec.mount_path} was unmounted before it was ready", hint="Try again.")
+            raise MountFailedError(f"{self._spec.mount_path} was unmounted before it was ready", hint="Try again.")
 
     def _report(self, progress: Progress) -> None:
         tell(self._answer_fd, {"progress": asdict(progress)})
@@ -197,34 +195,42 @@ class Daemon:
         self._entry = entry
         stack.callback(registry.unregister, entry)
 
-    def _connect(self, operations: MountOperations, session: Session, times: CacheTimes) -> None:
+    def _lane(self) -> Connect:
+        tried = transport.choose(self._spec)
+        return lambda session, fd: FastLane(
+            session.engine,
+            fd,
+            self._cache_times(),
+            load=session.residency.load,
+            load_chunks=session.residency.load_chunks,
+            relieve=session.room.relieve,
+            passthrough=_may_pass_through(),
+            spins=_may_spin(),
+            tried=tried,
+        )
+
+    def _pyfuse(self) -> Connect:
+        transport.choose(self._spec)
+        server = pyfuse_server()
+        return lambda session, fd: server(
+            session.engine,
+            fd,
+            self._cache_times(),
+            load=session.residency.load,
+            relieve=session.room.relieve,
+        )
+
+    def _cache_times(self) -> CacheTimes:
         spec = self._spec
-        if spec.fast_lane:
-            fd = spec.fuse_fd
-            if fd is None:
-                fd = mounting.mount(spec.mount_path, self._mount_options())
-                self._find_mount()
-            self._lane = FastLane(
-                session.engine,
-                fd,
-                times,
-                load=session.residency.load,
-                load_chunks=session.residency.load_chunks,
-                relieve=session.room.relieve,
-                forwarded=os.environ.get(FORWARD_VARIABLE, "").split(),
-                passthrough=_may_pass_through(),
-                spins=_may_spin(),
-                tried=self._tried,
-            )
-            serving.connect_behind(operations, self._lane.relay_fd)
-            self._is_connected = True
-        elif spec.fuse_fd is not None:
-            serving.connect(operations, f"/dev/fd/{spec.fuse_fd}", {"default_permissions"})
-            self._is_connected = True
-        else:
-            serving.connect(operations, spec.mount_path, self._mount_options())
-            self._is_connected = True
-            self._find_mount()
+        return CacheTimes(spec.cache_s("attr_cache"), spec.cache_s("entry_cache"), spec.cache_s("dir_entry_cache"))
+
+    def _descriptor(self) -> int:
+        """The mounted /dev/fuse: handed in, or mounted now."""
+        if (fd := self._spec.fuse_fd) is not None:
+            return fd
+        fd = mounting.mount(self._spec.mount_path, self._mount_options())
+        self._find_mount()
+        return fd
 
     def _mount_options(self) -> set[str]:
         spec = self._spec
@@ -234,28 +240,32 @@ class Daemon:
         self._mount = mounting.verified(self._spec.mount_path, read_only=self._spec.mode == "ro")
 
     def _invalidate(self, ino: int) -> None:
-        if self._lane is not None:
-            self._lane.invalidate_inode(ino)
-        else:
-            serving.invalidate_inode(ino)
+        if self._server is not None:
+            self._server.invalidate_inode(ino)
 
-    def _look_after(self, session: Session, loop: serving.Loop) -> None:
+    def _look_after(self, session: Session) -> None:
+        if self._server is None:
+            return
         if session.engine.is_broken():
             _logger.critical("%s", _broken())
-            loop.stop()
-        elif self._lane is not None:
-            self._lane.look_after()
+            self._server.stop()
+        else:
+            self._server.look_after()
 
     def _waiting(self) -> dict[str, Any]:
-        """Of requests that wait for something to be loaded; pyfuse3 does not count them."""
-        if (lane := self._lane) is None:
+        """Of requests that wait for something to be loaded."""
+        waiting = self._server.waiting() if self._server is not None else None
+        if waiting is None:
             return {}
-        count, oldest_s = lane.waiting()
-        return {"waiting": count, "waiting_oldest_s": round(oldest_s, 1), "abandoned_requests": lane.abandoned}
+        return {
+            "waiting": waiting.requests,
+            "waiting_oldest_s": round(waiting.oldest_s, 1),
+            "abandoned_requests": waiting.abandoned,
+        }
 
     @property
     def _transport(self) -> str:
-        return self._lane.transport if self._lane is not None else "device"
+        return self._server.transport if self._server is not None else "device"
 
     def _ready(self, session: Session, keeper: Keeper) -> None:
         spec, version, resumed = self._spec, session.opened.version_id, session.resumed
@@ -304,19 +314,21 @@ class Daemon:
             self._is_asked_to_end = False
             raise
 
+    def _stop_server(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+    def _close_server(self) -> None:
+        if self._server is not None:
+            self._server.close(0)
+
     def _detach(self) -> None:
-        """After an error only: a loop that ended well has seen its mount go."""
+        """After an error only: a server that ended well has seen its mount go."""
         if self._mount is not None and not self._is_served_to_end:
-            mount_table.abort(self._mount)  # who waits for an answer of the ended loop would wait for ever
+            mount_table.abort(self._mount)  # who waits for an answer of the ended server would wait for ever
             self._unmount(lazy=True)
 
-    def _disconnect(self) -> None:
-        if self._lane is not None:
-            self._lane.stop(0)
-        if self._is_connected:
-            serving.disconnect()
-
-    def _end(self, mappings: Mappings, loop: serving.Loop, force: bool, discard: bool) -> None:
+    def _end(self, mappings: Mappings, force: bool, discard: bool) -> None:
         """Takes the mount down from a control thread and waits until everything is released."""
         with self._ending:
             if self._ended.is_set():
@@ -328,7 +340,7 @@ class Daemon:
                 if discard:
                     self._discard.set()
                 mappings.close()
-                loop.stop()
+                self._stop_server()
             self._ended.wait()
         if self._failure is not None:
             raise self._failure
@@ -342,7 +354,7 @@ class Daemon:
             if self._entry is not None:
                 registry.detach(self._entry)
 
-    def _end_by_signal(self, mappings: Mappings, loop: serving.Loop) -> None:
+    def _end_by_signal(self, mappings: Mappings) -> None:
         """As `_end`, with nobody to answer: programs that still use the mount lose it."""
         self._grace_s = SIGNAL_GRACE_S
         mappings.flush()
@@ -353,7 +365,7 @@ class Daemon:
                 _logger.warning("%s", error)
                 self._unmount(lazy=True)
             mappings.close()
-            loop.stop()
+            self._stop_server()
 
 
 def main() -> NoReturn:
@@ -366,7 +378,7 @@ def main() -> NoReturn:
     log.configure()
     _raise_descriptor_limit()
     for number in SIGNALS:
-        signal.signal(number, _interrupted)  # until the loop runs: undo what was done, then exit
+        signal.signal(number, _interrupted)  # until the mount is served: undo what was done, then exit
     status = _run(answer_fd)
     sys.stderr.flush()
     os._exit(status)  # all is durable; a thread that waits for a dead store must not keep the process

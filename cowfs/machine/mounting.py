@@ -74,7 +74,7 @@ def check_device() -> None:
             f"there is no {DEVICE}",
             hint="Load the kernel module (modprobe fuse); start a container with --device /dev/fuse --cap-add SYS_ADMIN.",
         )
-    if not os.access(DEVICE, os.R_OK | os.W_OK):  # libfuse opens it before it asks fusermount3
+    if not os.access(DEVICE, os.R_OK | os.W_OK):  # fusermount3 could: it is closed to this user on purpose
         raise MountFailedError(f"{DEVICE} may not be opened", hint=f"As root: chmod 666 {DEVICE}")
     if os.geteuid() == 0:
         return
@@ -100,10 +100,10 @@ def check_descriptor(fd: int) -> None:
 
 
 def options(name: str, *, read_only: bool, allow_other: bool | None) -> set[str]:
-    """Mount options for libfuse, of a mount that the table shows as `name`. default_permissions always: nothing below it checks access.
+    """Options (`mount`) of a mount that the table shows as `name`. default_permissions always: nothing below it checks access.
 
     allow_other: None lets other users in where that is permitted; True demands it."""
-    name = re.sub(r"[^A-Za-z0-9._@+-]", "_", name)  # libfuse splits at commas and takes ASCII only
+    name = re.sub(r"[^A-Za-z0-9._@+-]", "_", name)  # fusermount3 splits at commas
     chosen = {"default_permissions", f"fsname=cowfs:{name}", "subtype=cowfs"}
     if read_only:
         chosen.add("ro")
@@ -162,7 +162,7 @@ def _mount_by_helper(path: str, options: set[str]) -> int:
 
 
 def refused(path: str, reason: str) -> MountFailedError:
-    """The error for a mount that the kernel, libfuse or fusermount3 refused."""
+    """The error for a mount that the kernel or fusermount3 refused."""
     if "Operation not permitted" in reason or "Permission denied" in reason:
         hint = "Start the container with --device /dev/fuse --cap-add SYS_ADMIN; mount on a directory you own."
     elif "too many" in reason:

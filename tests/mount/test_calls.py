@@ -12,7 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from cowfs.daemon.calls import LOAD_THREADS, EngineCalls
+from cowfs.daemon.pyfuse.calls import EngineCalls
+from cowfs.daemon.server import LOAD_THREADS
 from cowfs.errors import CorruptError, UnavailableError
 from cowfs.native import NotResident
 from cowfs.session.loading import LOAD_ROUNDS

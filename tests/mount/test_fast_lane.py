@@ -1,4 +1,4 @@
-"""What only the fast lane answers, and that it and pyfuse3 behind it are one file system."""
+"""What only the fast lane answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.errors import InvalidInputError
 from tests.mount.daemons import Mount, Place
 
 pytestmark = pytest.mark.mount
@@ -23,10 +22,6 @@ PUNCH_HOLE_KEEP_SIZE = 3
 ZERO_RANGE = 0x10
 AT_FDCWD = -100
 AT_SYMLINK_FOLLOW = 0x400
-FORWARDABLE = (
-    "LOOKUP GETATTR SETATTR READLINK SYMLINK MKNOD MKDIR UNLINK RMDIR RENAME2 LINK OPEN STATFS RELEASE FSYNC SETXATTR "
-    "GETXATTR LISTXATTR REMOVEXATTR OPENDIR READDIRPLUS RELEASEDIR FSYNCDIR CREATE"
-)
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -131,58 +126,11 @@ def test_root_keeps_set_id_bits_and_others_clear_them(lane: Mount) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o777
 
 
-@pytest.mark.parametrize("forwarded", [*FORWARDABLE.split(), FORWARDABLE])
-def test_operations_forwarded_to_pyfuse3_do_the_same(place: Place, forwarded: str) -> None:
-    """With every operation in turn, and with all of them, answered behind the lane."""
-    spec = place.spec(fast_lane=True)
-    mount = place.start(spec, environment={"COWFS_LANE_FORWARD": forwarded})
-    root = mount.path
-    (root / "d").mkdir()
-    (root / "d" / "f").write_bytes(b"0123456789" * 1000)
-    os.mkfifo(root / "d" / "fifo")
-    os.symlink("f", root / "d" / "link")
-    os.link(root / "d" / "f", root / "d" / "hard")
-    os.rename(root / "d" / "hard", root / "moved")
-    os.truncate(root / "moved", 5000)
-    os.setxattr(root / "moved", "user.a", b"1")
-    os.setxattr(root / "moved", "user.b", b"2")
-    os.removexattr(root / "moved", "user.b")
-    assert os.listxattr(root / "moved") == ["user.a"]
-    assert os.getxattr(root / "moved", "user.a") == b"1"
-    with (root / "d" / "f").open("r+b") as file:
-        file.seek(0, os.SEEK_END)
-        file.write(b"end")
-        file.flush()
-        os.fsync(file.fileno())
-    assert (root / "d" / "link").read_bytes() == b"0123456789" * 500 + b"end"
-    assert sorted(entry.name for entry in os.scandir(root / "d") if entry.stat().st_nlink > 0) == ["f", "fifo", "link"]
-    assert os.statvfs(root).f_namemax == 255
-    assert not (root / "absent").exists()
-    os.unlink(root / "d" / "fifo")
-    with pytest.raises(OSError, match="not empty"):
-        os.rmdir(root / "d")
-    fd = os.open(root / "d", os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
-    mount.unmount()
-    root = place.mount("v").path
-    assert (root / "moved").read_bytes() == b"0123456789" * 500 + b"end"
-    assert sorted(os.listdir(root / "d")) == ["f", "link"]
-
-
-def test_an_operation_that_is_none_cannot_be_forwarded(place: Place) -> None:
-    with pytest.raises(InvalidInputError, match="NONSENSE"):
-        place.start(place.spec(fast_lane=True), environment={"COWFS_LANE_FORWARD": "NONSENSE"})
-    assert place.registered() == []
-
-
-@pytest.mark.parametrize("forwarded", ["", FORWARDABLE])
-def test_a_killed_caller_is_let_go_of_a_store_that_hangs(place: Place, forwarded: str) -> None:
+def test_a_killed_caller_is_let_go_of_a_store_that_hangs(place: Place) -> None:
     writer = place.mount("v")
     (writer.path / "large").write_bytes(os.urandom(4 << 20))
     version = writer.unmount(commit=True)["version"]
-    spec = place.spec("v", version=version, cache_dir=str(place.root / "c" / "empty"), fast_lane=True)
-    reader = place.start(spec, environment={"COWFS_LANE_FORWARD": forwarded})
+    reader = place.mount("v", version=version, cache_dir=str(place.root / "c" / "empty"), fast_lane=True)
     assert (reader.path / "large").stat().st_size == 4 << 20
     pack = max((path for path in (place.root / "store" / "packs").rglob("*") if path.is_file()), key=_size)
     aside = pack.with_suffix(".aside")

@@ -31,6 +31,7 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+dac_read_sea
 HEADER = """
 import os, pytest, subprocess, sys
 from cowfs.errors import AccessDeniedError, ConflictError, MountFailedError
+from cowfs.machine import mount_table
 from tests.mount.daemons import Place
 assert os.geteuid() == 65534
 place = Place()
@@ -56,9 +57,14 @@ def run_as_nobody(script: str, *, device_mode: str = "0666", path: str | None = 
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def test_an_ordinary_user_mounts_writes_commits_and_unmounts() -> None:
-    run_as_nobody("""
-mount = place.mount("v")
+@pytest.mark.parametrize("fast_lane", [True, False])
+def test_an_ordinary_user_mounts_writes_commits_and_unmounts(fast_lane: bool) -> None:
+    run_as_nobody(f"""
+mount = place.mount("v", fast_lane={fast_lane})
+table = mount_table.mount_at(str(mount.path))
+assert (table.file_system, table.source) == ("fuse.cowfs", "cowfs:v")
+expected = "rw nosuid nodev relatime user_id=65534 group_id=65534 default_permissions"
+assert table.options == set(expected.split()), table
 (mount.path / "f").write_text("mine")
 assert (mount.path / "f").stat().st_uid == 65534
 version = mount.commit()
@@ -66,7 +72,7 @@ with (mount.path / "f").open():
     with pytest.raises(ConflictError, match=str(os.getpid())):
         mount.call("unmount")
 mount.unmount()
-reader = place.mount("v", version=version)
+reader = place.mount("v", version=version, fast_lane={fast_lane})
 assert (reader.path / "f").read_text() == "mine"
 held = (reader.path / "f").open()
 reader.unmount(force=True)

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 COMMAND = str(Path(sys.executable).with_name("cowfs"))
 ROOT = Path(__file__).parents[2]
-LANES = ("COWFS_FAST_LANE", "COWFS_LANE_FORWARD", "COWFS_TRANSPORT")
+LANES = ("COWFS_FAST_LANE", "COWFS_TRANSPORT")
 """What says which lane answers, and over what: the same tests run with each."""
 
 

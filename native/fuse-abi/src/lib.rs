@@ -45,11 +45,11 @@ pub mod ring;
 pub use init::{InitReply, flag};
 pub use reply::{
     Attributes, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Lifetimes, Listing, REPLY_HEADER_BYTES, Reply,
-    ReplyHeader, Statistics, invalidate_inode, listed_nodes, reply_file_handle, reply_node,
+    Statistics, invalidate_inode,
 };
 pub use request::{
     CreateIn, Forgets, HEADER_BYTES, Header, IoIn, Operation, SetAttrIn, WRITE_CACHE,
-    WRITE_KILL_SUIDGID, encode_init, set_attr,
+    WRITE_KILL_SUIDGID, set_attr,
 };
 
 /// The protocol this crate speaks.

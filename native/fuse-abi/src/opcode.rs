@@ -3,14 +3,6 @@
 macro_rules! opcodes {
     ($($name:ident = $number:literal)*) => {
         $(#[doc = concat!("`FUSE_", stringify!($name), "`")] pub const $name: u32 = $number;)*
-
-        /// The number of an operation by its name in capitals.
-        pub fn by_name(name: &str) -> Option<u32> {
-            match name {
-                $(stringify!($name) => Some($number),)*
-                _ => None,
-            }
-        }
     };
 }
 

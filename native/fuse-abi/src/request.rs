@@ -1,6 +1,6 @@
 //! Requests: bytes to operations.
 
-use crate::{MAJOR, opcode};
+use crate::opcode;
 
 /// Bytes in front of every request's body.
 pub const HEADER_BYTES: usize = 40;
@@ -374,20 +374,6 @@ impl<'a> Operation<'a> {
             _ => Operation::Other,
         })
     }
-}
-
-/// An INIT request as an older kernel would send it: for a server behind this one.
-pub fn encode_init(unique: u64, minor: u32, max_readahead: u32, flags: u32) -> Vec<u8> {
-    let mut message = Vec::with_capacity(HEADER_BYTES + 16);
-    for number in [HEADER_BYTES as u32 + 16, opcode::INIT] {
-        message.extend_from_slice(&number.to_le_bytes());
-    }
-    message.extend_from_slice(&unique.to_le_bytes());
-    message.resize(HEADER_BYTES, 0);
-    for number in [MAJOR, minor, max_readahead, flags] {
-        message.extend_from_slice(&number.to_le_bytes());
-    }
-    message
 }
 
 struct Input<'a>(&'a [u8]);

@@ -3,12 +3,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn request(number: u32, body: &[u8]) -> Vec<u8> {
-    let mut message = encode_init(7, 0, 0, 0);
-    message.truncate(HEADER_BYTES);
+    let mut message = ((HEADER_BYTES + body.len()) as u32).to_le_bytes().to_vec();
+    message.extend_from_slice(&number.to_le_bytes());
+    message.extend_from_slice(&7u64.to_le_bytes());
+    message.resize(HEADER_BYTES, 0);
     message.extend_from_slice(body);
-    let length = message.len() as u32;
-    message[..4].copy_from_slice(&length.to_le_bytes());
-    message[4..8].copy_from_slice(&number.to_le_bytes());
     message
 }
 
@@ -115,7 +114,7 @@ fn replies_have_the_sizes_of_the_protocol() {
 }
 
 #[test]
-fn a_listing_keeps_to_its_room_and_is_read_back() {
+fn a_listing_keeps_to_its_room() {
     let mut listing = Listing::new(1, 400);
     let life = Lifetimes::default();
     let mut added = 0;
@@ -128,8 +127,13 @@ fn a_listing_keeps_to_its_room_and_is_read_back() {
     }
     let message = listing.finish();
     assert!(message.len() <= 16 + 400);
-    let (_, body) = ReplyHeader::parse(&message).unwrap();
-    assert_eq!(listed_nodes(body), (2..2 + added).collect::<Vec<_>>());
+    assert_eq!(message[..4], (message.len() as u32).to_le_bytes());
+    let entries = message[16..].chunks_exact(128 + 24 + "a name".len().next_multiple_of(8));
+    let nodes = entries.map(|entry| u64::from_le_bytes(*entry.first_chunk().unwrap()));
+    assert_eq!(
+        nodes.collect::<Vec<_>>(),
+        (2..2 + added).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -153,11 +157,6 @@ fn look_at(message: &[u8]) {
         && let Some(Operation::BatchForget(forgets)) = Operation::parse(header.opcode, body)
     {
         assert!(forgets.count() * 16 <= body.len());
-    }
-    if let Some((_, body)) = ReplyHeader::parse(message) {
-        listed_nodes(body);
-        reply_node(opcode::LOOKUP, body);
-        reply_file_handle(opcode::CREATE, body);
     }
 }
 

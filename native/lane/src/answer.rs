@@ -16,6 +16,7 @@ use cowfs_fuse_abi::{
 use crate::buffer::ReadBuffer;
 use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
+use crate::handshake::{Handshake, MAX_PAGES, features};
 use crate::lane::Shared;
 use crate::passthrough::STACK_DEPTH;
 
@@ -23,25 +24,12 @@ use crate::passthrough::STACK_DEPTH;
 const MAX_BACKGROUND: u16 = 1024;
 /// With that many in flight the kernel reads nothing ahead of what was asked for.
 const CONGESTION: u16 = 96;
-const PAGE_BYTES: u32 = 4096;
+const BLOCK_BYTES: u64 = 4096;
 /// What a reply may say went wrong: `fuse_dev_do_write` refuses anything else.
 const ERRNOS: Range<i32> = 1..512;
 /// What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program.
 const FREE_INODES: u64 = 1 << 32;
 const NAME_MAX_BYTES: u32 = 255;
-/// What the lane can do; the kernel's writeback cache stays off, since a write would return before its bytes are staged, and
-/// so do remote locks: the kernel's own serve one machine. ASYNC_DIO is for read-only mounts: before Linux 7.0 the kernel
-/// keeps pages that were read while an asynchronous direct write was under way (docs/decisions/0025-direct-writes.md).
-const FEATURES: u64 = flag::ASYNC_READ
-    | flag::EXPORT_SUPPORT
-    | flag::BIG_WRITES
-    | flag::DONT_MASK
-    | flag::DO_READDIRPLUS
-    | flag::READDIRPLUS_AUTO
-    | flag::PARALLEL_DIROPS
-    | flag::MAX_PAGES
-    | flag::CACHE_SYMLINKS
-    | flag::HANDLE_KILLPRIV_V2;
 /// Every change of a file goes through this kernel, so its pages never are out of date; every write was staged before it was
 /// answered, so nothing is left to do when a descriptor is closed.
 pub(crate) const OPENED: u32 = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH;
@@ -65,8 +53,8 @@ pub(crate) struct Answer {
     pub fh: Option<u64>,
     /// The inodes whose counts a listing raised.
     pub listed: Vec<u64>,
-    /// The handshake's: what both sides can do.
-    pub agreed: Option<u64>,
+    /// The reply to the kernel's handshake: what it agrees on.
+    pub agreed: Option<Handshake>,
 }
 
 impl Answer {
@@ -107,11 +95,7 @@ impl Shared {
                 ..
             } => {
                 let offered = self.passthrough.features() | self.rings.features();
-                let for_readers = match engine.is_read_only() {
-                    true => flag::ASYNC_DIO,
-                    false => 0,
-                };
-                let agreed = flags & (FEATURES | offered | for_readers);
+                let agreed = flags & (features(engine.is_read_only()) | offered);
                 self.passthrough.agree(agreed);
                 Ok(init(unique, minor, max_readahead, agreed))
             }
@@ -321,16 +305,22 @@ impl Shared {
     }
 }
 
-fn init(unique: u64, minor: u32, max_readahead: u32, agreed: u64) -> Answer {
-    let reply = Reply::new(unique).init(&InitReply {
+fn init(unique: u64, minor: u32, max_readahead: u32, flags: u64) -> Answer {
+    let agreed = Handshake {
         minor: minor.min(MINOR),
+        flags,
+        max_write: MAX_WRITE_BYTES,
+        max_pages: MAX_PAGES,
+    };
+    let reply = Reply::new(unique).init(&InitReply {
+        minor: agreed.minor,
         max_readahead,
-        flags: agreed,
+        flags,
         max_background: MAX_BACKGROUND,
         congestion_threshold: CONGESTION,
-        max_write: MAX_WRITE_BYTES,
-        max_pages: (MAX_WRITE_BYTES / PAGE_BYTES) as u16,
-        max_stack_depth: match agreed & flag::PASSTHROUGH {
+        max_write: agreed.max_write,
+        max_pages: agreed.max_pages,
+        max_stack_depth: match flags & flag::PASSTHROUGH {
             0 => 0,
             _ => STACK_DEPTH,
         },
@@ -354,10 +344,9 @@ fn sized(unique: u64, size: u32, value: Vec<u8>) -> Result<Answer> {
 
 fn statistics(engine: &Engine, unique: u64) -> Result<Answer> {
     let (used_bytes, inodes, free_bytes) = engine.statfs()?;
-    let block_bytes = u64::from(PAGE_BYTES);
-    let blocks_free = free_bytes / block_bytes;
+    let blocks_free = free_bytes / BLOCK_BYTES;
     let found = Statistics {
-        blocks: blocks_free + used_bytes.div_ceil(block_bytes),
+        blocks: blocks_free + used_bytes.div_ceil(BLOCK_BYTES),
         blocks_free,
         files: inodes + FREE_INODES,
         files_free: FREE_INODES,

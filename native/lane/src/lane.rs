@@ -4,27 +4,25 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cowfs_base::Errno;
 use cowfs_engine::{Engine, Error};
-use cowfs_fuse_abi::{
-    Header, Operation, Reply, ReplyHeader, flag, invalidate_inode, listed_nodes, opcode,
-    reply_file_handle, reply_node,
-};
+use cowfs_fuse_abi::{Header, Operation, Reply, flag, invalidate_inode};
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::{Answer, Lifetime};
 use crate::buffer::forget_spare;
 use crate::caller::{is_dying, is_signalled};
 use crate::device::{Device, REQUEST_BYTES, Received};
+use crate::handshake::Handshake;
+use crate::interrupts::Interrupts;
 use crate::nearby::Nearby;
 use crate::park::{Need, Park, Parked, Tries, Waiting, Wanted};
 use crate::passthrough::Passthrough;
-use crate::relay::{Event, REPLY_BYTES, Relay};
 use crate::ring::Ring;
 use crate::rings::{Place, Rings, Seat};
 use crate::signal::{ignore_wake_signal, wake_signal};
@@ -57,14 +55,14 @@ pub struct Options {
     pub entry_ns: u64,
     /// How long names of directories.
     pub dir_entry_ns: u64,
-    /// Operations (`cowfs_fuse_abi::opcode`) that the other server answers; READ, WRITE and READDIR never are.
-    pub forwarded: Vec<u32>,
     /// Whether the kernel may read files of a read-only mount from local files by itself, if it can.
     pub passthrough: bool,
     /// Whether a thread may keep a processor busy while requests follow each other closely, where that pays.
     pub spins: bool,
     /// What carries requests once the handshake, which always is the device's, has been made.
     pub transport: Transport,
+    /// What was agreed on before, for a descriptor whose INIT has been answered; None: the kernel asks first.
+    pub handshake: Option<Handshake>,
 }
 
 /// One mount's lane. Every method may be called from any thread.
@@ -73,6 +71,7 @@ pub struct Lane {
     transport: Transport,
     threads: Mutex<Vec<JoinHandle<()>>>,
     ring_threads: Mutex<Vec<JoinHandle<()>>>,
+    callers_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 pub(crate) struct Shared {
@@ -83,14 +82,17 @@ pub(crate) struct Shared {
     pub rings: Rings,
     pub nearby: Nearby,
     park: Park,
-    relay: Relay,
+    interrupts: Interrupts,
     pub syncing: Syncing,
+    /// Set once requests are answered: the kernel's handshake has been made, and rings are registered if there are any.
+    handshake: OnceLock<Handshake>,
     is_stopping: AtomicBool,
     /// The errno of a device that failed; 0: none did.
     failure: AtomicI32,
     /// How many threads are left that take requests.
     running: Mutex<usize>,
-    ended: Condvar,
+    /// Of `running`, `failure` and `handshake`.
+    changed: Condvar,
 }
 
 /// What became of a request.
@@ -104,13 +106,13 @@ pub(crate) enum Outcome {
 }
 
 impl Lane {
-    /// Takes over the device, which is mounted, and the lane's end of the socket pair.
-    pub fn new(
-        engine: Arc<Engine>,
-        device: OwnedFd,
-        relay: OwnedFd,
-        options: &Options,
-    ) -> io::Result<Lane> {
+    /// Takes over the device, which is mounted. InvalidInput, with the reason: a handshake that this lane cannot go on from.
+    pub fn new(engine: Arc<Engine>, device: OwnedFd, options: &Options) -> io::Result<Lane> {
+        let handshake = OnceLock::new();
+        if let Some(agreed) = options.handshake {
+            agreed.check(engine.is_read_only(), options.transport)?;
+            handshake.get_or_init(|| agreed);
+        }
         let passthrough = Passthrough::new(options.passthrough && engine.is_read_only());
         let shared = Shared {
             engine,
@@ -124,25 +126,29 @@ impl Lane {
             device: Device::new(device)?,
             passthrough,
             park: Park::default(),
-            relay: Relay::new(relay, &options.forwarded)?,
+            interrupts: Interrupts::default(),
             syncing: Syncing::default(),
+            handshake,
             is_stopping: AtomicBool::new(false),
             failure: AtomicI32::new(0),
             running: Mutex::new(0),
-            ended: Condvar::new(),
+            changed: Condvar::new(),
         };
         Ok(Lane {
             shared: Arc::new(shared),
             transport: options.transport,
             threads: Mutex::default(),
             ring_threads: Mutex::default(),
+            callers_thread: Mutex::default(),
         })
     }
 
-    /// Starts answering; the kernel's handshake is the first request. Fails when rings are demanded and cannot be had.
+    /// Starts answering; the kernel's handshake is the first request, unless it has been made. Fails when rings are demanded
+    /// and cannot be had.
     pub fn start(&self) -> io::Result<()> {
         ignore_wake_signal()?;
         self.shared.syncing.start()?;
+        self.start_looking()?;
         if self.transport != Transport::Device {
             let prepared = self.start_rings();
             if self.transport == Transport::Uring {
@@ -164,11 +170,17 @@ impl Lane {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Starts the thread that looks after interrupted callers.
+    fn start_looking(&self) -> io::Result<()> {
         let shared = self.shared.clone();
-        std::thread::Builder::new()
-            .name("lane-relay".into())
-            .spawn(move || shared.relay_replies())
-            .map(drop)
+        let thread = std::thread::Builder::new()
+            .name("lane-callers".into())
+            .spawn(move || shared.look_after_callers())?;
+        *self.callers_thread.lock() = Some(thread);
+        Ok(())
     }
 
     /// Prepares one ring a thread; none is left when one of them fails.
@@ -195,7 +207,21 @@ impl Lane {
         prepared
     }
 
-    /// Whether requests come over io_uring; known once the other server's handshake has been made.
+    /// Waits until requests are answered, which they are once the kernel has finished its handshake: what was agreed on.
+    /// None: the lane has ended before.
+    pub fn handshake(&self) -> Option<Handshake> {
+        let mut running = self.shared.running.lock();
+        loop {
+            let agreed = self.shared.handshake.get().copied();
+            let is_over = *running == 0 || self.shared.failure.load(Ordering::Acquire) != 0;
+            if agreed.is_some() || is_over {
+                return agreed;
+            }
+            self.shared.changed.wait(&mut running);
+        }
+    }
+
+    /// Whether requests come over io_uring; known after the handshake.
     pub fn is_over_uring(&self) -> bool {
         self.shared.rings.is_serving()
     }
@@ -206,14 +232,14 @@ impl Lane {
         loop {
             match self.shared.failure.load(Ordering::Acquire) {
                 0 if *running == 0 => return Ok(()),
-                0 => self.shared.ended.wait(&mut running),
+                0 => self.shared.changed.wait(&mut running),
                 errno => return Err(Errno(errno)),
             }
         }
     }
 
-    /// Ends the lane: no request is taken any more; those that are parked or forwarded have `grace` to be answered, then they
-    /// get EIO.
+    /// Ends the lane: no request is taken any more; those that are parked have `grace` to be answered, then they get EIO.
+    /// The kernel still has the mount, and its requests wait for whoever reads the descriptor next, or closes it last.
     pub fn stop(&self, grace: Duration) {
         self.shared.is_stopping.store(true, Ordering::Release);
         for thread in self.threads.lock().drain(..) {
@@ -231,7 +257,9 @@ impl Lane {
         }
         self.shared.let_go_of_everything();
         self.shared.rings.end();
-        for thread in self.ring_threads.lock().drain(..) {
+        let rings = std::mem::take(&mut *self.ring_threads.lock());
+        let callers = self.callers_thread.lock().take();
+        for thread in rings.into_iter().chain(callers) {
             let _ = thread.join();
         }
     }
@@ -252,7 +280,7 @@ impl Lane {
             && let Outcome::Answered(answer) =
                 self.shared.handle(&parked.message, parked.tries, None)
         {
-            self.shared.relay.unwatch(unique);
+            self.shared.interrupts.unwatch(unique);
             self.shared.deliver(unique, answer);
         }
         forget_spare(); // the caller's many threads load, the lane's own answer most reads
@@ -261,7 +289,7 @@ impl Lane {
     /// Answers a parked request with an error.
     pub fn fail(&self, unique: u64, errno: Errno) {
         if self.shared.park.take(unique).is_some() {
-            self.shared.relay.unwatch(unique);
+            self.shared.interrupts.unwatch(unique);
             self.shared.refuse(unique, errno);
         }
     }
@@ -289,9 +317,11 @@ impl Shared {
                 Ok(Received::Request(length)) => {
                     let outcome = self.handle(&buffer[..length], Tries::default(), None);
                     if let Outcome::Answered(answer) = outcome {
-                        self.send(&answer);
-                        if let Some(features) = answer.agreed {
-                            self.begin(features);
+                        let is_taken = self.send(&answer);
+                        if let Some(agreed) = answer.agreed
+                            && is_taken
+                        {
+                            self.begin(agreed);
                         }
                         if self.is_to_keep_near(&buffer[..length], &answer) {
                             seat.keep(|| self.is_stopping());
@@ -308,14 +338,16 @@ impl Shared {
         }
     }
 
-    /// The handshake is done: the rings are filled, if there are to be any, then the other server gets its own.
-    fn begin(&self, features: u64) {
-        if features & flag::OVER_IO_URING != 0 {
+    /// The handshake is done: the rings are filled, if there are to be any.
+    fn begin(&self, agreed: Handshake) {
+        if agreed.flags & flag::OVER_IO_URING != 0 {
             self.rings.begin();
         } else {
             self.rings.end();
         }
-        self.relay.shake_hands();
+        let _running = self.running.lock(); // so that nobody is between looking and waiting
+        self.handshake.get_or_init(|| agreed); // the kernel asks once
+        self.changed.notify_all();
     }
 
     /// The life of a ring, on its own thread.
@@ -366,7 +398,7 @@ impl Shared {
         })
     }
 
-    /// The way of a request: forwarded, or answered, or parked.
+    /// The way of a request: answered, or parked.
     fn pass(
         self: &Arc<Shared>,
         header: &Header,
@@ -376,19 +408,11 @@ impl Shared {
         place: Option<Place>,
     ) -> Outcome {
         let unique = header.unique;
-        if self.relay.forwards(header.opcode) {
-            self.rings.hold(unique, place);
-            match self.relay.forward(header, message) {
-                Ok(()) => self.watch_interrupted(header, place),
-                Err(errno) => self.refuse(unique, errno),
-            }
-            return Outcome::Later;
-        }
         let Some(operation) = Operation::parse(header.opcode, body) else {
             return Outcome::Answered(Answer::error(unique, Errno::EIO));
         };
         match operation {
-            Operation::Interrupt { unique } => self.relay.watch(unique),
+            Operation::Interrupt { unique } => self.interrupts.watch(unique),
             Operation::Forget { count } => self.forget(header.nodeid, count),
             Operation::BatchForget(forgets) => {
                 forgets.for_each(|(node, count)| self.forget(node, count))
@@ -472,7 +496,7 @@ impl Shared {
     /// look, as dev.c does), so that is looked for here.
     fn watch_interrupted(&self, header: &Header, place: Option<Place>) {
         if place.is_some() && is_signalled(header.pid) {
-            self.relay.watch(header.unique);
+            self.interrupts.watch(header.unique);
         }
     }
 
@@ -498,11 +522,13 @@ impl Shared {
         }
     }
 
-    /// Writes an answer to the device.
-    fn send(&self, answer: &Answer) {
-        if self.device.send(&answer.message, &answer.data).is_err() {
+    /// Writes an answer to the device; whether the kernel took it.
+    fn send(&self, answer: &Answer) -> bool {
+        let is_taken = self.device.send(&answer.message, &answer.data).is_ok();
+        if !is_taken {
             self.take_back(answer);
         }
+        is_taken
     }
 
     /// The kernel never got the reply that raised a count or opened a handle.
@@ -524,90 +550,37 @@ impl Shared {
         self.deliver(unique, Answer::error(unique, errno));
     }
 
-    fn release_caller(&self, unique: u64) {
-        if self.park.take(unique).is_some() || self.relay.let_go(unique) {
-            self.refuse(unique, Errno(libc::EINTR));
-        }
-        self.relay.unwatch(unique);
-    }
-
-    fn relay_replies(&self) {
-        let mut buffer = vec![0; REPLY_BYTES];
-        loop {
-            let event = self.relay.next(&mut buffer);
-            if matches!(event, Event::Closed) {
-                break;
-            }
-            let way = AssertUnwindSafe(|| match event {
-                Event::Reply(length) => self.relay_reply(&buffer[..length]),
-                _ => self.look_after_callers(),
-            });
-            // One that panics costs one reply; the hook has reported it, and the others need this thread.
-            let _ = catch_unwind(way);
-        }
-        self.relay
-            .close()
-            .into_iter()
-            .for_each(|unique| self.refuse(unique, Errno::EIO));
-    }
-
-    fn relay_reply(&self, message: &[u8]) {
-        let Some((header, body)) = ReplyHeader::parse(message) else {
-            return;
-        };
-        let Some((number, is_wanted)) = self.relay.settle(&header) else {
-            return;
-        };
-        self.relay.unwatch(header.unique);
-        if header.error == -libc::ENOSYS {
-            // The kernel would never send the operation again, on no file.
-            return self.refuse(header.unique, Errno::EOPNOTSUPP);
-        }
-        if header.error != 0 {
-            if is_wanted {
-                self.refuse(header.unique, Errno(header.error.saturating_neg()));
-            }
-            return;
-        }
-        let mut answer = Answer {
-            message: message.to_vec(),
-            node: reply_node(number, body),
-            fh: reply_file_handle(number, body),
-            ..Answer::default()
-        };
-        if number == opcode::READDIRPLUS {
-            answer.listed = listed_nodes(body);
-        }
-        if is_wanted {
-            self.deliver(header.unique, answer);
-        } else {
-            self.take_back(&answer);
-        }
-    }
-
+    /// Answers requests that wait, and whose callers are about to die, until the lane ends.
     fn look_after_callers(&self) {
-        for unique in self.relay.watched() {
-            match self
-                .park
-                .caller(unique)
-                .or_else(|| self.relay.caller(unique))
-            {
-                Some(pid) if is_dying(pid) => self.release_caller(unique),
-                Some(_) => self.relay.keep_watching(unique),
-                None => {}
+        while let Some(watched) = self.interrupts.next() {
+            // A look that panics is lost; the hook has reported it, and the next one needs this thread.
+            let look = AssertUnwindSafe(|| watched.into_iter().for_each(|it| self.look_after(it)));
+            let _ = catch_unwind(look);
+        }
+    }
+
+    fn look_after(&self, unique: u64) {
+        match self.park.caller(unique) {
+            Some(pid) if is_dying(pid) => {
+                if self.park.take(unique).is_some() {
+                    self.refuse(unique, Errno(libc::EINTR));
+                }
+                self.interrupts.unwatch(unique);
             }
+            Some(_) => self.interrupts.keep_watching(unique),
+            None => {}
         }
     }
 
     fn has_unanswered(&self) -> bool {
-        !self.park.is_empty() || self.relay.has_outstanding() || self.rings.has_held()
+        !self.park.is_empty() || self.rings.has_held()
     }
 
     fn let_go_of_everything(&self) {
-        let parked = self.park.close().into_iter().map(|(unique, _)| unique);
-        parked
-            .chain(self.relay.close())
-            .for_each(|unique| self.refuse(unique, Errno::EIO));
+        self.interrupts.close();
+        for (unique, _) in self.park.close() {
+            self.refuse(unique, Errno::EIO);
+        }
     }
 }
 
@@ -631,6 +604,6 @@ impl Drop for Counted<'_> {
         if is_last && !self.0.is_stopping.load(Ordering::Acquire) {
             self.0.let_go_of_everything();
         }
-        self.0.ended.notify_all();
+        self.0.changed.notify_all();
     }
 }

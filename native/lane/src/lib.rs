@@ -3,21 +3,21 @@
 //!
 //! ```text
 //! kernel ── /dev/fuse ── device threads ── answer ── engine        or over io_uring: rings of entries, a thread each (rings, ring)
-//!                          │         │        └─ not resident, or no room: parked until `resume` or `fail` (park)
-//!                          │         └─ fsync: threads that may wait for the disk (syncing)
-//!                          └─ operations to forward: byte for byte over a socket pair to another FUSE server (relay)
+//!                                    │        └─ not resident, or no room: parked until `resume` or `fail` (park)
+//!                                    └─ fsync: threads that may wait for the disk (syncing)
 //! ```
+//!
+//! It makes the kernel's handshake itself, or goes on from one that was made (`handshake`).
 //!
 //! Guarantees
 //! - Every request gets exactly one reply. If the kernel has taken a request back because its
 //!   caller was killed, the lane undoes what the reply counted: it forgets the look-up and closes
 //!   the handle. So counts and handles equal the kernel's.
-//! - READ and WRITE are never forwarded. An engine call that was parked has changed nothing, so it
-//!   is simply made again.
+//! - An engine call that was parked has changed nothing, so it is simply made again.
 //! - `wait` returns when the mount is gone or `stop` was called; then no thread of the lane is
 //!   left that uses the device.
 //!
-//! A caller with a fatal signal is released: its parked or forwarded request is answered EINTR.
+//! A caller with a fatal signal is released: its parked request is answered EINTR (`interrupts`).
 //! Other signals wait, as on a local disk: programs do not expect EINTR from `stat`.
 //!
 //! Not here: mounting, loading what is missing, the file system itself.
@@ -31,15 +31,17 @@ mod caller;
 mod cpus;
 mod device;
 mod files;
+mod handshake;
+mod interrupts;
 mod lane;
 mod nearby;
 mod park;
 mod passthrough;
-mod relay;
 mod ring;
 mod rings;
 mod signal;
 mod syncing;
 
+pub use handshake::Handshake;
 pub use lane::{Lane, Options, Transport};
 pub use park::{Need, Waiting, Wanted};

@@ -1,12 +1,12 @@
 //! The lane's class.
 
+use std::io::ErrorKind;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use cowfs_base::Errno;
 use cowfs_engine::Error;
-use cowfs_fuse_abi::opcode;
-use cowfs_lane::{Lane, Need, Options, Transport};
+use cowfs_lane::{Handshake, Lane, Need, Options, Transport};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -18,6 +18,9 @@ use crate::errors::{not_resident, to_python};
 #[pyclass(name = "Lane", module = "cowfs._native", frozen)]
 pub struct PyLane(Lane);
 
+/// Minor number, features, bytes of the largest write, pages of the largest request.
+type Agreed = (u32, u64, u32, u16);
+
 fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
     to_python(py, Error::Os(errno))
 }
@@ -25,38 +28,26 @@ fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
 #[pymethods]
 impl PyLane {
     #[new]
-    #[pyo3(signature = (engine, *, device_fd, relay_fd, attr_ns, entry_ns, dir_entry_ns, forwarded=Vec::new(), passthrough=false, spins=false, transport="device"))]
+    #[pyo3(signature = (engine, *, device_fd, attr_ns, entry_ns, dir_entry_ns, passthrough=false, spins=false, transport="device", handshake=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn new(
         py: Python<'_>,
         engine: &PyEngine,
         device_fd: RawFd,
-        relay_fd: RawFd,
         attr_ns: u64,
         entry_ns: u64,
         dir_entry_ns: u64,
-        forwarded: Vec<String>,
         passthrough: bool,
         spins: bool,
         transport: &str,
+        handshake: Option<Agreed>,
     ) -> PyResult<PyLane> {
-        // SAFETY: both are open descriptors that the caller gives up (`_native.pyi`).
-        let (device, relay) = unsafe {
-            (
-                OwnedFd::from_raw_fd(device_fd),
-                OwnedFd::from_raw_fd(relay_fd),
-            )
-        };
-        let number = |name: &String| {
-            opcode::by_name(name)
-                .ok_or_else(|| PyValueError::new_err(format!("{name} is no operation")))
-        };
-        let forwarded = forwarded.iter().map(number).collect::<PyResult<_>>()?;
+        // SAFETY: an open descriptor that the caller gives up (`_native.pyi`).
+        let device = unsafe { OwnedFd::from_raw_fd(device_fd) };
         let options = Options {
             attr_ns,
             entry_ns,
             dir_entry_ns,
-            forwarded,
             passthrough,
             spins,
             transport: match transport {
@@ -68,15 +59,35 @@ impl PyLane {
                     return Err(PyValueError::new_err(said));
                 }
             },
+            handshake: handshake.map(|(minor, flags, max_write, max_pages)| Handshake {
+                minor,
+                flags,
+                max_write,
+                max_pages,
+            }),
         };
-        Lane::new(engine.shared(), device, relay, &options)
-            .map(PyLane)
-            .map_err(|error| os_error(py, error.into()))
+        match Lane::new(engine.shared(), device, &options) {
+            Ok(lane) => Ok(PyLane(lane)),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                Err(PyValueError::new_err(error.to_string()))
+            }
+            Err(error) => Err(os_error(py, error.into())),
+        }
     }
 
     fn start(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.start())
             .map_err(|error| os_error(py, error.into()))
+    }
+
+    fn handshake(&self, py: Python<'_>) -> Option<Agreed> {
+        let agreed = py.detach(|| self.0.handshake())?;
+        Some((
+            agreed.minor,
+            agreed.flags,
+            agreed.max_write,
+            agreed.max_pages,
+        ))
     }
 
     fn wait(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,6 +1,7 @@
 //! The kernel's side: sends requests, judges replies, keeps count of what it holds, and looks at the engine afterwards.
 
 mod listing;
+mod reply;
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,12 +12,10 @@ use std::time::{Duration, Instant};
 
 use cowfs_base::{Errno, ROOT_INO};
 use cowfs_engine::{Engine, Error};
-use cowfs_fuse_abi::{
-    Header, Operation, ReplyHeader, listed_nodes, opcode, reply_file_handle, reply_node,
-};
+use cowfs_fuse_abi::{Header, Operation, opcode};
 use cowfs_lane::{Lane, Need, Options};
 
-use crate::other;
+use self::reply::{ReplyHeader, listed_nodes, reply_file_handle, reply_node};
 use crate::random::Random;
 use crate::requests::{self, Known, Request};
 use crate::stores::{Store, Stores};
@@ -68,24 +67,17 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
     };
     let engine = Arc::new(base.open(temp.path(), limit_bytes));
     let (ours, device) = pair();
-    let (relay, behind) = pair();
     let second = 1_000_000_000;
     let options = Options {
         attr_ns: second,
         entry_ns: second,
         dir_entry_ns: second,
-        forwarded: if seed & 4 == 0 {
-            Vec::new()
-        } else {
-            other::FORWARDED.to_vec()
-        },
         passthrough: true,
         spins: seed & 16 == 0,
         ..Options::default()
     };
-    let lane = Arc::new(Lane::new(engine.clone(), device, relay, &options).expect("a lane"));
+    let lane = Arc::new(Lane::new(engine.clone(), device, &options).expect("a lane"));
     lane.start().expect("starts");
-    let other = thread::spawn(move || other::serve(&behind, Random::new(seed ^ 1)));
     let is_loading = Arc::new(AtomicBool::new(true));
     let loader = start_loader(&lane, &engine, &base, &is_loading);
 
@@ -114,7 +106,6 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
     loader.join().expect("the loader ends");
     kernel.receive_rest();
     drop(lane);
-    other.join().expect("the other server ends");
 
     let before = tree(&engine, &base);
     drop(Arc::into_inner(engine).expect("nobody else uses the engine")); // not closed: as after a kill

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! requests (generator) ── SEQPACKET pair in place of /dev/fuse ── Lane ── Engine ── journal and staging in a temporary directory
-//!                                                                  ├─ loader: a small base version, now and then an error
-//!                                                                  └─ other: a server behind the lane that also sends rubbish
+//!                                                                  └─ loader: a small base version, now and then an error
 //! ```
 //!
 //! Each round is a world of its own, named by its seed. Even rounds send one request at a time, so that a seed repeats them
@@ -23,7 +22,6 @@
 //! ```
 
 mod kernel;
-mod other;
 mod random;
 mod requests;
 mod stores;

@@ -21,13 +21,13 @@ import contextlib
 import errno
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyfuse3
 import trio
 from pyfuse3 import FUSEError
 
-from cowfs.daemon.calls import EngineCalls
+from cowfs.daemon.pyfuse.calls import EngineCalls
+from cowfs.daemon.server import CacheTimes
 from cowfs.native import Attr, Caller, Engine
 
 READDIR_BATCH = 64
@@ -36,15 +36,6 @@ NAME_MAX_BYTES = 255
 FREE_INODES = 1 << 32
 """What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program."""
 ACL_XATTRS = (b"system.posix_acl_access", b"system.posix_acl_default")
-
-
-@dataclass(frozen=True)
-class CacheTimes:
-    """How long the kernel may believe attributes, entries, and entries that are directories. This mount is the only writer."""
-
-    attr_s: float
-    entry_s: float
-    dir_entry_s: float
 
 
 class MountOperations(pyfuse3.Operations):

@@ -10,7 +10,7 @@
 Between two awaits of a handler no other handler runs; an engine call that raised NotResident has changed nothing.
 Loads and syncs have limiters of their own, so that neither a slow store nor a slow disk keeps the other waiting, and
 handlers that need neither are never behind them. A wait cannot be cancelled from outside, so that each request gets its
-answer; `give_up` ends all waits with EIO, and what they waited for goes on in its thread, unheard.
+answer; `give_up` ends all waits with EIO, those to come too, and what they waited for goes on in its thread, unheard.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import trio
 
 from cowfs import log
 from cowfs.daemon.errnos import Errnos
+from cowfs.daemon.server import LOAD_THREADS
 from cowfs.native import NotResident
 from cowfs.session.loading import answered
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOAD_THREADS = 64
 SYNC_THREADS = 32
 
 _logger = log.get("mount")
@@ -50,6 +50,7 @@ class EngineCalls:
         self._loads = trio.CapacityLimiter(LOAD_THREADS)
         self._syncs = trio.CapacityLimiter(SYNC_THREADS)
         self._waits: set[trio.CancelScope] = set()
+        self._is_given_up = False
         self._errnos = Errnos()
 
     async def ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -88,11 +89,14 @@ class EngineCalls:
 
     def give_up(self) -> None:
         """Ends every wait: their callers get EIO now."""
+        self._is_given_up = True
         for scope in self._waits:
             scope.cancel()
 
     async def _wait(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
         """The call's result, from a worker thread."""
+        if self._is_given_up:
+            raise pyfuse3.FUSEError(errno.EIO)
         with trio.CancelScope(shield=True) as scope:
             self._waits.add(scope)
             try:

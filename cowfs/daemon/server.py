@@ -1,0 +1,102 @@
+"""What the daemon asks of the server of its mount's requests, and the two servers there are.
+
+    lane      the native server (`lane`, native/lane): the default
+    pyfuse    pyfuse3 on trio (`pyfuse.server`): `fast_lane=False`; an optional extra of the package
+
+Both answer from the same engine and pass the same suites. A server takes over a descriptor of /dev/fuse that is mounted
+(`machine.mounting`), and makes the kernel's handshake.
+
+    start → wait_until_ready → wait → close          stop, invalidate_inode, waiting and look_after from any thread
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cowfs.errors import MountFailedError
+
+if TYPE_CHECKING:
+    from cowfs.daemon.pyfuse.server import PyFuse
+
+LOAD_THREADS = 64
+"""Loads that a server runs at once."""
+
+
+@dataclass(frozen=True)
+class CacheTimes:
+    """How long the kernel may believe attributes, entries, and entries that are directories. This mount is the only writer."""
+
+    attr_s: float
+    entry_s: float
+    dir_entry_s: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Requests that wait for something to be loaded: how many, and for how long the oldest of them; and those so far that
+    nobody was at work on, and that got an error for it."""
+
+    requests: int
+    oldest_s: float
+    abandoned: int
+
+
+class KernelServer(Protocol):
+    """Answers one mount's requests, on threads of its own. Made, it owns the descriptor."""
+
+    @property
+    def transport(self) -> str:
+        """What carries the requests: "device" or "uring"; known after the handshake."""
+
+    def start(self) -> None:
+        """Begins answering. To be called once."""
+
+    def wait_until_ready(self, timeout_s: float) -> bool:
+        """Returns once requests are answered. False: the mount is gone. Raises when the kernel has not begun its handshake in
+        that time."""
+
+    def wait(self) -> None:
+        """Returns once the mount is gone or `stop` was called. Raises what ended the server, if anything did."""
+
+    def stop(self) -> None:
+        """Lets `wait` return. Safe to call at any time, and more than once."""
+
+    def close(self, grace_s: float) -> None:
+        """Stops; requests that wait have grace_s to be answered, then they get EIO. Nothing is answered any more when it
+        returns, and the descriptor is released, so that the kernel fails who still uses the mount. Safe to call more than
+        once."""
+
+    def invalidate_inode(self, ino: int) -> None:
+        """The kernel writes back and drops every page of the inode; returns when the writes have been answered. Not from a
+        thread that an answer needs. ENOENT: the kernel does not know the inode. ENODEV: the server is closed."""
+
+    def waiting(self) -> Waiting | None:
+        """None: this server does not count them."""
+
+    def look_after(self) -> None:
+        """To be called now and then: answers requests that nobody is at work on."""
+
+
+def pyfuse_server() -> type[PyFuse]:
+    """MountFailedError, with what to install, where pyfuse3 cannot be imported."""
+    try:
+        from cowfs.daemon.pyfuse.server import PyFuse
+    except ImportError as error:
+        raise MountFailedError(
+            f"a mount without the fast lane needs pyfuse3, which cannot be used here: {error}",
+            hint="pip install 'cowfs[pyfuse3]' (it is built against libfuse3-dev), or leave fast_lane on.",
+        ) from error
+    return PyFuse
+
+
+def silent(timeout_s: float) -> MountFailedError:
+    return MountFailedError(
+        f"the kernel said nothing for {timeout_s:.0f} s", hint="Is the descriptor handed in really mounted?"
+    )
+
+
+def broken(error: OSError) -> MountFailedError:
+    return MountFailedError(
+        f"the connection to the kernel broke: {error}", hint="Mount the volume again; its work is kept."
+    )
