@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError, UnsupportedFormatError
+from cowfs.flights import Flights
 from cowfs.format.blocklist import BlockRef, decode_segment
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection
 from cowfs.ids import ChunkHash, PackId
@@ -53,7 +54,7 @@ class StoreBlocks:
         self.reader = reader
         self.cache = cache
         self._segments: dict[int, Sequence[BlockRef | None]] = {}
-        self._flights: dict[ChunkHash, Future[bytes]] = {}
+        self._flights: Flights[ChunkHash, bytes] = Flights(cache.recent)  # else another thread's has just landed
         self._lock = threading.Lock()
         self._next_miss = -1
         self._window_bytes = FETCH_FLOOR_BYTES
@@ -137,43 +138,18 @@ class StoreBlocks:
 
     def _fly(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[Future[bytes]]:
         """Fetches what no other thread is fetching; the flights of all, in order. A failed request fails all its blocks."""
-        flights: list[Future[bytes]] = []
-        mine: list[tuple[ChunkRequest, Future[bytes]]] = []
-        with self._lock:
-            for request in requests:
-                flight = self._flights.get(request.hash)
-                if flight is None:
-                    flight = Future()
-                    raw = self.cache.recent(request.hash)
-                    if raw is not None:  # another thread's flight has just landed
-                        flight.set_result(raw)
-                    else:
-                        self._flights[request.hash] = flight
-                        mine.append((request, flight))
-                flights.append(flight)
-        if mine:
-            self._land(pack, mine)
-        return flights
-
-    def _land(self, pack: PackId, flights: Sequence[tuple[ChunkRequest, Future[bytes]]]) -> None:
-        found: list[bytes] = []
-        failure: BaseException | None = None
+        flights, mine = self._flights.claim([request.hash for request in requests])
+        if not mine:
+            return flights
+        wanted = [request for request in requests if request.hash in mine]
         try:
-            found = self.reader.read_many(pack, [request for request, _ in flights])
-            for (request, _), raw in zip(flights, found, strict=True):
+            for request, raw in zip(wanted, self.reader.read_many(pack, wanted), strict=True):
                 self.cache.put(request.hash, raw)
+                self._flights.end(mine[request.hash], None, raw)
         except BaseException as error:  # noqa: BLE001  # handed to every thread that waits
-            failure = error
-        with (
-            self._lock
-        ):  # first nobody can join a flight any more, then it is over: whoever tries again starts a new one
-            for request, _ in flights:
-                del self._flights[request.hash]
-        for position, (_, flight) in enumerate(flights):
-            if failure is None:
-                flight.set_result(found[position])
-            else:
-                flight.set_exception(failure)
+            for flight in mine.values():
+                self._flights.end(flight, error)
+        return flights
 
 
 def _requests(refs: Sequence[BlockRef]) -> list[ChunkRequest]:

@@ -27,12 +27,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import InvalidStateError as CompletedError
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import log
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
+from cowfs.flights import Flights
 from cowfs.ids import ChunkHash, PackId
 from cowfs.native import DirectoryRows
 from cowfs.session.fetching import Fetchers
@@ -70,8 +70,7 @@ class Residency:
         self._taking_in = (
             threading.Lock()
         )  # held while rows go to the engine: the index they came from is the newest then
-        self._loading: dict[Hashable, Future[None]] = {}
-        self._loaders: dict[Future[None], threading.Thread] = {}  # of what is loaded by the thread that asked
+        self._loads: Flights[Hashable, None] = Flights()
         self._suspects: Counter[Future[None]] = Counter()  # how often nobody was found at it
         self._room = threading.Condition(self._lock)
         self._ahead_bytes = 0
@@ -84,15 +83,15 @@ class Residency:
     def load(self, missing: NotResident) -> None:
         """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
         if missing.what == "inode":
-            self._once(("inode", missing.ino), partial(self._load_known_inode, missing.ino))
+            self._loads.load(("inode", missing.ino), partial(self._load_known_inode, missing.ino))
         elif missing.what == "parent":
-            self._once(("parent", missing.ino), partial(self._load_parent, missing.ino))
+            self._loads.load(("parent", missing.ino), partial(self._load_parent, missing.ino))
         elif missing.what == "directory":
-            self._once(("directory", missing.ino), lambda: self._load_directory(missing.ino))
+            self._loads.load(("directory", missing.ino), lambda: self._load_directory(missing.ino))
         elif missing.what == "content":
-            self._once(("content", missing.ino), partial(self._load_content, missing.ino))
+            self._loads.load(("content", missing.ino), partial(self._load_content, missing.ino))
         elif missing.what == "file":
-            self._once(("file", missing.ino), lambda: self._engine.assemble_file(missing.ino))
+            self._loads.load(("file", missing.ino), lambda: self._engine.assemble_file(missing.ino))
         else:
             for future in self._fetch(missing.chunks, urgent=True):
                 future.result()
@@ -143,22 +142,21 @@ class Residency:
         """
         for ino in self._engine.nameless_without_content():
             with contextlib.suppress(CorruptError):
-                self._once(("content", ino), partial(self._load_content, ino))
+                self._loads.load(("content", ino), partial(self._load_content, ino))
 
     def fail_abandoned(self) -> int:
         """Ends loads that nobody has been at for ABANDONED_LOOKS calls, with UnavailableError; returns how many."""
+        idle = [load for load, loader in self._loads.under_way() if not self._is_attended(load, loader)]
         with self._lock:
-            idle = [future for future in set(self._loading.values()) if not self._is_attended(future)]
-            self._suspects = Counter({future: self._suspects[future] + 1 for future in idle})
-            abandoned = [future for future, looks in self._suspects.items() if looks >= ABANDONED_LOOKS]
+            self._suspects = Counter({load: self._suspects[load] + 1 for load in idle})
+            abandoned = [load for load, looks in self._suspects.items() if looks >= ABANDONED_LOOKS]
         error = UnavailableError("a load was given up: the thread that made it is gone", hint="Read again.")
-        for future in abandoned:
-            self._end(future, error)
+        for load in abandoned:
+            self._loads.end(load, error)
         return len(abandoned)
 
-    def _is_attended(self, future: Future[None]) -> bool:
-        loader = self._loaders.get(future)
-        return loader.is_alive() if loader is not None else self._fetchers.has(future)
+    def _is_attended(self, load: Future[None], loader: threading.Thread | None) -> bool:
+        return loader.is_alive() if loader is not None else self._fetchers.has(load)
 
     def rebase(self, index: Index) -> None:
         """Reads from `index` from now on; the caller may close the one used so far."""
@@ -255,110 +253,81 @@ class Residency:
                 if index is self._index:
                     raise
 
-    def _once(self, key: Hashable, load: Callable[[], None]) -> None:
-        """Runs `load` unless another thread is at it; then waits for that one and takes its result."""
-        with self._lock:
-            future = self._loading.get(key)
-            mine = future is None
-            if future is None:
-                future = Future()
-                self._loaders[future] = threading.current_thread()
-                self._loading[key] = future
-        if mine:
-            self._finish([key], future, load)
-        future.result()
-
-    def _finish(self, keys: Iterable[Hashable], future: Future[None], load: Callable[[], None]) -> None:
-        try:
-            load()
-        except BaseException as error:  # noqa: BLE001 — it goes to whoever waits, all of them
-            self._end(future, error, keys)
-        else:
-            self._end(future, None, keys)
-
-    def _end(self, future: Future[None], error: BaseException | None, keys: Iterable[Hashable] | None = None) -> None:
-        """Completes a load; keys: what it claimed, looked for if not said."""
-        with self._lock:
-            if future.done():
-                return
-            if keys is None:
-                keys = [key for key, claim in self._loading.items() if claim is future]
-            for key in keys:
-                self._loading.pop(key, None)
-            self._loaders.pop(future, None)
-            self._suspects.pop(future, None)
-        with contextlib.suppress(CompletedError):
-            future.set_exception(error) if error is not None else future.set_result(None)
-
     # -- chunks
 
     def _fetch(self, chunks: Iterable[ChunkRef], *, urgent: bool) -> list[Future[None]]:
         """Starts fetching those chunks that nobody fetches yet; the futures of all of them."""
-        futures: list[Future[None]] = []
-        claimed: dict[bytes, ChunkRef] = {}
-        with self._lock:
-            for chunk in chunks:
-                if chunk.hash in claimed:
-                    continue
-                if (future := self._loading.get(chunk.hash)) is not None:
-                    futures.append(future)
-                    if urgent:
-                        self._fetchers.promote(future)
-                else:
-                    claimed[chunk.hash] = chunk
-            runs = [(run, Future[None]()) for run in _runs(claimed.values())]
-            for run, future in runs:
-                self._loading.update((chunk.hash, future) for chunk in run)
-                futures.append(future)
-        for run, future in runs:
-            try:
-                size_bytes = sum(chunk.stored_length for chunk in run)
-                task = partial(self._fetch_run, run, future)
-                if not self._fetchers.submit(future, task, urgent=urgent, size_bytes=size_bytes):
-                    raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
-            except BaseException as error:  # noqa: BLE001 — others may wait for it already; they and the caller get it
-                self._end(future, error, [chunk.hash for chunk in run])
-        return futures
+        loads: dict[Future[None], None] = {}
+        wanted = {chunk.hash: chunk for chunk in chunks}
+        missing = [chunk for hash, chunk in wanted.items() if not self._joins(hash, loads, urgent=urgent)]
+        for run in _runs(missing):
+            load: Future[None] = Future()
+            mine = self._loads.board([chunk.hash for chunk in run], load)
+            for chunk in run:
+                if chunk.hash not in mine:  # another thread was faster, just now
+                    self._joins(chunk.hash, loads, urgent=urgent)
+            if mine:
+                loads[load] = None
+                self._submit([chunk for chunk in run if chunk.hash in mine], load, urgent=urgent)
+        return list(loads)
 
-    def _fetch_run(self, run: list[ChunkRef], future: Future[None]) -> None:
+    def _joins(self, hash: bytes, loads: dict[Future[None], None], *, urgent: bool) -> bool:
+        """Whether a thread is at the chunk; its load is then one of `loads`."""
+        load = self._loads.of(hash)
+        if load is None:
+            return False
+        loads[load] = None
+        if urgent:
+            self._fetchers.promote(load)
+        return True
+
+    def _submit(self, run: list[ChunkRef], load: Future[None], *, urgent: bool) -> None:
+        try:
+            size_bytes = sum(chunk.stored_length for chunk in run)
+            task = partial(self._fetch_run, run, load)
+            if not self._fetchers.submit(load, task, urgent=urgent, size_bytes=size_bytes):
+                raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
+        except BaseException as error:  # noqa: BLE001 — others may wait for it already; they and the caller get it
+            self._loads.end(load, error)
+
+    def _fetch_run(self, run: list[ChunkRef], load: Future[None]) -> None:
+        try:
+            self._fetch_with_neighbours(run, load)
+        except BaseException as error:  # noqa: BLE001 — it goes to all who wait
+            self._loads.end(load, error)
+        else:
+            self._loads.end(load, None)
+
+    def _fetch_with_neighbours(self, run: list[ChunkRef], load: Future[None]) -> None:
         requests = [
             ChunkRequest(chunk.offset, chunk.stored_length, chunk.raw_length, chunk.codec, ChunkHash(chunk.hash))
             for chunk in run
         ]
-        claimed: list[Hashable] = [chunk.hash for chunk in run]
-
-        def read() -> None:
-            pack = self.pack_numbers.id(run[0].pack)
-            if max(request.stored_length for request in requests) < SMALL_BYTES:
-                try:
-                    self._read(pack, [*requests, *self._neighbours(run[-1], pack, future, claimed)])
-                    return
-                except (CorruptError, NotFoundError) as error:
-                    _log.debug("neighbours of a chunk in pack %s: %s", pack, error)  # not what was asked for
-            self._read(pack, requests)
-
-        self._finish(claimed, future, read)
+        pack = self.pack_numbers.id(run[0].pack)
+        if max(request.stored_length for request in requests) < SMALL_BYTES:
+            try:
+                self._read(pack, [*requests, *self._neighbours(run[-1], pack, load)])
+                return
+            except (CorruptError, NotFoundError) as error:
+                _log.debug("neighbours of a chunk in pack %s: %s", pack, error)  # not what was asked for
+        self._read(pack, requests)
 
     def _read(self, pack: PackId, requests: list[ChunkRequest]) -> None:
         for i, data in self._packs.read_each(pack, requests):
             self._engine.cache_chunk(requests[i].hash, data)
 
-    def _neighbours(
-        self, chunk: ChunkRef, pack: PackId, future: Future[None], claimed: list[Hashable]
-    ) -> list[ChunkRequest]:
-        """What follows a small chunk in its pack and nobody is fetching, claimed for `future`; nothing at a pack's first miss."""
+    def _neighbours(self, chunk: ChunkRef, pack: PackId, load: Future[None]) -> list[ChunkRequest]:
+        """What follows a small chunk in its pack and no thread is at, brought by `load` too; nothing at a pack's first miss."""
         with self._lock:
             self._small_misses[chunk.pack] += 1
             if self._small_misses[chunk.pack] < 2:
                 return []
         following = self._directories.get(pack).after(chunk.offset, NEIGHBOURHOOD_BYTES)
-        with self._lock:
-            entries = [entry for entry in following if entry.hash not in self._loading]
-            claimed.extend(entry.hash for entry in entries)
-            self._loading.update((entry.hash, future) for entry in entries)
+        mine = self._loads.board([entry.hash for entry in following], load)
         return [
             ChunkRequest(entry.offset, entry.stored_length, entry.raw_length, entry.codec, entry.hash)
-            for entry in entries
+            for entry in following
+            if entry.hash in mine
         ]
 
     def _read_ahead(self) -> None:

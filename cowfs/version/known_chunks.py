@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 
 from cowfs import clock, log
 from cowfs.errors import CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
+from cowfs.flights import Flights
 from cowfs.format.catalogue import Candidate, Catalogue, merge_catalogues, to_merge
 from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import BlobKind, PackDirectory, PackEntry
@@ -68,7 +68,7 @@ class KnownChunks:
         self._volume = volume
         self._lock = threading.Lock()
         self._places = ChunkPlaces()
-        self._placing: dict[ChunkHash, Future[PackLocation]] = {}  # while a thread finds or uploads the chunk
+        self._placing: Flights[ChunkHash, PackLocation] = Flights(self._placed)
         self._noted: dict[ChunkHash, PackLocation] = {}
         self._catalogues: list[Catalogue] = []  # replaced, never changed: looked through without a lock
         self._adding = threading.Lock()
@@ -103,33 +103,24 @@ class KnownChunks:
 
     def place(self, hash: ChunkHash, upload: Callable[[], PackLocation]) -> PackLocation:
         """Where the chunk lies, or will lie once the uploader is flushed; `upload` is called only if nobody knows it."""
-        with self._lock:
-            known = self._placed(hash)
-            if known is not None and self.is_usable(known.pack, hash):
-                return known
-            mine: Future[PackLocation] = Future()
-            place = self._placing.setdefault(hash, mine)
-        if place is not mine:
-            return place.result()
-        try:
-            location = self._find(hash)
-            is_fresh = location is None
-            if location is None:
-                location = upload()
-        except BaseException as error:
-            with self._lock:
-                del self._placing[hash]
-            mine.set_exception(error)
-            raise
+        return self._placing.load(hash, lambda: self._found_or_uploaded(hash, upload))
+
+    def _found_or_uploaded(self, hash: ChunkHash, upload: Callable[[], PackLocation]) -> PackLocation:
+        location = self._find(hash)
+        is_fresh = location is None
+        if location is None:
+            location = upload()
         with self._lock:
             self._places.put(hash, _row(location), is_fresh)
-            del self._placing[hash]
-        mine.set_result(location)
         return location
 
     def _placed(self, hash: ChunkHash) -> PackLocation | None:
-        found = self._places.get(hash)
-        return PackLocation(PackId(found[0]), *found[1:]) if found is not None else None
+        """Where it was placed before, if that can be relied on still."""
+        with self._lock:
+            found = self._places.get(hash)
+        if found is None or not self.is_usable(PackId(found[0]), hash):
+            return None
+        return PackLocation(PackId(found[0]), *found[1:])
 
     def note(self, chunks: Iterable[tuple[ChunkHash, PackLocation]]) -> None:
         """Chunks of one file that the base index names. They count once their pack has been seen, and until many more are noted."""
