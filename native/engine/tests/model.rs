@@ -23,7 +23,7 @@ use std::path::Path;
 use cowfs_base::{Errno, Ino};
 use cowfs_engine::{AttrChange, ExtentRow, SEGMENT_BYTES, XattrPair};
 use local::Local;
-use op::{Between, Op, Where, op};
+use op::{Between, Op, Where, ops};
 use proptest::prelude::*;
 use support::cases::{count, run_cases};
 use support::{Base, Tree, World, root_user, tree_of};
@@ -487,9 +487,7 @@ fn segment_bytes() -> impl Strategy<Value = u64> {
 #[test]
 fn an_engine_is_a_local_directory_with_versions() {
     let limit_bytes = prop_oneof![3 => Just(LIMIT_BYTES), 1 => Just(NARROW_LIMIT_BYTES)];
-    let before = prop::collection::vec(op(), 0..40);
-    let ops = prop::collection::vec(op(), 1..100);
-    let cases = (before, ops, segment_bytes(), limit_bytes);
+    let cases = (ops(0..20), ops(1..55), segment_bytes(), limit_bytes);
     run_cases(100, cases, |(before, ops, segment_bytes, limit_bytes)| {
         check(&before, &ops, segment_bytes, limit_bytes)
     });

@@ -35,15 +35,15 @@ impl Segment {
         bytes
     }
 
-    /// Some pages that wait to be written cannot be; whether there were any.
-    fn fail(&mut self, path: &Path, dice: &mut Dice) -> bool {
+    /// Some pages that wait to be written cannot be, or all; whether there were any.
+    fn fail(&mut self, path: &Path, all: bool, dice: &mut Dice) -> bool {
         let bytes = fs::read(path).expect("reads");
         let mut has_failed = false;
         for (page, now) in bytes.chunks(PAGE).enumerate() {
             let is_written = *now == self.image_of(page, now.len());
             if !is_written
                 && self.failed.get(&page).is_none_or(|then| then != now)
-                && dice.roll(2) == 0
+                && (all || dice.roll(2) == 0)
             {
                 self.failed.insert(page, now.to_vec());
                 has_failed = true;
@@ -137,12 +137,13 @@ pub fn recover() {
     }
 }
 
-/// Some pages of the segments in `dir` cannot be written, and some of those are dropped at once.
+/// Some pages of the segments in `dir` cannot be written, and some of those are dropped at once; or all are, once in three times.
 pub fn fail_pages(dir: &Path, seed: u64) {
     let mut dice = Dice(seed);
+    let all = dice.roll(3) == 0;
     each_segment(dir, |path, segment| {
-        let has_failed = dice.roll(2) == 0 && segment.fail(path, &mut dice);
-        segment.drop_pages(path, || dice.roll(2) == 0);
+        let has_failed = (all || dice.roll(2) == 0) && segment.fail(path, all, &mut dice);
+        segment.drop_pages(path, || all || dice.roll(2) == 0);
         has_failed
     });
 }
@@ -221,7 +222,7 @@ pub extern "C" fn fdatasync(fd: c_int) -> c_int {
     let segment = kernel.segments.entry(number).or_default();
     if let Some(mut dice) = kernel.failing.take() {
         kernel.has_failed = true;
-        segment.fail(&path, &mut dice);
+        segment.fail(&path, false, &mut dice);
         segment.drop_pages(&path, || dice.roll(2) == 0);
         segment.has_news = true;
     }

@@ -1,6 +1,11 @@
 //! What may happen in the model, and how often each is drawn.
+//!
+//! A case is a list of single operations and of stories: what happens to one file or two, in an order in which defects show that
+//! single draws hardly ever meet in.
 
 use proptest::prelude::*;
+
+use crate::support::cases::story;
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -76,14 +81,90 @@ impl Where {
     }
 }
 
-fn place() -> impl Strategy<Value = Where> {
+fn place() -> impl Strategy<Value = Where> + Clone {
     let depth = prop_oneof![6 => Just(1_usize), 3 => Just(2), 1 => Just(3)];
     depth
         .prop_flat_map(|depth| prop::collection::vec(0_u8..4, depth))
         .prop_map(Where)
 }
 
-pub fn op() -> impl Strategy<Value = Op> {
+/// At most so many steps, each an operation or a story.
+pub fn ops(steps: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Op>> {
+    let step = prop_oneof![
+        16 => op().prop_map(|op| vec![op]),
+        1 => lost_name(),
+        1 => copied_around_a_commit(),
+        1 => loaded_late(),
+    ];
+    prop::collection::vec(step, steps).prop_map(|steps| steps.concat())
+}
+
+/// A file that somebody holds open, and nobody has read, loses its name to a commit.
+fn lost_name() -> impl Strategy<Value = Vec<Op>> {
+    (place(), place(), any::<bool>()).prop_flat_map(|(at, other, is_replaced)| {
+        let loss = match is_replaced {
+            true => Op::Rename(other, at.clone(), 0),
+            false => Op::Unlink(at.clone()),
+        };
+        let told = vec![
+            Just(Op::Commit).boxed(),
+            Just(Op::Evict).boxed(),
+            any::<bool>()
+                .prop_map(move |is_writable| Op::Open(at.clone(), is_writable))
+                .boxed(),
+            Just(loss).boxed(),
+            Just(Op::Freeze).boxed(),
+            Just(Op::Commit).boxed(),
+            any::<usize>().prop_map(Op::ReadOpen).boxed(),
+        ];
+        story(told, op())
+    })
+}
+
+/// Bytes that are in no version yet are copied while a commit ends, or segments go.
+fn copied_around_a_commit() -> impl Strategy<Value = Vec<Op>> {
+    (place(), place()).prop_flat_map(|(from, to)| {
+        let (source, target) = (from.clone(), to.clone());
+        let told = vec![
+            (0_u16..6_000, 1_u16..9_000, any::<u8>())
+                .prop_map(move |(offset, length, byte)| {
+                    Op::Write(source.clone(), offset, length, byte)
+                })
+                .boxed(),
+            (between(), range())
+                .prop_map(move |(between, range)| {
+                    Op::During(between, from.clone(), target.clone(), range)
+                })
+                .boxed(),
+            Just(Op::Trim).boxed(),
+            prop_oneof![Just(Op::Look), Just(Op::Crash)].boxed(),
+        ];
+        story(told, op())
+    })
+}
+
+/// Rows of an open file arrive when a commit has changed what they are about.
+fn loaded_late() -> impl Strategy<Value = Vec<Op>> {
+    (place(), any::<usize>()).prop_flat_map(|(at, which)| {
+        let told = vec![
+            Just(Op::Commit).boxed(),
+            Just(Op::Evict).boxed(),
+            Just(Op::Open(at.clone(), true)).boxed(),
+            Just(Op::StartLoad(which)).boxed(),
+            (0_u16..6_000, 1_u16..9_000, any::<u8>())
+                .prop_map(move |(offset, length, byte)| Op::Write(at.clone(), offset, length, byte))
+                .boxed(),
+            Just(Op::Freeze).boxed(),
+            Just(Op::Commit).boxed(),
+            Just(Op::Evict).boxed(),
+            Just(Op::EndLoad).boxed(),
+            Just(Op::ReadOpen(which)).boxed(),
+        ];
+        story(told, op())
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> + Clone {
     prop_oneof![
         6 => place().prop_map(Op::Create),
         5 => place().prop_map(Op::Mkdir),
@@ -105,8 +186,8 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => place().prop_map(Op::OpenUnnamed),
         2 => (any::<usize>(), place()).prop_map(|(which, at)| Op::LinkOpen(which, at)),
         2 => (any::<usize>(), any::<usize>(), range()).prop_map(|(from, to, range)| Op::CopyOpen(from, to, range)),
-        2 => any::<usize>().prop_map(Op::StartLoad),
-        2 => Just(Op::EndLoad),
+        1 => any::<usize>().prop_map(Op::StartLoad),
+        1 => Just(Op::EndLoad),
         4 => (any::<usize>(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(which, offset, length, byte)| Op::WriteOpen(which, offset, length, byte)),
         1 => (any::<usize>(), 0_u16..15_000).prop_map(|(which, size)| Op::TruncateOpen(which, size)),
         5 => any::<usize>().prop_map(Op::ReadOpen),
@@ -127,7 +208,7 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn between() -> impl Strategy<Value = Between> {
+fn between() -> impl Strategy<Value = Between> + Clone {
     prop_oneof![
         4 => Just(Between::EndOfCommit),
         1 => Just(Between::Trim),
@@ -135,6 +216,6 @@ fn between() -> impl Strategy<Value = Between> {
     ]
 }
 
-fn range() -> impl Strategy<Value = (u16, u16, u16)> {
+fn range() -> impl Strategy<Value = (u16, u16, u16)> + Clone {
     (0_u16..9_000, 0_u16..9_000, 1_u16..12_000)
 }

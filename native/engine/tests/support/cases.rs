@@ -9,8 +9,22 @@ use std::fmt::Debug;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Mutex, PoisonError};
 
-use proptest::strategy::Strategy;
+use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// What is told, in this order: one operation in sixteen is left out, and behind one in eight comes another.
+pub fn story<T: Debug + Clone + 'static>(
+    told: Vec<BoxedStrategy<T>>,
+    other: impl Strategy<Value = T> + Clone + 'static,
+) -> impl Strategy<Value = Vec<T>> {
+    let step = |op: BoxedStrategy<T>| {
+        let op = prop::option::weighted(0.94, op);
+        let other = prop::option::weighted(0.125, other.clone());
+        (op, other).prop_map(|(op, other)| op.into_iter().chain(other).collect::<Vec<T>>())
+    };
+    let steps: Vec<_> = told.into_iter().map(step).collect();
+    steps.prop_map(|steps| steps.concat())
+}
 
 /// Numbers out of a seed (splitmix64), for what is drawn while a case runs.
 pub struct Dice(pub u64);

@@ -59,7 +59,8 @@ pub struct World {
     pub after_layer: Layer,
     pub boot_id: String,
     engine: Option<Engine>,
-    interlude: Arc<Mutex<Option<Interlude>>>,
+    /// After so many others.
+    interlude: Arc<Mutex<Option<(usize, Interlude)>>>,
     always: Arc<OnceLock<Always>>,
     pub staging_limit_bytes: u64,
     pub segment_bytes: u64,
@@ -138,8 +139,7 @@ impl World {
         let (interlude, always) = (self.interlude.clone(), self.always.clone());
         engine.set_interlude(move |engine| {
             always.get().into_iter().for_each(|run| run(engine));
-            let waiting = interlude.lock().expect("no panic in it").take();
-            if let Some(run) = waiting {
+            if let Some(run) = take_due(&interlude) {
                 run(engine);
             }
         });
@@ -149,7 +149,12 @@ impl World {
 
     /// Between the halves of the next operation that has two, `run` is called.
     pub fn interrupt_with(&self, run: impl FnOnce(&Engine) + Send + 'static) {
-        *self.interlude.lock().expect("no panic in it") = Some(Box::new(run));
+        self.interrupt_after(0, run);
+    }
+
+    /// The same, in the place after so many others: a pass has many.
+    pub fn interrupt_after(&self, places: usize, run: impl FnOnce(&Engine) + Send + 'static) {
+        *self.interlude.lock().expect("no panic in it") = Some((places, Box::new(run)));
     }
 
     /// Between the halves of every operation that has two, `run` is called. Once in a world.
@@ -416,6 +421,17 @@ fn add_kept(row: ExtentRow, rows: &mut Vec<ExtentRow>) {
             last.length += row.length;
         }
         _ => rows.push(row),
+    }
+}
+
+fn take_due(interlude: &Mutex<Option<(usize, Interlude)>>) -> Option<Interlude> {
+    let mut waiting = interlude.lock().expect("no panic in it");
+    match &mut *waiting {
+        Some((places @ 1.., _)) => {
+            *places -= 1;
+            None
+        }
+        _ => waiting.take().map(|(_, run)| run),
     }
 }
 
