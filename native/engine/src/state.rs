@@ -248,6 +248,8 @@ impl State {
             }
             Effect::Unmap { ino, from, to } => {
                 if from == 0 && to == u64::MAX {
+                    // The row counts the mapped bytes, which are forgotten next.
+                    self.save_row(ino);
                     self.assume_no_content(ino);
                 }
                 self.change_extents(ino)?.extents.unmap(from, to);

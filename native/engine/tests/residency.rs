@@ -385,3 +385,24 @@ fn a_file_that_grows_before_its_extents_are_here_takes_no_more_room() {
     assert_eq!((grown.size, grown.blocks), (1 << 40, before));
     assert_eq!(world.engine().getattr(file).expect("exists").blocks, before);
 }
+
+/// Its row is in the layer, its content is not: the version has the content from before, and the row must count it.
+#[test]
+fn a_cold_file_that_is_emptied_while_its_row_is_committed_stays_whole_in_the_version() {
+    let (base, _, file) = large();
+    let mut world = World::on(base);
+    world.ask(|engine| engine.lookup(2, b"f")).expect("exists");
+    let touch = AttrChange {
+        mode: Some(0o600),
+        ..AttrChange::default()
+    };
+    let touched = |engine: &cowfs_engine::Engine| engine.setattr(file, &root_user(), &touch);
+    world.ask(touched).expect("needs no content");
+    let layer = world.freeze().expect("changed");
+    let before = world.base.extents_of(file);
+    world.put("d/f", b"new");
+    world.commit(layer);
+    assert_eq!(world.base.inodes[&file].mapped_bytes, 40 << 20);
+    assert_eq!(world.base.extents_of(file), before);
+    assert_eq!(world.get("d/f"), b"new");
+}

@@ -95,6 +95,7 @@ pub fn ops(steps: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Op>> {
         1 => lost_name(),
         1 => copied_around_a_commit(),
         1 => loaded_late(),
+        1 => changed_around_a_commit(),
     ];
     prop::collection::vec(step, steps).prop_map(|steps| steps.concat())
 }
@@ -159,6 +160,27 @@ fn loaded_late() -> impl Strategy<Value = Vec<Op>> {
             Just(Op::Evict).boxed(),
             Just(Op::EndLoad).boxed(),
             Just(Op::ReadOpen(which)).boxed(),
+        ];
+        story(told, op())
+    })
+}
+
+/// A file of which nothing is in memory has its row changed, and is emptied, cut or written while that is committed.
+fn changed_around_a_commit() -> impl Strategy<Value = Vec<Op>> {
+    place().prop_flat_map(|at| {
+        let change = prop_oneof![
+            2 => Just(Op::Truncate(at.clone(), 0)),
+            1 => Just(Op::Truncate(at.clone(), 1000)),
+            1 => Just(Op::Write(at.clone(), 100, 1000, 9)),
+            1 => Just(Op::Unlink(at.clone())),
+        ];
+        let told = vec![
+            Just(Op::Commit).boxed(),
+            Just(Op::Evict).boxed(),
+            Just(Op::Chmod(at.clone(), 0o600)).boxed(),
+            Just(Op::Freeze).boxed(),
+            change.boxed(),
+            Just(Op::Commit).boxed(),
         ];
         story(told, op())
     })
