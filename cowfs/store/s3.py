@@ -46,6 +46,7 @@ from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import refused_anonymously
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.s3_errors import NO_CREDENTIALS, from_s3_error
+from cowfs.store.s3_models import use_small_models
 
 T = TypeVar("T")
 
@@ -226,9 +227,11 @@ class S3Store:
 
     async def _get(self, key: str, arguments: dict[str, Any]) -> bytes:
         answer = await self._call("get_object", key=key, **arguments)
+        data = io.BytesIO()  # read() would hold everything twice for a moment: in pieces, and joined
         async with answer["Body"] as body:
-            data: bytes = await body.read()
-        return data
+            while piece := await body.read(_PIECE_BYTES):
+                data.write(piece)
+        return data.getvalue()
 
     def _pages(self, prefix: str, start_after: str, page: int) -> Iterator[ObjectInfo]:
         arguments: dict[str, Any] = {"Prefix": self._prefix + prefix, "MaxKeys": min(page, _LIST_PAGE)}
@@ -289,6 +292,7 @@ class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
 
 def _connect(endpoint: str | None, region: str | None, *, anonymous: bool) -> s3fs.S3FileSystem:
     session = AioSession()
+    use_small_models(session)
     # Asking before each upload costs a round trip, and aiohttp waits for the answer without a time limit.
     session.unregister("before-call.s3", add_expect_header)
     file_system = s3fs.S3FileSystem(

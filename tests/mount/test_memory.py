@@ -1,14 +1,20 @@
-"""What a daemon takes: a read-only mount lives in 128 MB, whatever eight readers want of it at once."""
+"""What a daemon takes: a read-only mount lives in 128 MB, whatever eight readers want of it at once, and no mount takes more for
+a tree that is walked than its budget for names.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.mount.daemons import Mount, Place
+from tests.mount.daemons import ROOT, WAIT_S, Mount, Place
+from tests.seaweedfs import SeaweedFS
 
 pytestmark = pytest.mark.mount
 FILES = 600
@@ -16,6 +22,24 @@ LARGE = 4
 LARGE_BYTES = 48 << 20
 READERS = 8
 LIMIT_BYTES = 128 << 20
+DIRECTORIES, PER_DIRECTORY = 150, 1000
+NAMES_BYTES = 4 << 20
+"""In place of 192 MiB: some 30,000 clean files."""
+NAMES_KEPT = 60_000
+
+
+@pytest.fixture(params=["directory", "s3"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A place with one volume, "v", in a directory or on an S3 server."""
+    url: str | None = None
+    if request.param == "s3":
+        server: SeaweedFS = request.getfixturevalue("seaweedfs")
+        for name, value in server.credentials.items():
+            monkeypatch.setenv(name, value)
+        url = f"{server.store_url}/{os.urandom(6).hex()}"
+    with Place(url) as place:
+        place.volume("v")
+        yield place
 
 
 def fill(path: Path) -> int:
@@ -57,3 +81,42 @@ def test_a_cold_read_only_mount_with_eight_readers_lives_in_128_mb(place: Place,
         assert sum(pool.map(read, [paths[n::READERS] for n in range(READERS)], chunksize=1)) == total
     assert highest_bytes(reader) < LIMIT_BYTES
     reader.unmount()
+
+
+def make_many(path: Path) -> None:
+    for outer in range(DIRECTORIES):
+        directory = path / f"d{outer}"
+        directory.mkdir()
+        for inner in range(PER_DIRECTORY):
+            os.close(os.open(directory / f"sample-{inner:04}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+
+
+def walk(path: Path) -> int:
+    """Looks at every file as `find -ls` does; returns how many."""
+    return sum(entry.stat().st_size == 0 for directory in os.scandir(path) for entry in os.scandir(directory.path))
+
+
+def inodes_in_memory(mount: Mount) -> int:
+    return int(mount.call("status")["inodes_in_memory"])
+
+
+@pytest.mark.parametrize("place", ["directory"], indirect=True)
+def test_a_mount_keeps_no_more_than_its_budget_of_what_is_walked(place: Place, tmp_path: Path) -> None:
+    """An eighth of a million files, a fortieth of the budget; the figures of whole ones are in docs/benchmarks/memory.md."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"from cowfs.session import keeper\n\nkeeper.NAMESPACE_BYTES = {NAMES_BYTES}\n"
+    )
+    place.environment["PYTHONPATH"] = f"{tmp_path}:{ROOT}"
+    writer = place.mount("v")
+    make_many(writer.path)
+    version = writer.commit()
+    writer.unmount()
+    for mount in (place.mount("v"), place.mount("v", version=version)):
+        for _ in range(2):
+            assert walk(mount.path) == DIRECTORIES * PER_DIRECTORY
+        end_s = time.monotonic() + WAIT_S
+        while (kept := inodes_in_memory(mount)) > NAMES_KEPT and time.monotonic() < end_s:
+            time.sleep(0.5)
+        assert kept <= NAMES_KEPT
+        assert highest_bytes(mount) < LIMIT_BYTES
+        mount.unmount()
