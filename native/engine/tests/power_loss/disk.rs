@@ -353,7 +353,8 @@ fn damage(path: &Path, mut bytes: Vec<u8>, synced: &BTreeSet<usize>, dice: &mut 
             }
         }
     }
-    let shortest = synced.last().map_or(0, |last| last + 1);
+    // A segment in a file of an earlier one is cut when it takes no more: what was synced behind its end is not missed.
+    let shortest = synced.last().map_or(0, |last| last + 1).min(bytes.len());
     if dice.roll(3) == 0 {
         let room = (bytes.len() - shortest) as u64 + 1;
         bytes.truncate(shortest + dice.roll(room) as usize);
