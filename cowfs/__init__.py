@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from cowfs.api.asynchronous import Volume as Volume
     from cowfs.api.asynchronous import volume as volume
     from cowfs.api.options import MountOptions as MountOptions
+    from cowfs.api.overview import MountSummary as MountSummary
+    from cowfs.api.overview import VolumeSummary as VolumeSummary
+    from cowfs.api.overview import WorkingCopySummary as WorkingCopySummary
     from cowfs.format.locator import Locator as Locator
     from cowfs.format.manifest import Stats as Stats
     from cowfs.version.commit import Progress as Progress
@@ -26,11 +29,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Locator",
     "MountOptions",
+    "MountSummary",
     "Progress",
     "ROVolume",
     "RWVolume",
     "Stats",
     "Volume",
+    "VolumeSummary",
+    "WorkingCopySummary",
     "__version__",
     "errors",
     "volume",
@@ -39,6 +45,9 @@ __all__ = [
 _HOMES = {
     "Locator": "cowfs.format.locator",
     "MountOptions": "cowfs.api.options",
+    "MountSummary": "cowfs.api.overview",
+    "VolumeSummary": "cowfs.api.overview",
+    "WorkingCopySummary": "cowfs.api.overview",
     "Progress": "cowfs.version.commit",
     "Stats": "cowfs.format.manifest",
     "ROVolume": "cowfs.api.asynchronous",

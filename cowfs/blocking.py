@@ -1,6 +1,7 @@
 """cowfs without async: the same names and arguments, without await. For scripts, threads and notebooks."""
 
 from cowfs.api.options import MountOptions
+from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.volume import Volume, volume
@@ -8,4 +9,16 @@ from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.version.commit import Progress
 
-__all__ = ["Locator", "MountOptions", "Progress", "ROVolume", "RWVolume", "Stats", "Volume", "volume"]
+__all__ = [
+    "Locator",
+    "MountOptions",
+    "MountSummary",
+    "Progress",
+    "ROVolume",
+    "RWVolume",
+    "Stats",
+    "Volume",
+    "VolumeSummary",
+    "WorkingCopySummary",
+    "volume",
+]

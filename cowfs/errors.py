@@ -48,6 +48,11 @@ class CowfsError(Exception):
         if self.hint:
             self.add_note(f"hint: {self.hint}")  # what a traceback shows
 
+    @property
+    def locator(self) -> str | None:
+        """Of the version that the error is about, or of the volume's last one; None when there is none."""
+        return self.details.get("locator")
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (from_record, (to_record(self),))
 

@@ -6,11 +6,35 @@ them logged instead.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from cowfs import log
+from cowfs.errors import CowfsError
+
+if TYPE_CHECKING:
+    from cowfs.api.rw_volume import RWVolume
 
 _log = log.get("volume")
+
+
+def leave(volume: RWVolume, error: BaseException) -> None:
+    """Leaves the mount without publishing anything, and says what becomes of the work; never hides the error that led here."""
+    before, notes = volume.locator, []
+    is_dirty = True
+    try:
+        is_dirty = volume.leave_work()
+    except CowfsError as failure:
+        if volume.is_mounted:
+            notes.append(f"It is still mounted: {failure.message}. {failure.hint}")
+        with contextlib.suppress(CowfsError):
+            is_dirty = volume.has_changes()
+    if is_dirty:
+        notes.insert(0, resume_hint(volume.name))
+    if (published := volume.locator) != before:
+        notes.insert(0, f"Volume {volume.name!r} was committed all the same: {published}")
+    tell(error, notes)
 
 
 def resume_hint(name: str) -> str:

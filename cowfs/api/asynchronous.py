@@ -7,6 +7,7 @@ is left half done.
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Generator, Mapping
 from datetime import datetime
@@ -20,6 +21,7 @@ import anyio
 from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
 from cowfs.api.options import ReadOptions, WriteOptions, shows_options
+from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.threads import in_thread
 from cowfs.control.spec import CACHE_DEFAULT_S
 from cowfs.format.locator import Locator
@@ -252,6 +254,18 @@ class RWVolume:
     def is_mounted(self) -> bool:
         return self._blocking.is_mounted
 
+    async def has_changes(self) -> bool:
+        """Whether this machine has work of the volume that is in no version. Without a mount also True for changes that cancel out."""
+        return await in_thread(self._blocking.has_changes)
+
+    async def status(self) -> MountSummary | WorkingCopySummary | None:
+        """What `cowfs status` shows of the volume: its writable mount here, else its working copy here, else None."""
+        return await in_thread(self._blocking.status)
+
+    async def history(self, limit: int | None = None) -> list[ROVolume]:
+        """The volume's last version and its ancestors, newest first, at most `limit`; [] before the first commit."""
+        return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
+
     async def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
         """Reaches the store and finds or makes the volume, without mounting; of an async one `await volume` does the same.
 
@@ -366,13 +380,16 @@ class Volume:
         raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
 
     @staticmethod
-    def new(name: str | None = None, *, store: str | None = None, strict: bool = False) -> RWVolume:
+    def new(
+        name: str | None = None, *, store: str | None = None, strict: bool = False, exist_ok: bool = False
+    ) -> RWVolume:
         """A volume that does not exist yet. Nothing is read or written until it is mounted (or resolved).
 
-        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict: ConflictError then.
+        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict: ConflictError then;
+        exist_ok: the volume of that name is opened, so that a task that is tried again goes on with it.
         Without a name one is made up.
         """
-        return RWVolume(volume_module.Volume.new(name, store=store, strict=strict))
+        return RWVolume(volume_module.Volume.new(name, store=store, strict=strict, exist_ok=exist_ok))
 
     @staticmethod
     def open(name: str, *, store: str | None = None, create: bool = False) -> RWVolume:
@@ -381,6 +398,18 @@ class Volume:
         Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes what is missing.
         """
         return RWVolume(volume_module.Volume.open(name, store=store, create=create))
+
+    @staticmethod
+    async def version(source: str, *, store: str | None = None) -> ROVolume:
+        """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG, NAME@VERSION (8 digits or more),
+        or a locator. NotFoundError, also for a volume without versions.
+        """
+        return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
+
+    @staticmethod
+    async def list(store: str | None = None) -> builtins.list[VolumeSummary]:
+        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there is no cowfs store."""
+        return await in_thread(partial(volume_module.Volume.list, store))
 
     @staticmethod
     async def from_locator(locator: str | Locator) -> ROVolume:

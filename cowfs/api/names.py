@@ -18,6 +18,10 @@ def checked(name: str) -> str:
         raise InvalidInputError(
             f"{name} is a locator, not a volume's name", hint="Open it with Volume.from_locator, and fork it to write."
         )
+    if "@" in name:
+        raise InvalidInputError(
+            f"{name!r} means a version, not a volume", hint="Open it with Volume.version, and fork it to write."
+        )
     return keys.check_volume_name(name.removeprefix("/"))
 
 

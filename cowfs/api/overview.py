@@ -100,10 +100,11 @@ def status(store: str | None = None, *, meta_dir: Path | None = None) -> Status:
     """Mounts and working copies of this machine; of one store only, if one is named. meta_dir: look there too."""
     live = registry.list_mounts()
     with ThreadPoolExecutor(DAEMONS_AT_ONCE) as pool:
-        mounted = list(pool.map(_mount, live))
+        mounted = list(pool.map(mount_summary, live))
     copies = {copy.path: copy for place in {None, meta_dir} for copy in working_copy.list_working_copies(place)}
     served = {entry.working_copy for entry in live}
-    kept = [_working_copy(copy) for path, copy in sorted(copies.items()) if str(path) not in served]
+    unserved = [copy for path, copy in sorted(copies.items()) if str(path) not in served]
+    kept = [found for copy in unserved if (found := working_copy_summary(copy)) is not None]
     if store is not None:
         url = stores.canonical_url(store)
         mounted = [each for each in mounted if each.store_url == url]
@@ -145,7 +146,8 @@ def _writer(store: OpenStore, name: str) -> str | None:
     return f"{lease.holder.host}:{lease.holder.mount_path}" if lease is not None and lease.state == "held" else None
 
 
-def _mount(entry: MountEntry) -> MountSummary:
+def mount_summary(entry: MountEntry) -> MountSummary:
+    """What a mount's daemon says; an error says why it does not."""
     said: dict[str, Any] = {}
     error = None
     try:
@@ -169,7 +171,10 @@ def _mount(entry: MountEntry) -> MountSummary:
     )
 
 
-def _working_copy(copy: WorkingCopy) -> WorkingCopySummary:
+def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
+    """None when there is none any more."""
+    if not copy.exists:
+        return None
     try:
         state = copy.state
         holder = copy.holder()

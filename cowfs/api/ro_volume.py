@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs.api import daemon, launch, mount_paths, names, stores
 from cowfs.api.claiming import claimed
+from cowfs.api.located import names_locator
 from cowfs.api.options import MountOptions, ReadOptions, shows_options
 from cowfs.api.provenance import author as default_author
 from cowfs.control import MountSpec
@@ -139,11 +140,13 @@ class ROVolume:
         """Whether a mount that this object made is there: the same, since it counts no other."""
         return self.is_mounted
 
+    @names_locator
     def resolve(self) -> Self:
         """Fetches the manifest unless it is here already; of an async version `await version` does the same."""
         self._fetched()
         return self
 
+    @names_locator
     @shows_options(ReadOptions)
     def mount(self, mount_path: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
@@ -181,6 +184,7 @@ class ROVolume:
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 
+    @names_locator
     def unmount(self, *, force: bool = False) -> None:
         """Unmounts what this object mounted. ConflictError while files are open; force: programs that use them get errors."""
         with self._mutex:
@@ -189,6 +193,7 @@ class ROVolume:
             mount_paths.leave(self._mount_path)
             self._mount_id = self._mount_path = None
 
+    @names_locator
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
 
@@ -205,6 +210,7 @@ class ROVolume:
         wanted = names.checked(name) if name is not None else names.generated()
         return RWVolume.made(store, claimed(wanted, create, strict=strict), self)
 
+    @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors, newest first, at most `limit`; one request each. Pruned ones have is_pruned set."""
         return list(islice(self._history(), limit))

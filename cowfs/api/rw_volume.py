@@ -17,7 +17,6 @@ Work that is not committed lives in the working copy, never in this object. Thre
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,9 +27,11 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs import log
 from cowfs import store as stores_layer
-from cowfs.api import abandoned, claiming, daemon, launch, mount_paths, names, stores, unmounted
+from cowfs.api import abandoned, claiming, daemon, launch, mount_paths, overview, stores, unmounted
 from cowfs.api.claiming import Claim
+from cowfs.api.located import names_locator
 from cowfs.api.options import MountOptions, WriteOptions, shows_options
+from cowfs.api.overview import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.control import MountSpec
@@ -131,11 +132,30 @@ class RWVolume:
         """Whether a mount that this object made is there."""
         return self._own_mount() is not None
 
+    def has_changes(self) -> bool:
+        """Whether this machine has work of the volume that is in no version. Without a mount also True for changes that cancel out."""
+        if (entry := self.live()) is not None:
+            return daemon.has_uncommitted(entry)
+        return not self._is_unclaimed and self.resolve()._working_copy().may_have_uncommitted
+
+    def status(self) -> MountSummary | WorkingCopySummary | None:
+        """What `cowfs status` shows of the volume: its writable mount here, else its working copy here, else None."""
+        if (entry := self.live()) is not None:
+            return overview.mount_summary(entry)
+        return None if self._is_unclaimed else overview.working_copy_summary(self.resolve()._working_copy())
+
+    def history(self, limit: int | None = None) -> list[ROVolume]:
+        """The volume's last version and its ancestors, newest first, at most `limit`; [] before the first commit."""
+        if self._is_unclaimed:
+            return []
+        head = volumes.read_head(self.resolve()._opened().objects, self.name)
+        return [] if head.version is None else ROVolume(self._locator(head.version)).history(limit)
+
     def live(self) -> MountEntry | None:
         """The volume's writable mount on this machine, whoever made it."""
         if self._store is not None:
             return registry.find_by_volume(self._store.record.store_id.hex(), self.name)
-        if self._claim == "new":
+        if self._is_unclaimed:
             return None
         return registry.find_by_url(stores.canonical_url(self._store_url), self.name)
 
@@ -160,6 +180,7 @@ class RWVolume:
 
     # -- mounting
 
+    @names_locator
     @shows_options(WriteOptions, CACHE_DEFAULT_S)
     def mount(
         self,
@@ -224,6 +245,7 @@ class RWVolume:
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 
+    @names_locator
     def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine.
 
@@ -235,6 +257,7 @@ class RWVolume:
                 daemon.unmount(entry, force=force)
             self._leave(entry)
 
+    @names_locator
     def discard(self, *, force: bool = False) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version is. force: as for unmount."""
         with self._mutex:
@@ -249,6 +272,7 @@ class RWVolume:
 
     # -- committing
 
+    @names_locator
     def commit(
         self,
         message: str = "",
@@ -267,6 +291,7 @@ class RWVolume:
         """
         return self._commit(commit_request(message, author, produced_by, labels), progress)
 
+    @names_locator
     def finalize(
         self,
         message: str = "",
@@ -303,6 +328,7 @@ class RWVolume:
         if trouble:
             _log.warning("volume %s is published; what is left here: %s", self.name, trouble)
 
+    @names_locator
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from here; uncommitted work is committed first. Shares every byte: two small objects.
 
@@ -351,20 +377,12 @@ class RWVolume:
             return ROVolume(self._locator(version), is_new=is_new)
 
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
-        """Work that can't be published in its own line goes on in a new one, from the version it was made on."""
-        store, working_copy = self._opened(), self._working_copy()
+        from cowfs.api import rescue
+
+        store, working_copy, options = self._opened(), self._working_copy(), self._options
         self.unmount()
-        state = WorkingCopy(working_copy.path).state
-        if state.base_version is not None:
-            rescued = ROVolume(self._locator(state.base_version)).fork(name, strict=strict)
-        else:
-            wanted = names.checked(name) if name is not None else names.generated()
-            rescued = RWVolume(store.url, wanted, "new", strict=strict)
-            rescued.resolve(accept_unsafe_store=True)
-        head = volumes.read_head(store.objects, rescued.name)
-        place = WorkingCopy.locate(store.record.store_id, rescued.name, meta_dir=self._options.meta_path)
-        working_copy.move_to(place, head.number)
-        rescued._options = self._options
+        rescued = rescue.fork(store, working_copy, name, strict=strict, meta_path=options.meta_path)
+        rescued._options = options
         return rescued
 
     # -- as a context, as a path, as a value
@@ -394,34 +412,17 @@ class RWVolume:
                 raise
 
     def _abandon(self, error: BaseException) -> None:
-        """Leaves the mount without publishing anything; never hides the error that led here."""
-        if self._ended or self._is_discarded:
-            return
-        before, notes = self._version, []
-        try:
-            is_dirty = self._leave_work()
-        except CowfsError as failure:
-            is_dirty = True
-            with contextlib.suppress(CowfsError):
-                if (entry := self.live()) is not None:
-                    notes.append(f"It is still mounted: {failure.message}. {failure.hint}")
-                    is_dirty = daemon.has_uncommitted(entry)
-                else:
-                    is_dirty = self._working_copy().may_have_uncommitted
-        if is_dirty:
-            notes.insert(0, abandoned.resume_hint(self.name))
-        if self._version is not None and self._version != before:
-            notes.insert(0, f"Volume {self.name!r} was committed all the same: {self._locator(self._version)}")
-        abandoned.tell(error, notes)
+        if not self._ended and not self._is_discarded:
+            abandoned.leave(self, error)
 
-    def _leave_work(self) -> bool:
+    def leave_work(self) -> bool:
         """Unmounts; whether there is work that is in no version. A commit under way ends before."""
         with self._mutex:
             entry = self.live()
             left = daemon.unmount(entry) if entry is not None else None
             self._leave(entry)
             if left is None:
-                return self._store is not None and self._working_copy().may_have_uncommitted
+                return self.has_changes()
             if left.version is not None:
                 self._committed(left.head_number, left.version, is_new=False)
             return left.is_dirty
@@ -433,7 +434,14 @@ class RWVolume:
         return self.path / name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._require_sendable()
+        self._require_not_ended()
+        is_mounted = self.live() is not None
+        if is_mounted or (self._store is not None and self._working_copy().may_have_uncommitted):
+            what = "is mounted" if is_mounted else "has uncommitted work on this machine"
+            raise InvalidStateError(
+                f"volume {self.name!r} {what} and cannot be pickled: commit first",
+                hint="Send what commit() or finalize() returns, or its locator.",
+            )
         return (RWVolume, (self._store_url, self.name, self._claim))
 
     def __repr__(self) -> str:
@@ -453,20 +461,6 @@ class RWVolume:
 
     # -- inside
 
-    def _require_sendable(self) -> None:
-        """InvalidStateError while this object stands for work that lies on this machine only."""
-        self._require_not_ended()
-        if self.live() is not None:
-            what = "is mounted"
-        elif self._store is not None and self._working_copy().may_have_uncommitted:
-            what = "has uncommitted work on this machine"
-        else:
-            return
-        raise InvalidStateError(
-            f"volume {self.name!r} {what} and cannot be pickled: commit first",
-            hint="Send what commit() or finalize() returns, or its locator.",
-        )
-
     def _adopt(self, store: stores.OpenStore, head: Head) -> None:
         """From now on this object stands for a volume that exists."""
         self._claim = "existing"
@@ -480,6 +474,11 @@ class RWVolume:
 
     def _own_mount(self) -> MountEntry | None:
         return registry.find_by_id(self._mount_id) if self._mount_id else None
+
+    @property
+    def _is_unclaimed(self) -> bool:
+        """New, and nothing was read or written for it yet."""
+        return self._claim == "new" and self._store is None
 
     def _opened(self) -> stores.OpenStore:
         assert self._store is not None, "resolve comes first"

@@ -1,4 +1,5 @@
-"""What SOURCE means on the command line: NAME, NAME@TAG, NAME@VERSION (8 hex digits or more will do) or a locator.
+"""What SOURCE means on the command line: NAME, NAME@ (its last version), NAME@TAG, NAME@VERSION (8 hex digits or more will do) or
+a locator.
 
 A bare name means the volume and can be written to; everything else means one version and can only be read.
 """
@@ -28,13 +29,15 @@ class Source:
         if self.version is None:
             raise NotFoundError(
                 f"volume {self.volume!r} has no version yet",
-                hint=f"Mount it, write, and commit: cowfs commit {self.volume}",
+                hint=f"Mount it, write, and commit: `cowfs commit {self.volume}`, or commit() of the volume.",
             )
         return volumes.locator(self.store.objects, self.volume, self.version)
 
 
-def find(text: str, store_url: str | None) -> Source:
+def find(text: object, store_url: str | None) -> Source:
     """The volume or version that `text` means; store_url None: the default store, or the locator's own."""
+    if not isinstance(text, str):
+        raise InvalidInputError(f"a source is text, not {text!r}", hint="Give NAME, NAME@VERSION or a locator.")
     parsed = history.parse_source(text)
     if isinstance(parsed, Locator):
         _require_same_store(parsed, store_url)
@@ -52,5 +55,5 @@ def _require_same_store(locator: Locator, store_url: str | None) -> None:
         return
     raise InvalidInputError(
         f"the locator's store is {locator.store_url}, not {store_url}",
-        hint="Leave --store out: a locator names its store.",
+        hint="Leave the store (--store, store=) out: a locator names its own.",
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from cowfs.api import names, stores
+import builtins
+
+from cowfs.api import names, overview, sources, stores
+from cowfs.api.overview import VolumeSummary
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
+from cowfs.errors import InvalidInputError
 from cowfs.format.locator import Locator
 
 
@@ -15,15 +19,22 @@ class Volume:
         raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
 
     @staticmethod
-    def new(name: str | None = None, *, store: str | None = None, strict: bool = False) -> RWVolume:
+    def new(
+        name: str | None = None, *, store: str | None = None, strict: bool = False, exist_ok: bool = False
+    ) -> RWVolume:
         """A volume that does not exist yet. Nothing is read or written until it is mounted (or resolved).
 
-        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict: ConflictError then.
+        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict: ConflictError then;
+        exist_ok: the volume of that name is opened, so that a task that is tried again goes on with it.
         Without a name one is made up.
         """
         stores.name(store)
+        if exist_ok and (strict or name is None):
+            raise InvalidInputError(
+                "exist_ok means a name that may be taken", hint="Give a name, and either exist_ok or strict."
+            )
         wanted = names.checked(name) if name is not None else names.generated()
-        return RWVolume(store, wanted, "new", strict=strict)
+        return RWVolume(store, wanted, "either" if exist_ok else "new", strict=strict)
 
     @staticmethod
     def open(name: str, *, store: str | None = None, create: bool = False) -> RWVolume:
@@ -33,6 +44,20 @@ class Volume:
         """
         stores.name(store)
         return RWVolume(store, names.checked(name), "either" if create else "existing")
+
+    @staticmethod
+    def version(source: str, *, store: str | None = None) -> ROVolume:
+        """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG, NAME@VERSION (8 digits or more),
+        or a locator. NotFoundError, also for a volume without versions.
+        """
+        stores.name(store)
+        return ROVolume(sources.find(source, store).locator()).resolve()
+
+    @staticmethod
+    def list(store: str | None = None) -> builtins.list[VolumeSummary]:
+        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there is no cowfs store."""
+        stores.name(store)
+        return overview.volumes_of(store)
 
     @staticmethod
     def from_locator(locator: str | Locator) -> ROVolume:

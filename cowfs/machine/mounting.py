@@ -290,7 +290,7 @@ def _busy(mount: MountInfo) -> ConflictError:
     shown = ", ".join(f"{pid} ({mount_table.command(pid)})" for pid in pids[:10]) or "not visible to this user"
     return ConflictError(
         f"{mount.path} is in use; processes: {shown}",
-        hint="Close its files and leave its directories, or force the unmount (they will get errors).",
+        hint="Close its files and leave its directories, or unmount with force (force=True, --force): programs that use it get errors.",
         details={"pids": pids},
     )
 

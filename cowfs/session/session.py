@@ -487,11 +487,12 @@ def _check_cache_dir(path: Path) -> None:
     except OSError as error:
         raise AccessDeniedError(
             f"the cache directory {path} cannot be made: {error.strerror}",
-            hint="Choose another with cache_dir or COWFS_CACHE_DIR.",
+            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
         ) from error
     if not is_writable:
         raise AccessDeniedError(
-            f"the cache directory {path} is not writable", hint="Choose another with cache_dir or COWFS_CACHE_DIR."
+            f"the cache directory {path} is not writable",
+            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
         )
 
 

@@ -57,7 +57,7 @@ def load_record(store: ObjectStore) -> StoreRecord:
             raise
         raise NotFoundError(
             f"there is no cowfs store at {store.url}",
-            hint="Check the URL, or create a volume there first: cowfs create NAME --store URL.",
+            hint="Check the URL, or make a volume there first: `cowfs create NAME --store URL`, or Volume.new(NAME, store=URL).mount().",
         ) from error
     return StoreRecord.decode(data, what=f"{keys.STORE} of {store.url}")
 
@@ -78,7 +78,7 @@ def require_writable(record: StoreRecord, *, accept_unsafe: bool = False) -> Non
         reasons.append("a list did not show what was written before")
     raise InvalidInputError(
         f"this store cannot keep two writers of one volume apart: {'; '.join(reasons)}",
-        hint="Use another store. Or accept it (accept_unsafe=True, --accept-unsafe-store) and see to it that a volume never has two "
+        hint="Use another store. Or accept it (accept_unsafe_store=True, --accept-unsafe-store) and see to it that a volume never has two "
         "writers at a time: a commit of one could replace a commit of the other, which is lost.",
         details={"race_max_winners": seen.race_max_winners},
     )

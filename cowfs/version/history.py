@@ -36,7 +36,7 @@ def open_version(store: ObjectStore, version: VersionId) -> Manifest:
     except NotFoundError as error:
         raise NotFoundError(
             f"{store.url} has no version {version}",
-            hint="It may have been deleted, or the locator names another store. `cowfs log NAME` lists versions.",
+            hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
         ) from error
     return Manifest.decode(data, version, what=f"{store.url}/{key}")
 
@@ -62,9 +62,9 @@ def history(store: ObjectStore, version: VersionId) -> Iterator[Past]:
 
 
 def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId | None:
-    """The version that NAME (at None: its head, which may have none yet) or NAME@TAG, NAME@VERSION means."""
+    """The version that NAME or NAME@ (at None or "": its head, which may have none yet) or NAME@TAG, NAME@VERSION means."""
     head = read_head(store, volume)
-    if at is None:
+    if not at:
         return head.version
     if _is_hex(at) and len(at) == 2 * VersionId.length:
         return VersionId.from_hex(at)
@@ -74,18 +74,16 @@ def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId |
         return _by_prefix(store, volume, head.version, at)
     raise NotFoundError(
         f"volume {volume!r} has no tag or version {at!r}",
-        hint=f"`cowfs log {volume}` lists versions; a version can be shortened to {SHORTEST_PREFIX} hex digits.",
+        hint=f"`cowfs log {volume}` and history() list versions; a version can be shortened to {SHORTEST_PREFIX} hex digits.",
     )
 
 
 def parse_source(text: str) -> Locator | tuple[str, str | None]:
-    """A locator, or (volume name, tag or version or None)."""
+    """A locator, or (volume name, tag or version; "" for NAME@, its last version; None for NAME)."""
     if is_locator(text):
         return Locator.parse(text)
     name, at, tail = text.partition("@")
-    if at and not tail:
-        raise InvalidInputError(f"{text!r} ends in '@'", hint="Write NAME, NAME@TAG or NAME@VERSION.")
-    return keys.check_volume_name(name), tail or None
+    return keys.check_volume_name(name), tail if at else None
 
 
 def _tagged(store: ObjectStore, volume: str, tag: str) -> VersionId | None:
@@ -106,7 +104,8 @@ def _by_prefix(store: ObjectStore, volume: str, head: VersionId, prefix: str) ->
         return found.pop()
     if not found:
         raise NotFoundError(
-            f"volume {volume!r} has no version {prefix}…", hint=f"`cowfs log {volume}` lists its versions."
+            f"volume {volume!r} has no version {prefix}…",
+            hint=f"`cowfs log {volume}` and history() list its versions.",
         )
     raise InvalidInputError(f"{prefix!r} is the beginning of {len(found)} versions", hint="Give more digits.")
 

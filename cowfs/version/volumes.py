@@ -50,7 +50,7 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
     if store.size(keys.version(source.version)) is None:
         raise NotFoundError(
             f"{store.url} has no version {source.version}",
-            hint="It may have been deleted, or the locator names another store. `cowfs log NAME` lists versions.",
+            hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
         )
     return _claim(store, name, source.version, str(source), owner)
 
@@ -75,7 +75,7 @@ def read_head(store: ObjectStore, name: str) -> Head:
     if head is None:
         raise NotFoundError(
             f"{store.url} has no volume {name!r}",
-            hint=f"`cowfs ls` lists the volumes; `cowfs create {name}` makes this one.",
+            hint=f"`cowfs ls`, or Volume.list(), lists the volumes; `cowfs create {name}`, or Volume.new({name!r}), makes this one.",
         )
     return head
 

@@ -17,7 +17,7 @@ SOURCES = [ROOT / "cowfs" / "api" / name for name in ("ro_volume.py", "rw_volume
 TARGET = ROOT / "cowfs" / "api" / "asynchronous.py"
 TWINS = ("RWVolume", "ROVolume")
 WITHOUT_IO = {"new", "open", "volume"}
-LEFT_OUT = {"made", "live", "owns_mount"}
+LEFT_OUT = {"made", "live", "leave_work", "owns_mount"}
 """Of this process' own objects, for the command line."""
 
 HEADER = '''"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
@@ -29,6 +29,7 @@ is left half done.
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Generator, Mapping
 from datetime import datetime
@@ -42,6 +43,7 @@ import anyio
 from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
 from cowfs.api.options import ReadOptions, WriteOptions, shows_options
+from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.threads import in_thread
 from cowfs.control.spec import CACHE_DEFAULT_S
 from cowfs.format.locator import Locator
@@ -131,7 +133,7 @@ def _is_public(node: ast.FunctionDef, owner: str) -> bool:
 
 
 def _function(node: ast.FunctionDef, callee: str) -> str:
-    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    decorators = [text for each in node.decorator_list if (text := ast.unparse(each)) != "names_locator"]
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
     waits = "property" not in decorators and node.name not in WITHOUT_IO
     lines = [f"@{decorator}" for decorator in decorators]

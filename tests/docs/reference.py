@@ -70,7 +70,7 @@ def _context(command: click.Command | None = None, name: str = "") -> click.Cont
 def _members(owner: type) -> Iterator[tuple[str, str]]:
     for name, member in vars(owner).items():
         text = inspect.getdoc(getattr(owner, name)) or ""
-        if name.startswith("_") or name in ("made", "live", "owns_mount", "started"):
+        if name.startswith("_") or name in ("made", "live", "leave_work", "owns_mount", "started"):
             continue
         if isinstance(member, property):
             yield f"`{name}`", text
