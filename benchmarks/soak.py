@@ -65,6 +65,7 @@ def main() -> int:
 
 def soak(directory: Path, duration_s: float, warm_s: float, processes: int) -> int:
     os.environ["COWFS_CACHE_DIR"] = str(directory / "cache")
+    os.environ["COWFS_STATE_DIR"] = str(directory / "state")
     volume = blocking.Volume.new("soak", store=(directory / "store").as_uri())
     path = Path(volume.mount(directory / "mount", cache_size=512 << 20))
     entry = registry.find_by_path(path)

@@ -3,10 +3,11 @@
     what             first that is set                                                     holds
     default store    COWFS_STORE, `store` in config.toml, file://<data home>/cowfs/store   volumes
     cache directory  COWFS_CACHE_DIR/cache, <cache home>/cowfs                             may be deleted at any time
-    state directory  COWFS_CACHE_DIR/state, <state home>/cowfs                             working copies: uncommitted data
+    state directory  COWFS_STATE_DIR, <state home>/cowfs                                   working copies: uncommitted data
     store timeout    COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, 900 s              how long a mount waits for its store
     runtime          <XDG_RUNTIME_DIR>/cowfs, <temporary directory>/cowfs-<uid>            control sockets, owner only
 
+Working copies of earlier versions in COWFS_CACHE_DIR/state are still found (`earlier_state_dir`).
 `<… home>` are the XDG base directories; config.toml is `<config home>/cowfs/config.toml`.
 Nothing here touches the network; only `runtime_dir` creates a directory.
 """
@@ -94,8 +95,16 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
+    """Not below the cache directory: somebody deletes a cache some day."""
+    base = os.environ.get("COWFS_STATE_DIR")
+    return Path(base).absolute() if base else (_xdg("XDG_STATE_HOME", ".local/state") / "cowfs").absolute()
+
+
+def earlier_state_dir() -> Path | None:
+    """Where the state directory was before COWFS_STATE_DIR, if anything is left there."""
     base = os.environ.get("COWFS_CACHE_DIR")
-    return Path(base).absolute() / "state" if base else (_xdg("XDG_STATE_HOME", ".local/state") / "cowfs").absolute()
+    found = Path(base).absolute() / "state" if base else None
+    return found if found is not None and found != state_dir() and found.is_dir() else None
 
 
 def runtime_dir() -> Path:

@@ -103,7 +103,7 @@ def _open_log(path: Path) -> int:
     except OSError as error:
         raise AccessDeniedError(
             f"{path} cannot be written: {error.strerror}",
-            hint="Make it writable, or choose another place with meta_dir or COWFS_CACHE_DIR.",
+            hint="Make it writable, or choose another place with meta_dir (--meta-dir) or COWFS_STATE_DIR.",
         ) from error
 
 

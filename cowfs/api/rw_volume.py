@@ -256,6 +256,8 @@ class RWVolume:
             if (entry := self.live()) is not None:
                 daemon.unmount(entry, force=force)
             self._leave(entry)
+            if self._store is not None:
+                self._working_copy().delete_if_committed()
 
     @names_locator
     def discard(self, *, force: bool = False) -> None:

@@ -61,16 +61,22 @@ class Mounted:
         released = daemon.release(self._entry, force=force)
         try:
             mount_paths.leave(self.path)
-        except CowfsError as error:
+            self._tidy()
+        except (CowfsError, OSError) as error:
             released = replace(released, trouble=released.trouble or str(error))
         return version, released
 
     def unmount(self, *, force: bool = False) -> bool:
         """Whether uncommitted work is kept for the next mount. force: also while in use; programs that use it get errors."""
-        daemon.unmount(self._entry, force=force)
+        left = daemon.unmount(self._entry, force=force)
         mount_paths.leave(self.path)
-        place = self._entry.working_copy
-        return place is not None and WorkingCopy(Path(place)).may_have_uncommitted
+        self._tidy()
+        return left.is_dirty
+
+    def _tidy(self) -> None:
+        """A working copy without work is of no use: the next mount makes one."""
+        if self._entry.working_copy is not None:
+            WorkingCopy(Path(self._entry.working_copy)).delete_if_committed()
 
     def discard(self, *, force: bool = False) -> None:
         """Unmounts and drops uncommitted work for good."""

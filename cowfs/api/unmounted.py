@@ -40,7 +40,9 @@ def commit(
         store_timeout_s=options.store_timeout_s,
     )
     with opened(spec) as session:
-        return session.commit(request, progress)
+        base = session.commit(request, progress)
+    working_copy.delete_if_committed()
+    return base
 
 
 def is_commit_due(store: stores.OpenStore, head: Head, request: CommitRequest) -> bool:

@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 
 
 @click.command("status")
+@click.option("--all", "is_all", is_flag=True, help="Show working copies without uncommitted work too.")
 @click.option("--meta-dir", type=click.Path(path_type=Path), help="Look for working copies there too.")
 @output.common_options
-def command(meta_dir: Path | None, store: str | None, as_json: bool) -> None:
+def command(is_all: bool, meta_dir: Path | None, store: str | None, as_json: bool) -> None:
     """List mounts and working copies on this machine."""
     from cowfs.api import overview
 
     found = overview.status(store, meta_dir=meta_dir)
-    output.emit(as_json, dataclasses.asdict(found), _text(found))
+    output.emit(as_json, dataclasses.asdict(found), _text(found, is_all=is_all))
 
 
-def _text(found: Status) -> str:
+def _text(found: Status, *, is_all: bool) -> str:
+    copies = [each for each in found.working_copies if is_all or each.uncommitted is not False]
     rows = [
         (
             each.volume,
@@ -51,11 +53,11 @@ def _text(found: Status) -> str:
             "-",
             each.working_copy,
         )
-        for each in found.working_copies
+        for each in copies
     ]
     rows += [("?", "daemon died", "kept", "-", "-", "-", output.printable(path)) for path in found.dead_mounts]
     if not rows:
-        return "Nothing is mounted, and there are no working copies."
+        return "Nothing is mounted, and there is no uncommitted work."
     return output.table(("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", "WHERE"), rows)
 
 

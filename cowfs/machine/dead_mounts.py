@@ -19,9 +19,9 @@ PATIENCE_S = 2.0
 
 
 def find() -> list[str]:
-    """Paths of dead mounts of cowfs that this process can see."""
+    """Paths of this user's dead mounts of cowfs that this process can see."""
     live = {entry.mount_path for entry in registry.list_mounts()}
-    unknown = {mount.path for mount in mount_table.mounts() if mount.is_cowfs} - live
+    unknown = {mount.path for mount in mount_table.mounts() if mount.is_ours} - live
     return sorted(path for path in unknown if find_at(path) is not None)
 
 

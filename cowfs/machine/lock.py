@@ -160,7 +160,7 @@ def _is_same_file(fd: int, path: Path) -> bool:
 def _unusable(path: Path, error: OSError) -> AccessDeniedError:
     return AccessDeniedError(
         f"{path} cannot be used for a working copy: {error.strerror}",
-        hint="Make it writable, or choose another place with meta_dir (--meta-dir) or COWFS_CACHE_DIR.",
+        hint="Make it writable, or choose another place with meta_dir (--meta-dir) or COWFS_STATE_DIR.",
     )
 
 

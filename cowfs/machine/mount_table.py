@@ -30,6 +30,11 @@ class MountInfo:
     def is_cowfs(self) -> bool:
         return self.file_system == FILE_SYSTEM_TYPE
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is one of cowfs that this user has mounted."""
+        return self.is_cowfs and f"user_id={os.geteuid()}" in self.options
+
 
 def mounts() -> list[MountInfo]:
     """Every mount this process can see, in the order they were made."""

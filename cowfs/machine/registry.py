@@ -3,6 +3,8 @@
     <state dir>/mounts/<id>.json     id, host, boot_id, pid, pid_started, mount_path, socket, store_url, store_id,
                                      volume, version_id | null, read_only, working_copy | null, since_ns, is_detached
 
+and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state lies.
+
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused pid is not mistaken
 for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts` removes entries of dead processes and
 files that do not parse, and returns the rest; entries of other hosts or containers that share the directory are neither
@@ -12,13 +14,16 @@ Not here: detaching mounts whose daemon died (the next mount does), asking daemo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cowfs import clock, config
+from cowfs.errors import CowfsError
 from cowfs.machine import processes
 from cowfs.machine.processes import ProcessIdentity
 
@@ -131,7 +136,8 @@ def new_id() -> str:
 
 def unregister(entry: MountEntry) -> None:
     """Removes the entry; it may be gone already."""
-    _remove(_entry_path(entry.id))
+    for directory in _directories():
+        _remove(directory / f"{entry.id}.json")
 
 
 def log_path(registration: str) -> Path:
@@ -141,8 +147,8 @@ def log_path(registration: str) -> Path:
 
 def list_mounts() -> list[MountEntry]:
     """Live mounts of this user on this host, oldest first; sweeps dead entries."""
-    live = []
-    for path in _directory().glob("*.json"):
+    live: dict[str, MountEntry] = {}
+    for path in (path for directory in _directories() for path in directory.glob("*.json")):
         try:
             entry = MountEntry.from_json(path.read_bytes())
         except FileNotFoundError:
@@ -150,8 +156,8 @@ def list_mounts() -> list[MountEntry]:
         if entry is None or not entry.process.is_alive:
             _remove(path)
         elif not entry.process.is_foreign:
-            live.append(entry)
-    return sorted(live, key=lambda entry: (entry.since_ns, entry.id))
+            live.setdefault(entry.id, entry)
+    return sorted(live.values(), key=lambda entry: (entry.since_ns, entry.id))
 
 
 def find_by_id(registration: str) -> MountEntry | None:
@@ -207,15 +213,29 @@ def _at_their_paths() -> list[MountEntry]:
 
 
 def _store(entry: MountEntry) -> None:
-    path = _entry_path(entry.id)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_suffix(".new")
-    beside.write_bytes(entry.to_json())
-    beside.replace(path)
+    for directory in (_directory(), _runtime_directory()):
+        path = directory / f"{entry.id}.json"
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = path.with_suffix(".new")
+        beside.write_bytes(entry.to_json())
+        beside.replace(path)
 
 
 def _directory() -> Path:
     return config.state_dir() / "mounts"
+
+
+def _runtime_directory() -> Path:
+    return config.runtime_dir() / "mounts"
+
+
+def _directories() -> Iterator[Path]:
+    """Where entries may be, the ones written last first."""
+    yield _directory()
+    with contextlib.suppress(CowfsError, OSError):
+        yield _runtime_directory()
+    if (earlier := config.earlier_state_dir()) is not None:
+        yield earlier / "mounts"
 
 
 def _remove(entry_path: Path) -> None:

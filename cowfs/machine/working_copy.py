@@ -27,7 +27,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from cowfs import config
-from cowfs.errors import InvalidStateError, LeaseHeldError, NoSpaceError
+from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError
 from cowfs.ids import StoreId, VersionId
 from cowfs.machine import lock
 from cowfs.machine import state as states
@@ -57,7 +57,12 @@ class WorkingCopy:
     @classmethod
     def locate(cls, store_id: StoreId, volume: str, *, meta_dir: Path | None = None) -> WorkingCopy:
         """Where the working copy of a volume is on this machine, whether it exists or not."""
-        return cls(working_root(meta_dir) / f"{store_id.hex()[:16]}-{volume}")
+        name = f"{store_id.hex()[:16]}-{volume}"
+        found = cls(working_root(meta_dir) / name)
+        earlier = _earlier_root(meta_dir)
+        if earlier is not None and not found.exists and (kept := cls(earlier / name)).exists:
+            return kept
+        return found
 
     @property
     def volume(self) -> str:
@@ -254,10 +259,10 @@ class WorkingCopy:
                 self._delete_locked()
 
     def delete_if_committed(self) -> None:
-        """Frees the disk of a working copy whose work is all in versions; leaves one that is in use or has more."""
+        """Frees the disk of a working copy whose work is all in versions; leaves one that is in use, has more, or can't be read."""
         if not self.exists:
             return
-        with contextlib.suppress(LeaseHeldError), self.lock(LockHolder.this_process(f"(tidying {self.path})")):
+        with contextlib.suppress(CowfsError, OSError), self.lock(LockHolder.this_process(f"(tidying {self.path})")):
             if not self.may_have_uncommitted and self.state.pin is None:
                 self._delete_locked()
 
@@ -282,6 +287,12 @@ def working_root(meta_dir: Path | None = None) -> Path:
 
 def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
     """Working copies on this machine, by name; directories without a state are not among them."""
-    root = working_root(meta_dir)
-    found = [WorkingCopy(path) for path in sorted(root.iterdir())] if root.is_dir() else []
+    roots = [root for root in (working_root(meta_dir), _earlier_root(meta_dir)) if root is not None and root.is_dir()]
+    found = [WorkingCopy(path) for root in roots for path in sorted(root.iterdir())]
     return [working_copy for working_copy in found if working_copy.exists]
+
+
+def _earlier_root(meta_dir: Path | None) -> Path | None:
+    """Where working copies were made before COWFS_STATE_DIR, if any are left there."""
+    earlier = config.earlier_state_dir() if meta_dir is None else None
+    return earlier / "working" if earlier is not None else None

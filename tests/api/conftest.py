@@ -34,13 +34,14 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HOME", str(root / "home"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
     monkeypatch.setenv("COWFS_CACHE_DIR", str(root / "c"))
+    monkeypatch.setenv("COWFS_STATE_DIR", str(root / "c" / "state"))
     monkeypatch.setenv("COWFS_STORE", (root / "store").as_uri())
     for variable in ("COWFS_AUTHOR", "COWFS_PRODUCED_BY", "COWFS_RESIDENT"):
         monkeypatch.delenv(variable, raising=False)
     try:
         yield root
     finally:
-        monkeypatch.setenv("COWFS_CACHE_DIR", str(root / "c"))
+        monkeypatch.setenv("COWFS_STATE_DIR", str(root / "c" / "state"))
         end_all()
         table = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
         left = [line.split()[4] for line in table.splitlines() if line.split()[4].startswith(f"{root}/")]

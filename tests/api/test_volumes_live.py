@@ -53,6 +53,16 @@ def elsewhere(code: str, **variables: str) -> str:
     return done.stdout.strip()
 
 
+def another_machine(place: Path) -> dict[str, str]:
+    """Variables of a program that knows nothing of what is mounted here."""
+    (place / "run2").mkdir(mode=0o700, exist_ok=True)
+    return {
+        "COWFS_STATE_DIR": str(place / "c2"),
+        "COWFS_CACHE_DIR": str(place / "c2"),
+        "XDG_RUNTIME_DIR": str(place / "run2"),
+    }
+
+
 async def written(name: str, text: str = "text") -> ROVolume:
     """A finalized volume with one file."""
     async with Volume.new(name) as fresh:
@@ -362,7 +372,7 @@ def test_a_second_writer_is_told_who_where_and_since(go: Go, place: Path) -> Non
         said = elsewhere(
             "try: Volume.open('busy').mount()\n"
             "except LeaseHeldError as e: print(sorted(e.details), e.message, e.hint, sep='|')",
-            COWFS_CACHE_DIR=str(place / "c2"),
+            **another_machine(place),
         )
         keys, message, hint = said.split("|")
         assert {"who", "where", "since"} <= set(eval(keys))
@@ -433,7 +443,7 @@ def test_work_of_a_writer_that_was_taken_over_moves_to_a_fork(go: Go, place: Pat
             "(path / 'theirs').write_text('x')\n"
             "print(vol.finalize().locator)"
         )
-        locator = await anyio.to_thread.run_sync(lambda: elsewhere(theirs, COWFS_CACHE_DIR=str(place / "c2")))
+        locator = await anyio.to_thread.run_sync(lambda: elsewhere(theirs, **another_machine(place)))
         with pytest.raises(LeaseLostError) as caught:
             await vol.commit()
         assert caught.value.hint

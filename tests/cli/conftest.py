@@ -33,6 +33,7 @@ Run = Callable[..., Said]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COWFS_CACHE_DIR", str(tmp_path / "c"))
+    monkeypatch.setenv("COWFS_STATE_DIR", str(tmp_path / "c" / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("COWFS_STORE", (tmp_path / "store").as_uri())
     for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):

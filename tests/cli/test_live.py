@@ -67,7 +67,10 @@ def test_commit_prints_a_locator_that_mounts_read_only_anywhere(
     assert run("commit", "dir", cwd=mounted).code == 3, "a bare word is a name"
     assert run("commit", "./dir", cwd=mounted).out.strip() != locator, "a path inside means the mount around it"
 
-    monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "elsewhere"))
+    for variable in ("COWFS_STATE_DIR", "COWFS_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(place / "elsewhere"))
+    (place / "run2").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / "run2"))
     for source in (locator, f"data@{locator.rpartition('@')[2][:8]}"):
         path = place / "mnt" / "back"
         record = run("mount", source, path, "--json").json
@@ -133,7 +136,7 @@ def test_commit_of_a_volume_that_is_not_mounted(run: Command, place: Path, mount
     locator = run("commit", "data", "-m", "kept work").out.strip()
     assert run("log", locator, "--json").json["versions"][0]["stats"]["files"] == 1
     assert registry.list_mounts() == []
-    assert run("status", "--json").json["working_copies"][0]["uncommitted"] is False
+    assert run("status", "--json").json["working_copies"] == [], "nothing is left of it"
 
 
 def test_unmount_of_a_busy_mount_names_who_uses_it(run: Command, mounted: Path) -> None:
@@ -148,6 +151,7 @@ def test_unmount_of_a_busy_mount_names_who_uses_it(run: Command, mounted: Path) 
 
 
 def test_unmount_of_a_busy_mount_with_commit_publishes_and_says_who_uses_it(run: Command, mounted: Path) -> None:
+    entry = registry.list_mounts()[0]
     descriptor = os.open(mounted / "file", os.O_RDONLY)
     said = run("unmount", mounted, "--commit", "-m", "busy")
     assert said.code == 0
@@ -155,6 +159,7 @@ def test_unmount_of_a_busy_mount_with_commit_publishes_and_says_who_uses_it(run:
     assert not os.path.ismount(mounted)
     assert os.read(descriptor, 3) == b"one", "what is open goes on"
     os.close(descriptor)
+    assert wait_gone(entry.pid, 60)
     assert run("log", said.out.strip(), "--json").json["versions"][0]["message"] == "busy"
 
 
@@ -195,11 +200,59 @@ def test_a_dead_daemon_is_shown_and_its_mount_taken_off(run: Command, mounted: P
     assert (mounted / "file").read_text() == "one"
 
 
+def test_a_mount_made_with_other_directories_is_shown_and_unmounted(
+    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("COWFS_STATE_DIR", "COWFS_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(place / "elsewhere"))
+    assert [each["mount_path"] for each in run("status", "--json").json["mounts"]] == [str(mounted)]
+    assert run("commit", mounted).code == 0
+    assert run("unmount", mounted).code == 0
+    assert not os.path.ismount(mounted)
+
+
+def test_working_copies_without_work_do_not_pile_up(run: Command, place: Path, mounted: Path) -> None:
+    assert run("commit", mounted).code == 0
+    assert run("unmount", mounted).code == 0
+    assert run("status", "--json").json["working_copies"] == []
+    run("mount", "data", mounted)
+    assert run("unmount", mounted, "--commit").code == 0
+    assert run("status", "--json").json["working_copies"] == []
+    run("mount", "data", mounted)
+    (mounted / "file").write_text("two")
+    assert run("unmount", mounted).code == 0
+    assert "uncommitted" in run("status").out
+    assert run("commit", "data").code == 0
+    assert list((place / "c" / "state" / "working").iterdir()) == []
+
+
+def test_work_below_the_cache_directory_is_found(
+    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where working copies were before there was a directory for them."""
+    assert run("unmount", mounted).code == 0
+    monkeypatch.setenv("COWFS_STATE_DIR", str(place / "state"))
+    found = run("status", "--json").json["working_copies"]
+    assert [(each["volume"], each["uncommitted"]) for each in found] == [("data", True)]
+    checks = {check["name"]: check for check in run("doctor", "--json").json["checks"]}
+    assert checks["uncommitted work in the cache directory"]["state"] == "warn"
+    run("mount", "data", mounted)
+    assert (mounted / "file").read_text() == "one"
+    assert run("unmount", mounted, "--commit").code == 0
+    run("mount", "data", mounted)
+    (mounted / "file").write_text("two")
+    assert run("unmount", mounted).code == 0
+    assert [path.parent.parent for path in place.rglob("state.json")] == [place / "state" / "working"]
+
+
 def test_a_live_mount_of_another_registry_is_left_alone(
     run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as elsewhere:
-        elsewhere.setenv("COWFS_CACHE_DIR", str(place / "elsewhere"))
+        (place / "run2").mkdir(mode=0o700)
+        for variable in ("COWFS_STATE_DIR", "COWFS_CACHE_DIR"):
+            elsewhere.setenv(variable, str(place / "elsewhere"))
+        elsewhere.setenv("XDG_RUNTIME_DIR", str(place / "run2"))
         assert run("unmount", mounted).code == 3
         assert str(mounted) not in run("status", "--json").json["dead_mounts"]
     assert (mounted / "file").read_text() == "one"

@@ -145,7 +145,7 @@ def test_doctor_fails_on_an_unreachable_store(run: Run, home: Path) -> None:
 def test_doctor_fails_on_a_state_directory_that_is_a_file(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COWFS_CACHE_DIR", str(home / "file"))
+    monkeypatch.setenv("COWFS_STATE_DIR", str(home / "file" / "state"))
     (home / "file").write_text("")
     said = run("doctor", "--json")
     assert said.code == 9

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COWFS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("COWFS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     return tmp_path
 
 
@@ -38,9 +39,8 @@ def entered(mount_path: Path, *, volume: str = "data", read_only: bool = False) 
 
 
 def rewrite(entry: MountEntry, **process: object) -> Path:
-    path = registry._entry_path(entry.id)
-    path.write_bytes(replace(entry, process=replace(entry.process, **process)).to_json())  # type: ignore[arg-type]
-    return path
+    registry._store(replace(entry, process=replace(entry.process, **process)))  # type: ignore[arg-type]
+    return registry._entry_path(entry.id)
 
 
 def test_an_entry_comes_back_and_goes(tmp_path: Path) -> None:
@@ -50,6 +50,21 @@ def test_an_entry_comes_back_and_goes(tmp_path: Path) -> None:
     registry.unregister(entry)
     registry.unregister(entry)
     assert registry.list_mounts() == []
+
+
+def test_mounts_are_found_whatever_the_state_directory_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = entered(tmp_path / "m")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("COWFS_STATE_DIR", str(tmp_path / "other"))
+        assert registry.list_mounts() == [entry]
+        assert registry.find_by_path(tmp_path / "m") == entry
+    with monkeypatch.context() as session:
+        session.setenv("XDG_RUNTIME_DIR", str(tmp_path / "of another login"))
+        (tmp_path / "of another login").mkdir(mode=0o700)
+        assert registry.list_mounts() == [entry]
+    registry.unregister(entry)
+    assert registry.list_mounts() == []
+    assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_read_only_mounts_are_not_the_volumes_mount(tmp_path: Path) -> None:

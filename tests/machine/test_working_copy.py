@@ -59,7 +59,8 @@ any_state = st.builds(
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COWFS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("COWFS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     return tmp_path
 
 
@@ -274,7 +275,7 @@ def test_place_that_is_a_file_is_refused(place: Path) -> None:
     (place / "state").write_text("in the way")
     with pytest.raises(AccessDeniedError) as caught:
         made()
-    assert "COWFS_CACHE_DIR" in caught.value.hint
+    assert "COWFS_STATE_DIR" in caught.value.hint
 
 
 def test_a_full_disk_under_the_state_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,11 @@ class Place:
             (self.root / name).mkdir(mode=0o700)
         (self.root / "mnt").chmod(0o755)
         self.store_url = store_url or (self.root / "store").as_uri()
-        self.environment = {"COWFS_CACHE_DIR": str(self.root / "c"), "XDG_RUNTIME_DIR": str(self.root / "run")}
+        self.environment = {
+            "COWFS_CACHE_DIR": str(self.root / "c"),
+            "COWFS_STATE_DIR": str(self.root / "c" / "state"),
+            "XDG_RUNTIME_DIR": str(self.root / "run"),
+        }
         self._daemons: list[subprocess.Popen[bytes]] = []
         self.store = stores.open_store(self.store_url, create=True)
         self.record = stores.initialize(self.store)

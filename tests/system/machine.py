@@ -49,6 +49,7 @@ class Machine:
             "HOME": str(self.root / "home"),
             "XDG_RUNTIME_DIR": str(self.root / "run"),
             "COWFS_CACHE_DIR": str(self.root / "c"),
+            "COWFS_STATE_DIR": str(self.root / "c" / "state"),
             "COWFS_STORE": self.store,
             **(environment or {}),
         }

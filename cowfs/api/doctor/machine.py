@@ -10,7 +10,7 @@ from cowfs import config
 from cowfs.api import sizes
 from cowfs.api.doctor.check import OK, WARN, Check, failed
 from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
-from cowfs.machine import kernel, processes
+from cowfs.machine import kernel, processes, working_copy
 
 LOW_DISK_BYTES = 1 << 30
 READ_AHEAD_KB = 4096
@@ -63,8 +63,23 @@ def cache_directory() -> Check:
     return _directory("cache directory", config.cache_dir(), "COWFS_CACHE_DIR or --cache-dir")
 
 
+def earlier_state() -> Check:
+    """Working copies below the cache directory, as versions before COWFS_STATE_DIR made them."""
+    name = "uncommitted work in the cache directory"
+    earlier = config.earlier_state_dir()
+    kept = [
+        copy.volume
+        for copy in working_copy.list_working_copies()
+        if earlier is not None and earlier in copy.path.parents
+    ]
+    if not kept:
+        return Check(name, OK, "none")
+    hint = f"It is found and used there, but do not delete {earlier}. Commit or discard it, and it is made elsewhere next time."
+    return Check(name, WARN, f"{earlier} holds working copies of {', '.join(kept)}", hint)
+
+
 def state_directory() -> Check:
-    return _directory("state directory (working copies)", config.state_dir(), "COWFS_CACHE_DIR or --meta-dir")
+    return _directory("state directory (working copies)", config.state_dir(), "COWFS_STATE_DIR or --meta-dir")
 
 
 def runtime_directory() -> Check:
@@ -83,7 +98,7 @@ def read_ahead() -> Check:
     from cowfs.machine import mount_table
 
     name = "read-ahead"
-    slow = [mount.path for mount in mount_table.mounts() if mount.is_cowfs and not _reads_ahead(mount.device)]
+    slow = [mount.path for mount in mount_table.mounts() if mount.is_ours and not _reads_ahead(mount.device)]
     hint = f"As root, after mounting: echo {READ_AHEAD_KB} > /sys/class/bdi/MAJOR:MINOR/read_ahead_kb"
     if slow:
         return Check(name, WARN, f"is small on {', '.join(slow)}: cold sequential reads are slow", hint)
@@ -153,6 +168,7 @@ ALL = (
     fusermount,
     cache_directory,
     state_directory,
+    earlier_state,
     runtime_directory,
     read_ahead,
     io_uring,
