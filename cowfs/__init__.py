@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cowfs.api.asynchronous import RWVolume as RWVolume
     from cowfs.api.asynchronous import Volume as Volume
     from cowfs.api.asynchronous import volume as volume
-    from cowfs.api.options import MountOptions as MountOptions
     from cowfs.api.overview import MountSummary as MountSummary
     from cowfs.api.overview import VolumeSummary as VolumeSummary
     from cowfs.api.overview import WorkingCopySummary as WorkingCopySummary
+    from cowfs.control import MountOptions as MountOptions
     from cowfs.format.locator import Locator as Locator
     from cowfs.format.manifest import Stats as Stats
     from cowfs.version.commit import Progress as Progress
@@ -44,7 +44,7 @@ __all__ = [
 
 _HOMES = {
     "Locator": "cowfs.format.locator",
-    "MountOptions": "cowfs.api.options",
+    "MountOptions": "cowfs.control.options",
     "MountSummary": "cowfs.api.overview",
     "VolumeSummary": "cowfs.api.overview",
     "WorkingCopySummary": "cowfs.api.overview",

@@ -1,10 +1,10 @@
 """cowfs without async: the same names and arguments, without await. For scripts, threads and notebooks."""
 
-from cowfs.api.options import MountOptions
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.volume import Volume, volume
+from cowfs.control import MountOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.version.commit import Progress

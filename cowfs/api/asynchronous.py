@@ -20,10 +20,11 @@ import anyio
 
 from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
-from cowfs.api.options import ReadOptions, WriteOptions, shows_options
+from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.threads import in_thread
-from cowfs.control.spec import CACHE_DEFAULT_S
+from cowfs.control import MountOptions
+from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.version.commit import ProgressListener
@@ -150,13 +151,19 @@ class ROVolume:
         return self
 
     @shows_options(ReadOptions)
-    async def mount(self, mount_path: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]) -> Path:
+    async def mount(
+        self,
+        mount_path: str | os.PathLike[str] | None = None,
+        *,
+        options: MountOptions | None = None,
+        **tuning: Unpack[ReadOptions],
+    ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
 
         Any number of processes may mount it. The kernel caches attributes and names without limit unless told otherwise.
-        mount_path: as for RWVolume. `MountOptions` explains the options.
+        mount_path: as for RWVolume. `MountOptions` explains the options, and `options` takes one; what is named besides wins.
         """
-        return await in_thread(partial(self._blocking.mount, mount_path, **options))
+        return await in_thread(partial(self._blocking.mount, mount_path, options=options, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts what this object mounted. ConflictError while files are open; force: programs that use them get errors."""
@@ -279,18 +286,20 @@ class RWVolume:
         self,
         mount_path: str | os.PathLike[str] | None = None,
         *,
+        options: MountOptions | None = None,
         progress: ProgressListener | None = None,
-        **options: Unpack[WriteOptions],
+        **tuning: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
         of an earlier mount on this machine is there again; progress hears how far its replay is.
         cache_dir: where chunks lie; cache_size: the most it may hold ("20GiB"); meta_dir: where uncommitted work lies;
-        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others.
+        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others,
+        and `options` takes one; what is named besides wins.
         LeaseHeldError: somebody else writes to this volume; it says who, where and since when.
         """
-        return await in_thread(partial(self._blocking.mount, mount_path, progress=progress, **options))
+        return await in_thread(partial(self._blocking.mount, mount_path, options=options, progress=progress, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine.

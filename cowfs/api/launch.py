@@ -26,6 +26,8 @@ from typing import Any
 import cowfs
 from cowfs import clock
 from cowfs.control import MountSpec
+from cowfs.control.messages import Ready
+from cowfs.control.typed import from_json
 from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
 from cowfs.store import trust
 from cowfs.version.commit import Progress, ProgressListener
@@ -39,7 +41,7 @@ END_TIMEOUT_S = 10.0
 class Started:
     """A daemon that serves its mount. ready is what it said about itself; wait blocks until it ends."""
 
-    ready: dict[str, Any]
+    ready: Ready
     pid: int
     wait: Callable[[], int]
 
@@ -53,20 +55,21 @@ def start(
         answer = _exchange(process, spec, progress, ready_timeout_s)
         if "ready" not in answer:
             raise _refusal(process, spec, answer)
+        ready = from_json(Ready, answer["ready"], "what the mount daemon says")
     except BaseException:
         _end(process)
         raise
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
-    return Started(answer["ready"], process.pid, process.wait)
+    return Started(ready, process.pid, process.wait)
 
 
 def _spawn(spec: MountSpec) -> subprocess.Popen[bytes]:
-    if spec.fuse_fd is not None:
+    if spec.options.fuse_fd is not None:
         try:
-            os.fstat(spec.fuse_fd)
+            os.fstat(spec.options.fuse_fd)
         except OSError as error:
             raise InvalidInputError(
-                f"descriptor {spec.fuse_fd} is not open",
+                f"descriptor {spec.options.fuse_fd} is not open",
                 hint="Hand in an open /dev/fuse descriptor that this process inherited.",
             ) from error
     log = _open_log(Path(spec.log))
@@ -75,10 +78,10 @@ def _spawn(spec: MountSpec) -> subprocess.Popen[bytes]:
             [sys.executable, "-P", "-m", "cowfs.daemon"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None if spec.foreground else log,
+            stderr=None if spec.options.foreground else log,
             start_new_session=True,
             cwd="/",
-            pass_fds=() if spec.fuse_fd is None else (spec.fuse_fd,),
+            pass_fds=() if spec.options.fuse_fd is None else (spec.options.fuse_fd,),
             env=_environment(),
         )
     finally:
@@ -126,7 +129,7 @@ def _exchange(
                 if not isinstance(event := said.get("progress"), dict):
                     return said
                 deadline_s = clock.monotonic_s() + silence_s
-                progress(Progress(**event))
+                progress(from_json(Progress, event))
                 continue
             left_s = deadline_s - clock.monotonic_s()
             if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:

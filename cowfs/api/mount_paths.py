@@ -14,10 +14,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from cowfs import config
-from cowfs.api.options import MountOptions
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
 from cowfs.machine import mount_table, mounting, registry, reservation
@@ -101,29 +98,6 @@ def _is_default(path: str) -> bool:
 def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
         os.rmdir(path)
-
-
-def common_fields(registration: str, path: str, options: MountOptions) -> dict[str, Any]:
-    """The fields of a MountSpec that do not depend on what is mounted."""
-    return {
-        "mount_path": path,
-        "cache_dir": str(options.cache_path),
-        "registration": registration,
-        "socket": str(config.runtime_dir() / f"{registration}.sock"),
-        "max_uploads": options.max_uploads,
-        "attr_cache": options.attr_cache,
-        "entry_cache": options.entry_cache,
-        "dir_entry_cache": options.dir_entry_cache,
-        "cache_size_bytes": options.cache_size_bytes,
-        "store_timeout_s": options.store_timeout_s,
-        "resident": options.is_resident,
-        "fast_lane": options.has_fast_lane,
-        "transport": options.wanted_transport,
-        "take_over": options.take_over,
-        "allow_other": options.allow_other,
-        "fuse_fd": options.fuse_fd,
-        "foreground": options.foreground,
-    }
 
 
 def _defaults(name: str, store_id: StoreId) -> list[str]:

@@ -7,12 +7,13 @@ answer in time is shown as such, and a mount whose daemon has died as dead. Noth
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cowfs.api import daemon, stores
+from cowfs.api import stores
 from cowfs.api.stores import OpenStore
+from cowfs.control import live_mount
+from cowfs.control.messages import MountStatus
 from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError, ReadOnlyError
 from cowfs.machine import dead_mounts, registry, working_copy
 from cowfs.machine.registry import MountEntry
@@ -47,7 +48,7 @@ class VolumeSummary:
 class MountSummary:
     """One live mount. is_detached: off its path, and served until the last open file is closed.
 
-    uncommitted: None when its daemon does not say; error: why it does not. details: what it says.
+    uncommitted: None when its daemon does not say; error: why it does not. details: all that it says.
     """
 
     mount_path: str
@@ -62,7 +63,7 @@ class MountSummary:
     uncommitted: bool | None
     transport: str | None
     error: str | None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: MountStatus | None
 
 
 @dataclass(frozen=True)
@@ -148,27 +149,31 @@ def _writer(store: OpenStore, name: str) -> str | None:
 
 def mount_summary(entry: MountEntry) -> MountSummary:
     """What a mount's daemon says; an error says why it does not."""
-    said: dict[str, Any] = {}
+    said: MountStatus | None = None
     error = None
     try:
-        said = daemon.status(entry)
+        said = live_mount.status(entry)
     except CowfsError as failure:
         error = failure.message
     return MountSummary(
         mount_path=entry.mount_path,
         volume=entry.volume,
         store_url=entry.store_url,
-        version=said.get("version", entry.version_id),
+        version=entry.version_id if said is None else said.version.hex() if said.version is not None else None,
         read_only=entry.read_only,
         is_detached=entry.is_detached,
         pid=entry.pid,
         since_ns=entry.since_ns,
         working_copy=entry.working_copy,
-        uncommitted=False if entry.read_only else said.get("is_dirty"),
-        transport=said.get("transport"),
+        uncommitted=False if entry.read_only else _is_dirty(said),
+        transport=said.transport if said is not None else None,
         error=error,
         details=said,
     )
+
+
+def _is_dirty(said: MountStatus | None) -> bool | None:
+    return said.writer.is_dirty if said is not None and said.writer is not None else None
 
 
 def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:

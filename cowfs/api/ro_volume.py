@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -17,12 +18,13 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import daemon, launch, mount_paths, names, stores
+from cowfs.api import launch, mount_paths, names, stores
 from cowfs.api.claiming import claimed
 from cowfs.api.located import names_locator
-from cowfs.api.options import MountOptions, ReadOptions, shows_options
+from cowfs.api.options import shows_options
 from cowfs.api.provenance import author as default_author
-from cowfs.control import MountSpec
+from cowfs.control import MountOptions, MountSpec, live_mount
+from cowfs.control.options import ReadOptions
 from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest, Stats
@@ -148,13 +150,19 @@ class ROVolume:
 
     @names_locator
     @shows_options(ReadOptions)
-    def mount(self, mount_path: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]) -> Path:
+    def mount(
+        self,
+        mount_path: str | os.PathLike[str] | None = None,
+        *,
+        options: MountOptions | None = None,
+        **tuning: Unpack[ReadOptions],
+    ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
 
         Any number of processes may mount it. The kernel caches attributes and names without limit unless told otherwise.
-        mount_path: as for RWVolume. `MountOptions` explains the options.
+        mount_path: as for RWVolume. `MountOptions` explains the options, and `options` takes one; what is named besides wins.
         """
-        chosen = MountOptions(**options)
+        chosen = replace(options or MountOptions(), **tuning)
         if chosen.take_over or chosen.accept_unsafe_store or chosen.meta_dir is not None:
             raise InvalidInputError(
                 "a read-only mount takes nothing over, writes to no store and has no working copy",
@@ -178,7 +186,10 @@ class ROVolume:
                 source=self.locator,
                 version=self.id,
                 log=str(registry.log_path(registration)),
-                **mount_paths.common_fields(registration, path, options),
+                mount_path=path,
+                registration=registration,
+                socket=str(registry.socket_path(registration)),
+                options=options.resolved(),
             )
             self.started = launch.start(spec)
         self._mount_id, self._mount_path = registration, path
@@ -189,7 +200,7 @@ class ROVolume:
         """Unmounts what this object mounted. ConflictError while files are open; force: programs that use them get errors."""
         with self._mutex:
             if (entry := self._live()) is not None:
-                daemon.unmount(entry, force=force)
+                live_mount.unmount(entry, force=force)
             mount_paths.leave(self._mount_path)
             self._mount_id = self._mount_path = None
 

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs import log
 from cowfs import store as stores_layer
-from cowfs.api import abandoned, claiming, daemon, launch, mount_paths, overview, stores, unmounted
+from cowfs.api import abandoned, claiming, launch, mount_paths, overview, stores, unmounted
 from cowfs.api.claiming import Claim
 from cowfs.api.located import names_locator
-from cowfs.api.options import MountOptions, WriteOptions, shows_options
+from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
-from cowfs.control import MountSpec
-from cowfs.control.spec import CACHE_DEFAULT_S
+from cowfs.control import MountOptions, MountSpec, live_mount
+from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
 from cowfs.errors import CowfsError, InvalidStateError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
@@ -135,7 +135,7 @@ class RWVolume:
     def has_changes(self) -> bool:
         """Whether this machine has work of the volume that is in no version. Without a mount also True for changes that cancel out."""
         if (entry := self.live()) is not None:
-            return daemon.has_uncommitted(entry)
+            return live_mount.has_uncommitted(entry)
         return not self._is_unclaimed and self.resolve()._working_copy().may_have_uncommitted
 
     def status(self) -> MountSummary | WorkingCopySummary | None:
@@ -186,18 +186,20 @@ class RWVolume:
         self,
         mount_path: str | os.PathLike[str] | None = None,
         *,
+        options: MountOptions | None = None,
         progress: ProgressListener | None = None,
-        **options: Unpack[WriteOptions],
+        **tuning: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
         of an earlier mount on this machine is there again; progress hears how far its replay is.
         cache_dir: where chunks lie; cache_size: the most it may hold ("20GiB"); meta_dir: where uncommitted work lies;
-        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others.
+        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others,
+        and `options` takes one; what is named besides wins.
         LeaseHeldError: somebody else writes to this volume; it says who, where and since when.
         """
-        chosen = MountOptions(**options)
+        chosen = replace(options or MountOptions(), **tuning)
         with self._mutex:
             self._require_not_ended()
             if (entry := self._own_mount()) is not None and (
@@ -239,7 +241,10 @@ class RWVolume:
                 source=self.name,
                 working_copy=str(working_copy.path),
                 log=str(working_copy.log_path),
-                **mount_paths.common_fields(registration, path, options),
+                mount_path=path,
+                registration=registration,
+                socket=str(registry.socket_path(registration)),
+                options=options.resolved(),
             )
             self.started = launch.start(spec, progress=progress)
         self._mount_id, self._mount_path = registration, path
@@ -254,7 +259,7 @@ class RWVolume:
         with self._mutex:
             self._require_not_ended()
             if (entry := self.live()) is not None:
-                daemon.unmount(entry, force=force)
+                live_mount.unmount(entry, force=force)
             self._leave(entry)
             if self._store is not None:
                 self._working_copy().delete_if_committed()
@@ -265,7 +270,7 @@ class RWVolume:
         with self._mutex:
             self._require_not_ended()
             if (entry := self.live()) is not None:
-                daemon.discard(entry, force=force)
+                live_mount.discard(entry, force=force)
             elif self._claim != "new":
                 self.resolve()
                 unmounted.discard(self._opened(), self._working_copy())
@@ -321,7 +326,7 @@ class RWVolume:
     def _release(self, force: bool) -> None:
         """Lets go of a mount whose work is published: what goes wrong here is no failure any more."""
         entry = self.live()
-        trouble = daemon.release(entry, force=force).trouble if entry is not None else ""
+        trouble = live_mount.release(entry, force=force).trouble if entry is not None else ""
         try:
             self._leave(entry)
             self._working_copy().delete_if_committed()
@@ -354,9 +359,9 @@ class RWVolume:
             entry = self.live()
         if entry is not None:
             try:
-                done = daemon.commit(entry, request, progress)
+                done = live_mount.commit(entry, request, progress)
             except UnavailableError:
-                if not daemon.has_died(entry):
+                if not live_mount.has_died(entry):
                     raise
             else:
                 return self._committed(done.head_number, done.version, is_new=done.is_new)
@@ -421,7 +426,7 @@ class RWVolume:
         """Unmounts; whether there is work that is in no version. A commit under way ends before."""
         with self._mutex:
             entry = self.live()
-            left = daemon.unmount(entry) if entry is not None else None
+            left = live_mount.unmount(entry) if entry is not None else None
             self._leave(entry)
             if left is None:
                 return self.has_changes()

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import daemon, mount_paths
-from cowfs.api.daemon import Released
+from cowfs.api import mount_paths
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.volume import Volume
+from cowfs.control import live_mount
+from cowfs.control.live_mount import Released
 from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
@@ -49,7 +50,7 @@ class Mounted:
         progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Publishes what was written before the call; the mount stays."""
-        done = daemon.commit(self._entry, commit_request(message, author, None, labels), progress)
+        done = live_mount.commit(self._entry, commit_request(message, author, None, labels), progress)
         store = StoreUrl.parse(self._entry.store_url)
         return ROVolume(Locator(store, self._entry.volume, done.version), is_new=done.is_new)
 
@@ -58,7 +59,7 @@ class Mounted:
     ) -> tuple[ROVolume, Released]:
         """The version, once it is published, whatever happens to the mount; and how that was taken away."""
         version = self.commit(message, progress=progress)
-        released = daemon.release(self._entry, force=force)
+        released = live_mount.release(self._entry, force=force)
         try:
             mount_paths.leave(self.path)
             self._tidy()
@@ -68,7 +69,7 @@ class Mounted:
 
     def unmount(self, *, force: bool = False) -> bool:
         """Whether uncommitted work is kept for the next mount. force: also while in use; programs that use it get errors."""
-        left = daemon.unmount(self._entry, force=force)
+        left = live_mount.unmount(self._entry, force=force)
         mount_paths.leave(self.path)
         self._tidy()
         return left.is_dirty
@@ -80,7 +81,7 @@ class Mounted:
 
     def discard(self, *, force: bool = False) -> None:
         """Unmounts and drops uncommitted work for good."""
-        daemon.discard(self._entry, force=force)
+        live_mount.discard(self._entry, force=force)
         mount_paths.leave(self.path)
 
 

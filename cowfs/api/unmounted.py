@@ -5,10 +5,11 @@ The working copy's lock keeps mounts away meanwhile; LeaseHeldError when one was
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cowfs import log
 from cowfs.api import stores
-from cowfs.api.options import MountOptions
-from cowfs.control import SessionSpec
+from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import CowfsError
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.pins import Pin
@@ -33,11 +34,8 @@ def commit(
         store_url=store.url,
         volume=working_copy.volume,
         mode="rw",
-        cache_dir=str(options.cache_path),
+        options=replace(options, take_over=False, resident=False).resolved(),
         working_copy=str(working_copy.path),
-        max_uploads=options.max_uploads,
-        cache_size_bytes=options.cache_size_bytes,
-        store_timeout_s=options.store_timeout_s,
     )
     with opened(spec) as session:
         base = session.commit(request, progress)

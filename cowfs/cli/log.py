@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.api import sizes
+from cowfs import sizes
 from cowfs.cli import output
 
 if TYPE_CHECKING:

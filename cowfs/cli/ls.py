@@ -29,7 +29,7 @@ def command(store: str | None, as_json: bool) -> None:
 
 
 def _row(volume: VolumeSummary) -> tuple[str, ...]:
-    from cowfs.api import sizes
+    from cowfs import sizes
 
     head = volume.version[:12] if volume.version else "-"
     return (

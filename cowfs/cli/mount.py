@@ -68,19 +68,18 @@ def command(
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only).
     """
     from cowfs.api import sources
-    from cowfs.api.options import MountOptions
-    from cowfs.blocking import ROVolume, RWVolume, Volume
+    from cowfs.blocking import MountOptions, ROVolume, RWVolume, Volume
 
-    MountOptions(**tuning)  # a wrong one is refused before anything is looked up
+    options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
     found = sources.find(source, store)
     mounted: RWVolume | ROVolume
     if found.is_writable and not read_only:
         mounted = Volume.open(found.volume, store=found.store.url)
         with closing(output.ProgressLine()) as progress:
-            canonical = mounted.mount(path, progress=progress, foreground=foreground, **tuning)
+            canonical = mounted.mount(path, progress=progress, options=options)
     else:
         mounted = ROVolume(found.locator())
-        canonical = mounted.mount(path, foreground=foreground, **tuning)
+        canonical = mounted.mount(path, options=options)
     started = mounted.started
     assert started is not None
     record = {
@@ -90,14 +89,14 @@ def command(
         "locator": str(found.locator()) if found.version else None,
         "read_only": isinstance(mounted, ROVolume),
         "pid": started.pid,
-        "lost_files": started.ready.get("lost_files", []),
+        "lost_files": started.ready.lost_files,
         "store_url": found.store.url,
     }
     kind = "read-only" if record["read_only"] else "writable"
     if foreground:
         _pass_signals_on(started)  # first: who reads that it is mounted may want it to end
     output.say(as_json, f"Mounted {found.volume} {kind} (process {started.pid})")
-    if lost := started.ready.get("lost_files"):
+    if lost := started.ready.lost_files:
         output.say(
             as_json,
             f"This machine's disk has lost uncommitted bytes of {len(lost)} file(s), {output.printable(lost[0])} for one. "

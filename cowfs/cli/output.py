@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cowfs import clock
-from cowfs.api import sizes
+from cowfs import clock, sizes
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cowfs.api import sizes
+from cowfs import sizes
 from cowfs.blocking import ROVolume
 
 

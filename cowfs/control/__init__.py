@@ -1,10 +1,12 @@
 """How other processes talk to a mount daemon: the specification it starts from and the socket it answers on.
 
-`MountSpec` starts one, `Client` asks it, `Server` answers; `protocol` has the lines. No trio, FUSE, store or engine here.
+`MountSpec` starts one, tuned by `MountOptions`; `Client` asks it, `Server` answers: `messages` says what, `protocol` has the
+lines; `live_mount` is what other processes do with one. No trio, FUSE, store or engine here.
 """
 
 from cowfs.control.client import Client, wait_gone
+from cowfs.control.options import MountOptions
 from cowfs.control.server import Handler, Server
 from cowfs.control.spec import MountSpec, SessionSpec
 
-__all__ = ["Client", "Handler", "MountSpec", "Server", "SessionSpec", "wait_gone"]
+__all__ = ["Client", "Handler", "MountOptions", "MountSpec", "Server", "SessionSpec", "wait_gone"]

@@ -12,7 +12,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from cowfs.control.messages import A, Operation, R
 from cowfs.control.protocol import LineSocket
+from cowfs.control.typed import from_json, to_json
 from cowfs.errors import UnavailableError, from_record
 from cowfs.version.commit import Progress, ProgressListener
 
@@ -24,8 +26,13 @@ class Client:
         self._path = os.fspath(path)
         self._timeout_s = timeout_s
 
+    def ask(self, operation: Operation[A, R], arguments: A, on_progress: ProgressListener | None = None) -> R:
+        """Sends one request and returns its answer."""
+        answer = self.call(operation.name, on_progress=on_progress, **to_json(arguments))
+        return from_json(operation.answer, answer, f"the answer to {operation.name}")
+
     def call(self, op: str, /, *, on_progress: ProgressListener | None = None, **arguments: Any) -> Any:
-        """Sends one request and returns its result; progress lines go to on_progress as they arrive."""
+        """As `ask`, in JSON values; progress lines go to on_progress as they arrive."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._timeout_s)
             try:
@@ -35,7 +42,7 @@ class Client:
                 while (reply := lines.receive()) is not None:
                     if "progress" in reply:
                         if on_progress is not None:
-                            on_progress(Progress(**reply["progress"]))
+                            on_progress(from_json(Progress, reply["progress"]))
                     elif "error" in reply:
                         raise from_record(reply["error"])
                     else:

@@ -15,12 +15,12 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cowfs import clock, log
 from cowfs.control.protocol import LineSocket
+from cowfs.control.typed import to_json
 from cowfs.errors import (
     AccessDeniedError,
     CowfsError,
@@ -156,7 +156,7 @@ class Server:
             )
             return {"error": to_record(unknown)}
         try:
-            return {"result": handler(request, lambda event: client.tell({"progress": asdict(event)}))}
+            return {"result": handler(request, lambda event: client.tell({"progress": to_json(event)}))}
         except CowfsError as error:
             return {"error": to_record(error)}
         except OSError as error:

@@ -26,10 +26,11 @@ from functools import partial
 from typing import NamedTuple
 
 from cowfs import log
+from cowfs.control.messages import Waiting
 from cowfs.daemon import transport
 from cowfs.daemon.errnos import Errnos
 from cowfs.daemon.relief import Relief
-from cowfs.daemon.server import LOAD_THREADS, CacheTimes, Waiting, broken, silent
+from cowfs.daemon.server import LOAD_THREADS, CacheTimes, broken, silent
 from cowfs.errors import InvalidInputError
 from cowfs.native import Engine, Lane, NotResident
 from cowfs.session.fetching import Fetchers
@@ -142,7 +143,7 @@ class FastLane:
         if (lane := self._lane) is None:
             return Waiting(0, 0.0, self._abandoned)
         ages = [age_s for _, _, age_s, _ in lane.waiting()]
-        return Waiting(len(ages), max(ages, default=0.0), self._abandoned)
+        return Waiting(len(ages), round(max(ages, default=0.0), 1), self._abandoned)
 
     def look_after(self) -> None:
         """Answers, with EIO, requests that nobody was at work on in ABANDONED_LOOKS calls one after the other."""

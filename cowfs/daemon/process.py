@@ -24,12 +24,13 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
 from cowfs import log
 from cowfs.control import MountSpec, Server
+from cowfs.control.messages import Ready, Waiting
+from cowfs.control.typed import to_json
 from cowfs.daemon import transport
 from cowfs.daemon.lane import FastLane
 from cowfs.daemon.mappings import Mappings
@@ -118,11 +119,11 @@ class Daemon:
 
     def _serve(self, stack: ExitStack) -> None:
         spec = self._spec
-        connect = self._lane() if spec.fast_lane else self._pyfuse()
-        if spec.fuse_fd is None:
+        connect = self._lane() if spec.options.fast_lane else self._pyfuse()
+        if spec.options.fuse_fd is None:
             self._prepare_mount_point(stack)
         else:
-            mounting.check_descriptor(spec.fuse_fd)
+            mounting.check_descriptor(spec.options.fuse_fd)
         session = open_session(spec, stack, self._discard, self._report)
         keeper = Keeper(session, lambda: self._look_after(session))
         mappings = Mappings(session.engine, session.residency, self._invalidate)
@@ -170,7 +171,7 @@ class Daemon:
             raise MountFailedError(f"{self._spec.mount_path} was unmounted before it was ready", hint="Try again.")
 
     def _report(self, progress: Progress) -> None:
-        tell(self._answer_fd, {"progress": asdict(progress)})
+        tell(self._answer_fd, {"progress": to_json(progress)})
 
     def _prepare_mount_point(self, stack: ExitStack) -> None:
         path = self._spec.mount_path
@@ -226,7 +227,7 @@ class Daemon:
 
     def _descriptor(self) -> int:
         """The mounted /dev/fuse: handed in, or mounted now."""
-        if (fd := self._spec.fuse_fd) is not None:
+        if (fd := self._spec.options.fuse_fd) is not None:
             return fd
         fd = mounting.mount(self._spec.mount_path, self._mount_options())
         self._find_mount()
@@ -234,7 +235,7 @@ class Daemon:
 
     def _mount_options(self) -> set[str]:
         spec = self._spec
-        return mounting.options(spec.volume, read_only=spec.mode == "ro", allow_other=spec.allow_other)
+        return mounting.options(spec.volume, read_only=spec.mode == "ro", allow_other=spec.options.allow_other)
 
     def _find_mount(self) -> None:
         self._mount = mounting.verified(self._spec.mount_path, read_only=self._spec.mode == "ro")
@@ -252,16 +253,9 @@ class Daemon:
         else:
             self._server.look_after()
 
-    def _waiting(self) -> dict[str, Any]:
+    def _waiting(self) -> Waiting | None:
         """Of requests that wait for something to be loaded."""
-        waiting = self._server.waiting() if self._server is not None else None
-        if waiting is None:
-            return {}
-        return {
-            "waiting": waiting.requests,
-            "waiting_oldest_s": round(waiting.oldest_s, 1),
-            "abandoned_requests": waiting.abandoned,
-        }
+        return self._server.waiting() if self._server is not None else None
 
     @property
     def _transport(self) -> str:
@@ -272,25 +266,21 @@ class Daemon:
         transport.check(spec, self._transport)
         self._tune()
         keeper.start()  # before the answer: a mount that cannot have its threads is none
-        if not spec.foreground:
+        if not spec.options.foreground:
             _leave_starter(Path(spec.log))
-        answer(
-            self._answer_fd,
-            {
-                "ready": {
-                    "pid": os.getpid(),
-                    "registration": spec.registration,
-                    "socket": spec.socket,
-                    "mount_path": spec.mount_path,
-                    "version": version.hex() if version is not None else None,
-                    "head_number": session.opened.head_number,
-                    "resumed_records": resumed.records,
-                    "cut_bytes": resumed.cut_bytes,
-                    "dropped_extents": resumed.dropped_extents,
-                    "lost_files": resumed.lost_files,
-                }
-            },
+        ready = Ready(
+            pid=os.getpid(),
+            registration=spec.registration,
+            socket=spec.socket,
+            mount_path=spec.mount_path,
+            version=version,
+            head_number=session.opened.head_number,
+            resumed_records=resumed.records,
+            cut_bytes=resumed.cut_bytes,
+            dropped_extents=resumed.dropped_extents,
+            lost_files=resumed.lost_files,
         )
+        answer(self._answer_fd, {"ready": to_json(ready)})
         self.is_ready = True
         session.wait_patiently()
 

@@ -1,11 +1,4 @@
-"""What the control socket can ask of a mount: ping, status, commit, unmount, detach, discard.
-
-    ping                                                    {"pid"}
-    status                                                  what `cowfs status` shows
-    commit   message, author, labels, produced_by, given    {"version", "locator", "head_number", "changed", "stats"}
-    unmount  commit (bool, with commit's arguments), force  {"version", "head_number", "is_dirty"}; the process ends after the reply
-    detach                                                  {}; off its path at once, served until the last file is closed
-    discard  force                                          {}; as unmount, and the working copy is deleted
+"""What the control socket can ask of a mount, answered (`control.messages` says what there is, and in which types).
 
 These run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so that it has everything
 that was written or stored before it was asked for. Progress of a commit goes to all who have asked for one.
@@ -17,20 +10,17 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from cowfs import clock, failpoints
-from cowfs.control import Handler, MountSpec
+from cowfs.control import Handler, MountSpec, messages
+from cowfs.control.messages import Committed, Ending, Left, LostFile, MountStatus, Nothing, Pong, Waiting, WriterStatus
 from cowfs.daemon.audience import Audience
 from cowfs.daemon.mappings import Mappings
-from cowfs.errors import InvalidInputError, InvalidStateError, ReadOnlyError
-from cowfs.format.manifest import Manifest
+from cowfs.errors import InvalidStateError, ReadOnlyError
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
-from cowfs.version.commit import GIVABLE, Base, CommitRequest, ProgressListener
+from cowfs.version.commit import Base, CommitRequest, ProgressListener
 from cowfs.version.volumes import locator
-
-COMMIT_ARGUMENTS = frozenset({"message", "author", "labels", "produced_by", "given"})
 
 
 class Requests:
@@ -47,7 +37,7 @@ class Requests:
         end: Callable[[bool, bool], None],
         detach: Callable[[], None],
         transport: Callable[[], str],
-        waiting: Callable[[], dict[str, Any]] = dict,
+        waiting: Callable[[], Waiting | None] = lambda: None,
     ) -> None:
         self._spec = spec
         self._session = session
@@ -65,14 +55,15 @@ class Requests:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "ping": self._ping,
-            "status": self._status,
-            "commit": self._commit,
-            "unmount": self._unmount,
-            "detach": self._detach,
-            "discard": self._discard,
-        }
+        answers = (
+            messages.PING.answered_by(self._ping),
+            messages.STATUS.answered_by(self._status),
+            messages.COMMIT.answered_by(self._commit),
+            messages.UNMOUNT.answered_by(self._unmount),
+            messages.DETACH.answered_by(self._detach),
+            messages.DISCARD.answered_by(self._discard),
+        )
+        return dict(answers)
 
     def finish(self, timeout_s: float) -> None:
         """Lets no commit begin any more, and waits for one under way, at most timeout_s."""
@@ -80,50 +71,48 @@ class Requests:
         if self._commits.acquire(timeout=timeout_s):
             self._commits.release()
 
-    def _ping(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
-        _only(arguments)
-        return {"pid": os.getpid()}
+    def _ping(self, _: Nothing, progress: ProgressListener) -> Pong:
+        return Pong(os.getpid())
 
-    def _status(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
-        _only(arguments)
+    def _status(self, _: Nothing, progress: ProgressListener) -> MountStatus:
         session, spec, base = self._session, self._spec, self._session.base
-        status = {
-            "pid": os.getpid(),
-            "registration": spec.registration,
-            "mount_path": spec.mount_path,
-            "source": spec.source,
-            "store_url": session.store.url,
-            "store_id": session.record.store_id.hex(),
-            "volume": spec.volume,
-            "read_only": spec.mode == "ro",
-            "version": base.version_id.hex() if base.version_id else None,
-            "head_number": base.head_number,
-            "since_ns": self._since_ns,
-            "cache_dir": spec.cache_dir,
-            "working_copy": spec.working_copy,
-            "transport": self._transport(),
-            "inodes_in_memory": session.engine.statfs()[1],
-            "memory_bytes": _memory_bytes(),
-            "abandoned_loads": self._keeper.abandoned_loads,
-            **self._waiting(),
-        }
-        if (writer := session.writer) is not None:
-            status |= {
-                "is_dirty": session.engine.is_dirty(),
-                "is_committing": self.is_committing,
-                "epoch": writer.lease.epoch,
-                "lease_lost": writer.lease_lost.message if writer.lease_lost else None,
-                "heartbeat_age_s": round(clock.monotonic_s() - self._keeper.renewed_s, 1),
-                "uploaded_bytes": self._keeper.uploaded_bytes,
-                "upload_error": self._keeper.upload_error.message if self._keeper.upload_error else None,
-                "resumed_records": session.resumed.records,
-                "lost_files": [{"path": path, "bytes": size} for path, size in writer.committer.lost.paths()],
-            }
-        return status
+        return MountStatus(
+            pid=os.getpid(),
+            registration=spec.registration,
+            mount_path=spec.mount_path,
+            source=spec.source,
+            store_url=session.store.url,
+            store_id=session.record.store_id.hex(),
+            volume=spec.volume,
+            read_only=spec.mode == "ro",
+            version=base.version_id,
+            head_number=base.head_number,
+            since_ns=self._since_ns,
+            cache_dir=str(spec.options.cache_path),
+            working_copy=spec.working_copy,
+            transport=self._transport(),
+            inodes_in_memory=session.engine.statfs()[1],
+            memory_bytes=_memory_bytes(),
+            abandoned_loads=self._keeper.abandoned_loads,
+            waiting=self._waiting(),
+            writer=self._writer_status(session.writer) if session.writer is not None else None,
+        )
 
-    def _commit(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
-        _only(arguments, *COMMIT_ARGUMENTS)
-        request = _commit_request(arguments)
+    def _writer_status(self, writer: Writer) -> WriterStatus:
+        keeper = self._keeper
+        return WriterStatus(
+            is_dirty=self._session.engine.is_dirty(),
+            is_committing=self.is_committing,
+            epoch=writer.lease.epoch,
+            lease_lost=writer.lease_lost.message if writer.lease_lost else None,
+            heartbeat_age_s=round(clock.monotonic_s() - keeper.renewed_s, 1),
+            uploaded_bytes=keeper.uploaded_bytes,
+            upload_error=keeper.upload_error.message if keeper.upload_error else None,
+            resumed_records=self._session.resumed.records,
+            lost_files=tuple(LostFile(path, size) for path, size in writer.committer.lost.paths()),
+        )
+
+    def _commit(self, request: CommitRequest, progress: ProgressListener) -> Committed:
         writer = self._writer()
         with self._audience.joined(progress), self._commits:
             if self._ended:
@@ -142,35 +131,21 @@ class Requests:
             finally:
                 self._audience.end()
                 self.is_committing = False
-        return self._committed(base, changed=base.version_id != before.version_id)
+        return self._committed(base, is_new=base.version_id != before.version_id)
 
-    def _unmount(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
-        _only(arguments, "commit", "force", *COMMIT_ARGUMENTS)
-        commit, force = _flag(arguments, "commit"), _flag(arguments, "force")
-        result: dict[str, Any] = {}
-        if commit:
-            result = self._commit({key: arguments[key] for key in COMMIT_ARGUMENTS & arguments.keys()}, progress)
-        elif COMMIT_ARGUMENTS & arguments.keys():
-            raise InvalidInputError("a message without a commit", hint="Pass commit: true as well.")
-        self._end(force, False)
+    def _unmount(self, ending: Ending, progress: ProgressListener) -> Left:
+        self._end(ending.force, False)
         base = self._session.base
-        return {
-            "version": base.version_id.hex() if base.version_id else None,
-            "head_number": base.head_number,
-            "is_dirty": self._session.is_left_dirty,
-            **result,
-        }
+        return Left(base.version_id, base.head_number, self._session.is_left_dirty)
 
-    def _detach(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
-        _only(arguments)
+    def _detach(self, _: Nothing, progress: ProgressListener) -> Nothing:
         self._take_off()
-        return {}
+        return Nothing()
 
-    def _discard(self, arguments: dict[str, Any], progress: ProgressListener) -> dict[str, Any]:
-        _only(arguments, "force")
+    def _discard(self, ending: Ending, progress: ProgressListener) -> Nothing:
         self._writer()
-        self._end(_flag(arguments, "force"), True)
-        return {}
+        self._end(ending.force, True)
+        return Nothing()
 
     def _writer(self) -> Writer:
         writer = self._session.writer
@@ -181,61 +156,13 @@ class Requests:
             )
         return writer
 
-    def _committed(self, base: Base, *, changed: bool) -> dict[str, Any]:
+    def _committed(self, base: Base, *, is_new: bool) -> Committed:
         assert base.version_id is not None
         assert base.manifest is not None
-        return {
-            "version": base.version_id.hex(),
-            "locator": str(locator(self._session.store, self._spec.volume, base.version_id)),
-            "head_number": base.head_number,
-            "changed": changed,
-            "stats": _stats(base.manifest),
-        }
+        name = str(locator(self._session.store, self._spec.volume, base.version_id))
+        return Committed(base.version_id, name, base.head_number, is_new, base.manifest.stats)
 
 
 def _memory_bytes() -> int:
     """What of this process lies in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _stats(manifest: Manifest) -> dict[str, int]:
-    stats = manifest.stats
-    return {
-        "files": stats.files,
-        "directories": stats.directories,
-        "bytes": stats.bytes,
-        "added_bytes": stats.added_bytes,
-        "stored_bytes_added": stats.stored_bytes_added,
-    }
-
-
-def _commit_request(arguments: Mapping[str, Any]) -> CommitRequest:
-    for name in ("message", "author"):
-        if not isinstance(arguments.get(name, ""), str):
-            raise InvalidInputError(f"{name} is not text: {arguments[name]!r}")
-    for name in ("labels", "produced_by"):
-        table = arguments.get(name, {})
-        if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
-            raise InvalidInputError(f"{name} is not a table of texts: {table!r}")
-    given = arguments.get("given", [])
-    if not isinstance(given, list) or any(name not in list(GIVABLE) for name in given):
-        raise InvalidInputError(f"given is not a list of what may be given: {given!r}")
-    return CommitRequest(
-        message=arguments.get("message", ""),
-        author=arguments.get("author", ""),
-        labels=arguments.get("labels", {}),
-        produced_by=arguments.get("produced_by", {}),
-        given=frozenset(given),
-    )
-
-
-def _flag(arguments: Mapping[str, Any], name: str) -> bool:
-    value = arguments.get(name, False)
-    if not isinstance(value, bool):
-        raise InvalidInputError(f"{name} is neither true nor false: {value!r}")
-    return value
-
-
-def _only(arguments: Mapping[str, Any], *known: str) -> None:
-    if unknown := arguments.keys() - set(known):
-        raise InvalidInputError(f"unknown arguments: {', '.join(sorted(unknown))}", hint="Use cowfs' own client.")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from cowfs.control.messages import Waiting
 from cowfs.errors import MountFailedError
 
 if TYPE_CHECKING:
@@ -30,16 +31,6 @@ class CacheTimes:
     attr_s: float
     entry_s: float
     dir_entry_s: float
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """Requests that wait for something to be loaded: how many, and for how long the oldest of them; and those so far that
-    nobody was at work on, and that got an error for it."""
-
-    requests: int
-    oldest_s: float
-    abandoned: int
 
 
 class KernelServer(Protocol):

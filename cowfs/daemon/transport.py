@@ -21,7 +21,7 @@ Transport = Literal["device", "auto", "uring"]
 
 def choose(spec: MountSpec) -> Transport:
     """What the lane is to try. Raises when io_uring is demanded and cannot be had."""
-    if spec.transport == "device" or (spec.transport == "auto" and not _is_possible(spec)):
+    if spec.options.transport == "device" or (spec.options.transport == "auto" and not _is_possible(spec)):
         return "device"
     if not _is_possible(spec):
         raise InvalidInputError(
@@ -29,8 +29,8 @@ def choose(spec: MountSpec) -> Transport:
             hint="Leave transport at auto.",
         )
     if kernel.is_uring_enabled():
-        return spec.transport
-    if spec.transport == "auto":
+        return spec.options.transport
+    if spec.options.transport == "auto":
         return "device"
     if kernel.is_uring_offered():
         raise MountFailedError(
@@ -49,11 +49,11 @@ def not_permitted(error: OSError) -> MountFailedError:
 
 def check(spec: MountSpec, found: str) -> None:
     """After the handshake: what was demanded is what the mount has."""
-    if spec.transport == "uring" and found != "uring":
+    if spec.options.transport == "uring" and found != "uring":
         raise MountFailedError(
             "the kernel did not take the mount's rings", hint="See dmesg for its reason; or leave transport at auto."
         )
 
 
 def _is_possible(spec: MountSpec) -> bool:
-    return spec.fast_lane and spec.fuse_fd is None
+    return spec.options.fast_lane and spec.options.fuse_fd is None

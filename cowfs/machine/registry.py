@@ -145,6 +145,11 @@ def log_path(registration: str) -> Path:
     return _directory() / f"{registration}.log"
 
 
+def socket_path(registration: str) -> Path:
+    """Where a mount answers control requests; in memory on most systems, and private to the user."""
+    return config.runtime_dir() / f"{registration}.sock"
+
+
 def list_mounts() -> list[MountEntry]:
     """Live mounts of this user on this host, oldest first; sweeps dead entries."""
     live: dict[str, MountEntry] = {}

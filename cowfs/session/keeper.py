@@ -62,7 +62,7 @@ class Keeper:
         self._run("watch", self._watch, WATCH_PAUSE_S)
         self._run("trim", self._trim, TRIM_PAUSE_S)
         self._run("heap", self._release, HEAP_PAUSE_S)
-        if not self._session.spec.resident:
+        if not self._session.spec.options.resident:
             self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
         if self._session.writer is not None:
             self._run("heartbeat", self._beat, HEARTBEAT_S)

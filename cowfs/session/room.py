@@ -31,9 +31,10 @@ FREE_FLOOR_PART = 20
 class Room:
     def __init__(self, spec: SessionSpec, engine: Engine) -> None:
         self._engine = engine
-        self._cache_dir = Path(spec.cache_dir)
+        self._cache_dir = spec.options.cache_path
         self._working_copy = Path(spec.working_copy) if spec.working_copy is not None else None
-        self._cache_bytes = CACHE_DEFAULT_BYTES if spec.cache_size_bytes is None else spec.cache_size_bytes
+        size_bytes = spec.options.cache_size_bytes
+        self._cache_bytes = CACHE_DEFAULT_BYTES if size_bytes is None else size_bytes
 
     def trim(self) -> None:
         staged_bytes = 0

@@ -146,7 +146,7 @@ class Session:
 
     def wait_patiently(self) -> None:
         """From now on a store that does not answer is waited for as long as the mount was told to."""
-        self._patience.limit_s = self.spec.store_timeout_s
+        self._patience.limit_s = self.spec.options.store_timeout_s
 
     def hurry(self) -> None:
         """The mount ends: calls that wait for the store give up soon, and what they would have done is left to the next mount."""
@@ -188,7 +188,7 @@ def open_session(
 
     When `discard` is set before the stack is closed, the working copy is deleted, still under its lock.
     """
-    _check_cache_dir(Path(spec.cache_dir))
+    _check_cache_dir(spec.options.cache_path)
     if spec.mode == "ro":
         session = _open_read_only(spec, stack)
         _make_resident(session)
@@ -206,7 +206,7 @@ def _failures_file(working_copy: WorkingCopy) -> Path:
 
 
 def _make_resident(session: Session) -> None:
-    if session.spec.resident:
+    if session.spec.options.resident:
         session.residency.load_namespace()
 
 
@@ -266,7 +266,7 @@ def _open_writable(
         protection=writer.protection,
         record_intent=working_copy.record_intent,
         record_published=working_copy.record_published,
-        max_uploads=spec.max_uploads,
+        max_uploads=spec.options.max_uploads,
         uploads=UploadLog(working_copy.uploads_path),
     )
     committer = Committer(engine, residency, publisher)
@@ -302,7 +302,7 @@ def _prepare_working_copy(
 def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
     holder = current_holder(spec.place)
-    lease = leases.acquire(store, spec.volume, holder, take_over=spec.take_over)
+    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over)
     stack.callback(_give_back, lease, working_copy)
     state = working_copy.state
     pin = _resume_pin(store, state)
@@ -365,7 +365,7 @@ def _open_base(store: ObjectStore, head_number: int, version: VersionId | None) 
 
 
 def _open_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
-    cache_dir = Path(spec.cache_dir)
+    cache_dir = spec.options.cache_path
     if base.manifest is None:
         index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
     else:
@@ -394,7 +394,7 @@ def _open_engine(spec: SessionSpec, stack: ExitStack, index: Index, working_copy
         engine = Engine.open(
             root=root,
             next_ino=index.next_ino,
-            cache_dir=spec.cache_dir,
+            cache_dir=str(spec.options.cache_path),
             staging_dir=str(working_copy.path) if working_copy is not None else None,
             failures_file=str(_failures_file(working_copy)) if working_copy is not None else None,
             after_layer=working_copy.state.committed_layer if working_copy is not None else 0,

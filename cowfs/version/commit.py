@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cowfs.errors import InvalidInputError
 from cowfs.ids import VersionId
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class CommitRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     produced_by: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self.given <= GIVABLE:
+            raise InvalidInputError(f"{', '.join(sorted(self.given - GIVABLE))} cannot be given to a commit")
 
     def says_more_than(self, manifest: Manifest) -> bool:
         """Whether something was given that the version does not say: then a commit of the same tree makes a version too."""

@@ -42,10 +42,11 @@ import anyio
 
 from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
-from cowfs.api.options import ReadOptions, WriteOptions, shows_options
+from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.threads import in_thread
-from cowfs.control.spec import CACHE_DEFAULT_S
+from cowfs.control import MountOptions
+from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.version.commit import ProgressListener

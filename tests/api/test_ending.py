@@ -10,9 +10,9 @@ import threading
 
 import pytest
 
-from cowfs.api import daemon
 from cowfs.blocking import RWVolume, Volume
-from cowfs.control import wait_gone
+from cowfs.control import live_mount, wait_gone
+from cowfs.control.messages import Left
 from cowfs.errors import ConflictError, CowfsError
 from cowfs.machine import registry
 from cowfs.machine.registry import MountEntry
@@ -91,13 +91,13 @@ def test_an_interrupted_commit_that_completed_is_told_as_such() -> None:
 
 
 def test_finalize_returns_what_is_published_although_the_daemon_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = daemon.release
+    release = live_mount.release
 
-    def die_first(entry: MountEntry, *, force: bool = False) -> daemon.Released:
+    def die_first(entry: MountEntry, *, force: bool = False) -> live_mount.Released:
         kill(entry)
         return release(entry, force=force)
 
-    monkeypatch.setattr(daemon, "release", die_first)
+    monkeypatch.setattr(live_mount, "release", die_first)
     with Volume.new("dying") as vol:
         path = vol.path
         (path / "file").write_text("x")
@@ -174,13 +174,13 @@ def test_an_interrupt_between_commit_and_unmount_leaves_no_mount(monkeypatch: py
 def test_what_goes_wrong_behind_a_published_version_is_no_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(entry: MountEntry, *, force: bool = False) -> daemon.Left:
+    def refuse(entry: MountEntry, *, force: bool = False) -> Left:
         raise CowfsError("no way", hint="None.")
 
     vol = Volume.new("stuck")
     (vol.mount() / "file").write_text("x")
     with monkeypatch.context() as stuck:
-        stuck.setattr(daemon, "unmount", refuse)
+        stuck.setattr(live_mount, "unmount", refuse)
         version = vol.finalize()
     assert vol.locator == version.locator
     assert "no way" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -11,10 +12,15 @@ import pytest
 
 from cowfs.api import launch
 from cowfs.blocking import Volume
-from cowfs.control import MountSpec
+from cowfs.control import MountOptions, MountSpec
+from cowfs.control.messages import Ready
+from cowfs.control.typed import to_json
 from cowfs.errors import InvalidInputError, MountFailedError
+from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.version.commit import Progress
+
+READY = Ready(7, "0123456789abcdef", "/run/x.sock", "/mnt", VersionId(bytes(32)), 2, 0, 0, 0, ("lost",))
 
 
 def spec(root: Path, **fields: object) -> MountSpec:
@@ -24,7 +30,7 @@ def spec(root: Path, **fields: object) -> MountSpec:
         "mode": "rw",
         "source": "data",
         "mount_path": str(root / "mnt" / "data"),
-        "cache_dir": str(root / "cache"),
+        "options": MountOptions(cache_dir=root / "cache").resolved(),
         "registration": registry.new_id(),
         "socket": str(root / "run" / "x.sock"),
         "log": str(root / "log"),
@@ -68,21 +74,22 @@ def test_a_daemon_that_makes_progress_has_all_the_time_it_needs(
     script = """
 cat > /dev/null
 for done in 1 2 3 4 5 6; do echo '{"progress": {"stage": "replay", "done": '$done', "total": 6}}'; sleep 0.5; done
-echo '{"ready": {"pid": 7}}'
+echo '{"ready": READY}'
 exec sleep 600 >&-
 """
+    script = script.replace("READY", json.dumps(to_json(READY)))
     monkeypatch.setattr(sys, "executable", program(tmp_path, script))
     events: list[Progress] = []
     started = launch.start(spec(tmp_path), progress=events.append, ready_timeout_s=2.5)
     os.kill(started.pid, signal.SIGKILL)
-    assert started.ready == {"pid": 7}
+    assert started.ready == READY
     assert events == [Progress("replay", done, 6) for done in range(1, 7)]
 
 
 @pytest.mark.quick
 def test_a_descriptor_that_is_not_open_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="999"):
-        launch.start(spec(tmp_path, fuse_fd=999))
+        launch.start(spec(tmp_path, options=MountOptions(cache_dir=tmp_path, fuse_fd=999).resolved()))
 
 
 @pytest.mark.mount

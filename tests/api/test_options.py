@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cowfs.api import names, provenance
-from cowfs.api.options import MountOptions
+from cowfs.control import MountOptions
 from cowfs.errors import InvalidInputError
 
 pytestmark = pytest.mark.quick

@@ -8,7 +8,7 @@ import pytest
 
 import cowfs
 from cowfs import blocking
-from cowfs.api.options import MountOptions
+from cowfs.control import MountOptions
 from cowfs.errors import InvalidInputError, InvalidStateError
 from tests.api import async_twin
 

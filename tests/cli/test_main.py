@@ -40,8 +40,8 @@ def test_every_command_takes_store_and_json(name: str) -> None:
 def test_every_mount_option_has_its_flag() -> None:
     from dataclasses import fields
 
-    from cowfs.api.options import MountOptions
     from cowfs.cli.mount import command
+    from cowfs.control import MountOptions
 
     flags = {parameter.name for parameter in command.params}
     assert {field.name for field in fields(MountOptions)} <= flags

@@ -137,7 +137,7 @@ class Stress:
         return self._try_commit()
 
     def _remove_lost(self) -> None:
-        for file in self.mount.call("status")["lost_files"]:
+        for file in self.mount.call("status")["writer"]["lost_files"]:
             path = Path(file["path"])
             for worker in self.workers:
                 if isinstance(worker, FileWorker) and worker.name == path.parts[0]:

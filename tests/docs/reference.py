@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 
 from cowfs import blocking, errors
-from cowfs.api.options import MountOptions
 from cowfs.cli.main import COMMANDS, cowfs
+from cowfs.control import MountOptions
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "docs" / "reference"

@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from cowfs import store as stores
-from cowfs.api.options import MountOptions
-from cowfs.control import Client, MountSpec, wait_gone
+from cowfs.control import Client, MountOptions, MountSpec, wait_gone
+from cowfs.control.typed import field_types
 from cowfs.errors import from_record
 from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
@@ -45,11 +46,12 @@ class Mount:
         """The version's id."""
         return str(self.call("commit", **arguments)["version"])
 
-    def unmount(self, **arguments: Any) -> dict[str, Any]:
-        """Asks the daemon, and waits for its clean end."""
-        result: dict[str, Any] = self.call("unmount", **arguments)
+    def unmount(self, *, commit: bool = False, force: bool = False, **words: Any) -> dict[str, Any]:
+        """Asks the daemon, and waits for its clean end. commit: before that; words: what it says."""
+        committed = self.call("commit", **words) if commit else {}
+        left: dict[str, Any] = self.call("unmount", force=force)
         self.wait_clean_end()
-        return result
+        return {**left, **committed}
 
     def wait_clean_end(self) -> None:
         assert self.process.wait(WAIT_S) == 0, Path(self.spec.log).read_text()
@@ -94,7 +96,8 @@ class Place:
         return name
 
     def spec(self, volume: str = "v", version: str | None = None, **fields: Any) -> MountSpec:
-        """A writable mount of the volume, or a read-only one of the version, with working defaults."""
+        """A writable mount of the volume, or a read-only one of the version, with working defaults. fields: of the specification,
+        or of its options."""
         registration = registry.new_id()
         copy = self.root / "c" / "state" / "working" / f"{self.record.store_id.hex()[:16]}-{volume}"
         defaults: dict[str, Any] = {
@@ -104,15 +107,19 @@ class Place:
             "source": volume if version is None else f"{volume}@{version}",
             "version": version,
             "mount_path": str(self.root / "mnt" / registration),
-            "cache_dir": str(self.root / "c" / "cache"),
             "registration": registration,
             "socket": str(self.root / "run" / f"{registration}.sock"),
             "log": str(self.root / "run" / f"{registration}.log"),
             "working_copy": None if version else str(copy),
-            "fast_lane": os.environ.get("COWFS_FAST_LANE", "1") != "0",
-            "transport": transport(fields),
         }
-        return MountSpec(**{**defaults, **fields})
+        tuning = {name: fields.pop(name) for name in field_types(MountOptions) if name in fields}
+        return MountSpec(**{**defaults, **fields}, options=self._options(tuning))
+
+    def _options(self, tuning: dict[str, Any]) -> MountOptions:
+        """What a test says counts as it is; the rest is as the environment says, for mounts of that kind."""
+        kind = {name: tuning[name] for name in ("fast_lane", "fuse_fd") if name in tuning}
+        usual = MountOptions(cache_dir=self.root / "c" / "cache", **kind).resolved()
+        return replace(usual, **tuning)
 
     def start(self, spec: MountSpec, *, environment: dict[str, str] | None = None, **options: Any) -> Mount:
         """Starts a daemon and waits for its answer; raises the error it gives."""
@@ -178,11 +185,6 @@ class Place:
             subprocess.run(["umount", "-l", path], check=False, capture_output=True)
         self.store.close()
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-def transport(fields: dict[str, Any]) -> str:
-    """What COWFS_TRANSPORT says, for mounts that can use any."""
-    return MountOptions(**{key: fields[key] for key in ("fast_lane", "fuse_fd") if key in fields}).wanted_transport
 
 
 def mounted_below(root: Path) -> list[str]:

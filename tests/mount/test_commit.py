@@ -20,7 +20,7 @@ pytestmark = pytest.mark.mount
 
 def test_the_first_commit_publishes_even_an_empty_tree(place: Place, mount: Mount) -> None:
     result = mount.call("commit", message="nothing yet")
-    assert result["changed"] is True
+    assert result["is_new"] is True
     assert result["stats"]["files"] == 0
     assert os.listdir(place.mount("v", version=result["version"]).path) == []
 
@@ -29,7 +29,7 @@ def test_a_commit_without_changes_is_the_same_version(mount: Mount) -> None:
     (mount.path / "f").write_text("x")
     first = mount.call("commit")
     second = mount.call("commit", message="again")
-    assert (second["version"], second["changed"]) == (first["version"], False)
+    assert (second["version"], second["is_new"]) == (first["version"], False)
     os.listdir(mount.path)
     (mount.path / "f").read_text()
     assert mount.commit() == first["version"], "reading is no change"
@@ -41,13 +41,13 @@ def test_words_that_are_given_for_an_unchanged_tree_make_a_version_without_data(
     packs = sorted((place.root / "store" / "packs").rglob("*"))
     words = {"message": "done", "author": "a", "labels": {"best": "yes"}, "given": ["message", "labels"]}
     second = mount.call("commit", **words)
-    assert second["changed"]
+    assert second["is_new"]
     assert second["version"] != first["version"]
     assert sorted((place.root / "store" / "packs").rglob("*")) == packs
     assert (second["stats"]["files"], second["stats"]["stored_bytes_added"]) == (1, 0)
-    assert not mount.call("commit", **words)["changed"], "it says all that already"
-    assert not mount.call("commit", message="filled in by a program")["changed"]
-    assert mount.call("commit", author="b", given=["author"])["changed"]
+    assert not mount.call("commit", **words)["is_new"], "it says all that already"
+    assert not mount.call("commit", message="filled in by a program")["is_new"]
+    assert mount.call("commit", author="b", given=["author"])["is_new"]
     with pytest.raises(InvalidInputError):
         mount.call("commit", message="x", given=["head"])
 

@@ -40,7 +40,7 @@ def test_what_is_not_committed_stays(mount: Mount, place: Place) -> None:
 
 
 def test_committed_bytes_stay_within_a_quarter_of_the_cache_size(place: Place) -> None:
-    mount = place.mount("v", cache_size_bytes=512 << 20)
+    mount = place.mount("v", cache_size=512 << 20)
     for number in range(6):
         (mount.path / f"f{number}").write_bytes(os.urandom(50 << 20))
         mount.commit()

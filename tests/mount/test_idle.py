@@ -44,7 +44,9 @@ def test_an_idle_mount_hardly_wakes(mount: Mount) -> None:
 def test_the_end_waits_for_no_pause(tmp_path: Path) -> None:
     """All threads of upkeep end when they are told to, whatever they wait for."""
     engine = fresh_engine(tmp_path)
-    session = SimpleNamespace(engine=engine, spec=SimpleNamespace(resident=False), writer=SimpleNamespace())
+    session = SimpleNamespace(
+        engine=engine, spec=SimpleNamespace(options=SimpleNamespace(resident=False)), writer=SimpleNamespace()
+    )
     keeper = Keeper(cast("Session", session))
     ended = threading.Event()
     keeper._run("reclaim", keeper._reclaim, 0.0)

@@ -23,10 +23,10 @@ def test_quiet_files_are_uploaded_before_the_commit(place: Place, mount: Mount) 
     data = os.urandom(20 << 20)
     (mount.path / "f").write_bytes(data)
     end = time.monotonic() + PATIENCE_S
-    while mount.call("status")["uploaded_bytes"] < len(data):
+    while mount.call("status")["writer"]["uploaded_bytes"] < len(data):
         assert time.monotonic() < end, mount.call("status")
         time.sleep(0.5)
-    assert mount.call("status")["is_dirty"], "uploaded is not committed"
+    assert mount.call("status")["writer"]["is_dirty"], "uploaded is not committed"
     result = mount.call("commit")
     assert result["stats"]["added_bytes"] == len(data)
     reader = place.mount("v", version=result["version"], cache_dir=str(place.root / "c" / "empty"))

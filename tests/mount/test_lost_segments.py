@@ -53,7 +53,7 @@ def test_a_missing_segment_costs_the_bytes_in_it(place: Place, mount: Mount) -> 
     for _ in range(2):
         mount = place.start(place.spec())
         assert mount.ready["lost_files"] == LOST
-        assert [file["path"] for file in mount.call("status")["lost_files"]] == LOST
+        assert [file["path"] for file in mount.call("status")["writer"]["lost_files"]] == LOST
         assert "deep/er/base" in mount.log()
         assert (mount.path / "intact").read_bytes() == base
         assert pread(mount.path / "deep" / "er" / "base", 0, 40_960) == base[:40_960]
@@ -71,7 +71,7 @@ def test_a_missing_segment_costs_the_bytes_in_it(place: Place, mount: Mount) -> 
         file.write(b"x" * 100)
     (mount.path / "new").unlink()
     version = mount.commit()
-    assert mount.call("status")["lost_files"] == []
+    assert mount.call("status")["writer"]["lost_files"] == []
     reader = place.mount("v", version=version)
     expected = base[:40_960] + b"x" * 100 + base[41_060:]
     assert (reader.path / "deep" / "er" / "base").read_bytes() == expected

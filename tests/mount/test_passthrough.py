@@ -40,7 +40,7 @@ def reader(place: Place, mount: Mount) -> Mount:
 
 
 def copies(mount: Mount) -> list[Path]:
-    return [path for path in (Path(mount.spec.cache_dir) / "whole").rglob("*") if path.is_file()]
+    return [path for path in (mount.spec.options.cache_path / "whole").rglob("*") if path.is_file()]
 
 
 def is_passed_through(mount: Mount, fd: int) -> bool:
@@ -89,7 +89,7 @@ def test_small_files_are_read_by_requests(reader: Mount) -> None:
 def test_a_copy_outlives_its_mount_and_one_of_another_length_is_not_believed(place: Place, reader: Mount) -> None:
     for _ in range(2):
         assert (reader.path / "large").read_bytes() == CONTENT
-    version, cache_dir = reader.spec.version, reader.spec.cache_dir
+    version, cache_dir = reader.spec.version, reader.spec.options.cache_dir
     reader.unmount()
     again = place.mount("v", version=version, cache_dir=cache_dir)
     with (again.path / "large").open("rb") as file:
@@ -130,7 +130,7 @@ def test_the_cache_may_vanish_below_open_files(reader: Mount) -> None:
     assert path.read_bytes() == CONTENT
     with path.open("rb") as file:
         assert copies(reader)
-        shutil.rmtree(reader.spec.cache_dir)
+        shutil.rmtree(reader.spec.options.cache_path)
         assert file.read() == CONTENT
         assert path.read_bytes() == CONTENT
     assert path.read_bytes() == CONTENT

@@ -90,7 +90,7 @@ def test_sigterm_ends_a_mount_whose_store_is_gone(server: SeaweedFS) -> None:
 def test_a_mount_says_how_long_it_waits(server: SeaweedFS) -> None:
     with server, Place(server.store_url) as place:
         place.volume()
-        mount = place.mount(store_timeout_s=1.0)
+        mount = place.mount(store_timeout=1.0)
         (mount.path / "new").write_bytes(b"kept")
         server.kill()
         with pytest.raises(UnavailableError, match="does not answer"):

@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 
 from cowfs.blocking import Volume
-from cowfs.control import SessionSpec
+from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import MountFailedError
 from cowfs.ids import StoreId
 from cowfs.machine.working_copy import WorkingCopy
@@ -26,12 +26,14 @@ from cowfs.session.session import opened
 from cowfs.store import load_record, open_store
 
 assert not os.path.exists("/dev/fuse")
-STORE, CACHE = os.environ["COWFS_STORE"], os.environ["COWFS_CACHE_DIR"] + "/cache"
+STORE = os.environ["COWFS_STORE"]
+OPTIONS = MountOptions(cache_dir=os.environ["COWFS_CACHE_DIR"] + "/cache").resolved()
+OTHER = MountOptions(cache_dir=os.environ["COWFS_CACHE_DIR"] + "/cache2").resolved()
 
 
 def writable(name):
     copy = WorkingCopy.locate(load_record(open_store(STORE)).store_id, name)
-    return SessionSpec(store_url=STORE, volume=name, mode="rw", cache_dir=CACHE, working_copy=str(copy.path))
+    return SessionSpec(store_url=STORE, volume=name, mode="rw", options=OPTIONS, working_copy=str(copy.path))
 
 
 first = Volume.new("data", store=STORE).resolve()
@@ -55,7 +57,7 @@ with opened(writable("fork")) as session:
     session.files.write("mine", b"of the fork")
     session.files.remove("dir/new")
 second = fork.finalize("second")
-reader = SessionSpec(store_url=STORE, volume="fork", mode="ro", cache_dir=CACHE + "2", version=second.id)
+reader = SessionSpec(store_url=STORE, volume="fork", mode="ro", options=OTHER, version=second.id)
 with opened(reader) as session:
     assert [path for path, _ in session.files.walk()] == [b"dir", b"dir/file", b"mine"]
     assert len(session.files.read("dir/file")) == 300_000

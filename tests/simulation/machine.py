@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
-from cowfs.control import MountSpec
+from cowfs.control import MountOptions, MountSpec
 from cowfs.errors import CorruptError, CowfsError, LeaseHeldError, LeaseLostError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
@@ -75,13 +75,13 @@ class Machine(Actor):
             mode="rw",
             source=self.volume,
             mount_path=f"/mnt/{self.name}",
-            cache_dir=str(self.home / cache),
             registration=self.name,
             socket="/nowhere",
             log="/nowhere",
             working_copy=str(self.home / "working"),
-            max_uploads=1,
-            take_over=self.random.random() < 0.5,
+            options=MountOptions(
+                cache_dir=self.home / cache, max_uploads=1, take_over=self.random.random() < 0.5
+            ).resolved(),
         )
 
     def _end(self, stack: ExitStack) -> None:

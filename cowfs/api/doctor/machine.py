@@ -6,8 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from cowfs import config
-from cowfs.api import sizes
+from cowfs import config, sizes
 from cowfs.api.doctor.check import OK, WARN, Check, failed
 from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
 from cowfs.machine import kernel, processes, working_copy

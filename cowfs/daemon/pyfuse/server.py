@@ -21,9 +21,10 @@ import pyfuse3
 import trio
 
 from cowfs import log
+from cowfs.control.messages import Waiting
 from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.pyfuse.operations import MountOperations
-from cowfs.daemon.server import CacheTimes, Waiting, broken, silent
+from cowfs.daemon.server import CacheTimes, broken, silent
 from cowfs.errors import MountFailedError
 from cowfs.native import Engine, NotResident
 

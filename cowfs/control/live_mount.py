@@ -6,40 +6,28 @@ Nothing here touches the mount point. A daemon that died between look-up and cal
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from cowfs.control import Client, wait_gone
+from cowfs.control.client import Client, wait_gone
+from cowfs.control.messages import (
+    COMMIT,
+    DETACH,
+    DISCARD,
+    STATUS,
+    UNMOUNT,
+    Committed,
+    Ending,
+    Left,
+    MountStatus,
+    Nothing,
+)
 from cowfs.errors import ConflictError, CowfsError, UnavailableError
-from cowfs.ids import VersionId
 from cowfs.machine.registry import MountEntry
-
-if TYPE_CHECKING:
-    from cowfs.version.commit import CommitRequest, ProgressListener
-
+from cowfs.version.commit import CommitRequest, ProgressListener
 
 STATUS_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 60.0
 DEATH_S = 2.0
 """Between the end of a daemon's socket and that of its process."""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """The last version after a commit, and the number of its head. is_new: whether this commit has made it."""
-
-    version: VersionId
-    head_number: int
-    is_new: bool
-
-
-@dataclass(frozen=True)
-class Left:
-    """What an unmount leaves behind: the last version, None before the first, and its head's number; whether work that is in no
-    version is kept."""
-
-    version: VersionId | None
-    head_number: int
-    is_dirty: bool
 
 
 @dataclass(frozen=True)
@@ -50,30 +38,27 @@ class Released:
     trouble: str = ""
 
 
-def status(entry: MountEntry) -> dict[str, Any]:
+def status(entry: MountEntry) -> MountStatus:
     """What the daemon says about itself."""
-    found: dict[str, Any] = Client(entry.socket, timeout_s=STATUS_TIMEOUT_S).call("status")
-    return found
+    return Client(entry.socket, timeout_s=STATUS_TIMEOUT_S).ask(STATUS, Nothing())
 
 
 def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> Committed:
     """Publishes what was written before the call."""
-    result = Client(entry.socket).call("commit", on_progress=progress, **_arguments(request))
-    return Committed(VersionId.from_hex(result["version"]), result["head_number"], result["changed"])
+    return Client(entry.socket).ask(COMMIT, request, progress)
 
 
 def has_uncommitted(entry: MountEntry) -> bool:
     """Whether there is work that is in no version. A read-only mount has none."""
-    return bool(status(entry).get("is_dirty", False))
+    writer = status(entry).writer
+    return writer is not None and writer.is_dirty
 
 
 def unmount(entry: MountEntry, *, force: bool = False) -> Left:
     """Unmounts, keeping uncommitted work, and waits until the daemon has ended. ConflictError while it is in use."""
-    result = Client(entry.socket).call("unmount", force=force)
+    left = Client(entry.socket).ask(UNMOUNT, Ending(force))
     _wait_ended(entry)
-    version = result["version"]
-    last = VersionId.from_hex(version) if version is not None else None
-    return Left(last, result["head_number"], result["is_dirty"])
+    return left
 
 
 def release(entry: MountEntry, *, force: bool = False) -> Released:
@@ -86,7 +71,7 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
         try:
             unmount(entry, force=force)
         except ConflictError as error:
-            Client(entry.socket).call("detach")
+            Client(entry.socket).ask(DETACH, Nothing())
             return Released(users=error.message)
     except CowfsError as error:
         if not has_died(entry):
@@ -101,18 +86,8 @@ def has_died(entry: MountEntry) -> bool:
 
 def discard(entry: MountEntry, *, force: bool = False) -> None:
     """Unmounts and drops uncommitted work for good."""
-    Client(entry.socket).call("discard", force=force)
+    Client(entry.socket).ask(DISCARD, Ending(force))
     _wait_ended(entry)
-
-
-def _arguments(request: CommitRequest) -> dict[str, Any]:
-    return {
-        "message": request.message,
-        "author": request.author,
-        "labels": dict(request.labels),
-        "produced_by": dict(request.produced_by),
-        "given": sorted(request.given),
-    }
 
 
 def _wait_ended(entry: MountEntry) -> None:

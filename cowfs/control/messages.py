@@ -1,0 +1,163 @@
+"""What may be asked of a mount's daemon, and what it answers: one type each, for both ends and for whoever shows it.
+
+    PING     Nothing         Pong
+    STATUS   Nothing         MountStatus                     what `cowfs status` shows
+    COMMIT   CommitRequest   Committed                       with progress, as often as there is news
+    UNMOUNT  Ending          Left                            the process ends after the answer
+    DETACH   Nothing         Nothing                         off its path at once, served until the last file is closed
+    DISCARD  Ending          Nothing                         as UNMOUNT, and the working copy is deleted
+
+`Ready` is what a daemon tells the program that started it, on a pipe. A field that is added to a type here is filled in by the
+daemon (`daemon.requests`, `daemon.process`), or it does not start; nothing in between names fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from cowfs.control.server import Handler
+from cowfs.control.typed import from_json, to_json
+from cowfs.format.manifest import Stats
+from cowfs.ids import VersionId
+from cowfs.version.commit import CommitRequest, ProgressListener
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No arguments; nothing to answer but that it is done."""
+
+
+@dataclass(frozen=True)
+class Pong:
+    pid: int
+
+
+@dataclass(frozen=True)
+class LostFile:
+    """A file of which the local disk has lost uncommitted bytes."""
+
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The kernel's requests that wait for something to be loaded, and how many were given up because nobody was at them."""
+
+    requests: int
+    oldest_s: float
+    abandoned: int
+
+
+@dataclass(frozen=True)
+class WriterStatus:
+    """Of a writable mount. lease_lost, upload_error: messages, None while all is well."""
+
+    is_dirty: bool
+    is_committing: bool
+    epoch: int
+    lease_lost: str | None
+    heartbeat_age_s: float
+    uploaded_bytes: int
+    upload_error: str | None
+    resumed_records: int
+    lost_files: tuple[LostFile, ...]
+
+
+@dataclass(frozen=True)
+class MountStatus:
+    """What a daemon says about its mount. version: the last one, None before the first. waiting: None where it is not known."""
+
+    pid: int
+    registration: str
+    mount_path: str
+    source: str
+    store_url: str
+    store_id: str
+    volume: str
+    read_only: bool
+    version: VersionId | None
+    head_number: int
+    since_ns: int
+    cache_dir: str
+    working_copy: str | None
+    transport: str
+    inodes_in_memory: int
+    memory_bytes: int
+    abandoned_loads: int
+    waiting: Waiting | None
+    writer: WriterStatus | None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The last version after a commit, and the number of its head. is_new: whether this commit has made it."""
+
+    version: VersionId
+    locator: str
+    head_number: int
+    is_new: bool
+    stats: Stats
+
+
+@dataclass(frozen=True)
+class Ending:
+    """force: also while programs use the mount; they get errors."""
+
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an unmount leaves behind: the last version, None before the first, and its head's number; whether work that is in no
+    version is kept."""
+
+    version: VersionId | None
+    head_number: int
+    is_dirty: bool
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A mount that is served: where, by whom, on what version; and what an interrupted one left behind."""
+
+    pid: int
+    registration: str
+    socket: str
+    mount_path: str
+    version: VersionId | None
+    head_number: int
+    resumed_records: int
+    cut_bytes: int
+    dropped_extents: int
+    lost_files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Operation(Generic[A, R]):
+    """A name on the wire, what goes with it, and what comes back."""
+
+    name: str
+    arguments: type[A]
+    answer: type[R]
+
+    def answered_by(self, handle: Callable[[A, ProgressListener], R]) -> tuple[str, Handler]:
+        """For a server: `handle` is called with arguments that are what they should be."""
+
+        def answered(arguments: dict[str, Any], progress: ProgressListener) -> Any:
+            return to_json(handle(from_json(self.arguments, arguments, f"the request {self.name}"), progress))
+
+        return self.name, answered
+
+
+PING = Operation("ping", Nothing, Pong)
+STATUS = Operation("status", Nothing, MountStatus)
+COMMIT = Operation("commit", CommitRequest, Committed)
+UNMOUNT = Operation("unmount", Ending, Left)
+DETACH = Operation("detach", Nothing, Nothing)
+DISCARD = Operation("discard", Ending, Nothing)

@@ -1,0 +1,189 @@
+"""How a mount is tuned: one type for Python arguments, command line flags and the daemon's specification.
+
+Checked before anything is started. A new option is added here, and where it is used; a flag on the command line makes it one for
+people. Whatever lies between hands on a whole `MountOptions`.
+
+Cache times are seconds the kernel may answer without asking: attributes, names of files, names of directories.
+None stands for the mode's default: 60 s writable (one writer, so nothing changes behind the kernel's back), unlimited
+read-only (a version never changes).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypedDict, cast
+
+from cowfs import config, sizes
+from cowfs.control.typed import field_types, matches
+from cowfs.errors import InvalidInputError
+
+CACHE_DEFAULT_S = 60.0
+CACHE_UNLIMITED_S = 315_360_000.0
+"""Ten years: larger values only risk an overflow on their way into the kernel."""
+Transport = Literal["auto", "device", "uring"]
+
+TAKEN = {
+    int: "a whole number, 1 or more",
+    bool: "True or False",
+    bool | None: "True, False or None",
+    float | None: "seconds, 0 or more",
+    int | None: "an open descriptor above 2",
+    int | str | None: "bytes, or a size like 512M or 20GiB",
+    str | os.PathLike[str] | None: "a directory",
+    Transport: "auto, device or uring",
+}
+"""By type: what is said of an option whose value is wrong."""
+
+
+class ReadOptions(TypedDict, total=False):
+    """What may be said of any mount, by the types of `MountOptions`, which explains them."""
+
+    max_uploads: int
+    attr_cache: float | None
+    entry_cache: float | None
+    dir_entry_cache: float | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_size: int | str | None
+    store_timeout: float | None
+    resident: bool
+    fast_lane: bool
+    transport: Transport
+    allow_other: bool | None
+    fuse_fd: int | None
+    foreground: bool
+
+
+class WriteOptions(ReadOptions, total=False):
+    """What may be said of a writable mount besides."""
+
+    meta_dir: str | os.PathLike[str] | None
+    take_over: bool
+    accept_unsafe_store: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountOptions:
+    """Options of one mount; InvalidInputError names the one that is wrong.
+
+    max_uploads           uploads that may run at once
+    attr_cache, entry_cache, dir_entry_cache    see above
+    cache_dir             chunks and index blocks; may be deleted at any time
+    meta_dir              takes the place of the state directory: holds the working copy
+    cache_size            most bytes cache_dir may hold ("20GiB" works too); None: as much as the disk allows
+    store_timeout         seconds without any success after which a commit or a read gives the store up; nothing is lost by that.
+                          None: COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, or 900
+    resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no look-up, stat or
+                          listing waits for the store afterwards; COWFS_RESIDENT=1 makes it the default
+    fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 (an extra: cowfs[pyfuse3])
+    transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it cannot be had), or
+                          "auto", which is COWFS_TRANSPORT where that is set, and else uring where it can be had
+    take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work
+    accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
+    allow_other           let other users in: None where permitted, True demands it, False never
+    fuse_fd               a /dev/fuse descriptor already mounted at the path (by whoever started this process)
+    foreground            the daemon's log goes to this process' standard error
+    """
+
+    max_uploads: int = 50
+    attr_cache: float | None = None
+    entry_cache: float | None = None
+    dir_entry_cache: float | None = None
+    cache_dir: str | os.PathLike[str] | None = None
+    meta_dir: str | os.PathLike[str] | None = None
+    cache_size: int | str | None = None
+    store_timeout: float | None = None
+    resident: bool = False
+    fast_lane: bool = True
+    transport: Transport = "auto"
+    take_over: bool = False
+    accept_unsafe_store: bool = False
+    allow_other: bool | None = None
+    fuse_fd: int | None = None
+    foreground: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in field_types(MountOptions).items():
+            value = getattr(self, name)
+            if not matches(value, kind) or (isinstance(value, float | int) and not value >= 0):
+                raise _wrong(name, value, TAKEN[kind])
+        if self.max_uploads < 1:
+            raise _wrong("max_uploads", self.max_uploads, "a whole number, 1 or more")
+        if self.fuse_fd is not None and self.fuse_fd < 3:
+            raise _wrong("fuse_fd", self.fuse_fd, "an open descriptor above 2")
+        _ = self.cache_size_bytes
+
+    def resolved(self) -> MountOptions:
+        """With all in it that environment, configuration and working directory have to say: it means the same in every process."""
+        return replace(
+            self,
+            attr_cache=_finite(self.attr_cache),
+            entry_cache=_finite(self.entry_cache),
+            dir_entry_cache=_finite(self.dir_entry_cache),
+            cache_dir=str(self.cache_path),
+            meta_dir=str(self.meta_path) if self.meta_path is not None else None,
+            cache_size=self.cache_size_bytes,
+            store_timeout=_finite(self.store_timeout_s),
+            resident=self.is_resident,
+            fast_lane=self.has_fast_lane,
+            transport=self.wanted_transport,
+        )
+
+    @property
+    def is_resolved(self) -> bool:
+        paths = self.cache_dir, self.meta_dir
+        are_whole = all(isinstance(path, str) and os.path.isabs(path) for path in paths if path is not None)
+        return are_whole and None not in (self.cache_dir, self.store_timeout) and not isinstance(self.cache_size, str)
+
+    @property
+    def cache_size_bytes(self) -> int | None:
+        return None if self.cache_size is None else _size_bytes("cache_size", self.cache_size)
+
+    @property
+    def store_timeout_s(self) -> float:
+        return config.store_timeout_s() if self.store_timeout is None else self.store_timeout
+
+    @property
+    def is_resident(self) -> bool:
+        return self.resident or os.environ.get("COWFS_RESIDENT", "") not in ("", "0")
+
+    @property
+    def has_fast_lane(self) -> bool:
+        return self.fast_lane and os.environ.get("COWFS_FAST_LANE", "") != "0"
+
+    @property
+    def wanted_transport(self) -> Transport:
+        """COWFS_TRANSPORT speaks for mounts that can use any; others have the device."""
+        if self.transport != "auto" or self.fuse_fd is not None or not self.has_fast_lane:
+            return self.transport
+        wanted = os.environ.get("COWFS_TRANSPORT", "") or "auto"
+        if not matches(wanted, Transport):
+            raise _wrong("COWFS_TRANSPORT", wanted, TAKEN[Transport])
+        return cast(Transport, wanted)
+
+    @property
+    def cache_path(self) -> Path:
+        return Path(os.path.abspath(self.cache_dir)) if self.cache_dir is not None else config.cache_dir()
+
+    @property
+    def meta_path(self) -> Path | None:
+        return Path(os.path.abspath(self.meta_dir)) if self.meta_dir is not None else None
+
+
+def _finite(seconds: float | None) -> float | None:
+    """As JSON can say it."""
+    return min(seconds, CACHE_UNLIMITED_S) if seconds is not None else None
+
+
+def _size_bytes(name: str, value: int | str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    parsed = sizes.parsed(value) if isinstance(value, str) else None
+    if parsed is None:
+        raise _wrong(name, value, "bytes, or a size like 512M or 20GiB")
+    return parsed
+
+
+def _wrong(name: str, value: object, wanted: str) -> InvalidInputError:
+    return InvalidInputError(f"{name} is {value!r}", hint=f"{name} takes {wanted}.")

@@ -1,0 +1,116 @@
+"""Values of annotated types as JSON, and back: mount specifications, control messages and their answers are made of them.
+
+    dataclass           object of its fields          id (`cowfs.ids`)     hex digits
+    tuple, frozenset    array                         path                 text
+    mapping             object                        str, int, float, bool, None: as they are
+
+`from_json` is strict, so that two programs that differ in a type notice it: an unknown field, a missing one, or a value of
+another type is an InvalidInputError that names it. A field is read by its annotation; nothing else has to be told of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, TypeVar, cast
+
+from cowfs.errors import InvalidInputError
+from cowfs.ids import ChunkHash, PackId, StoreId, VersionId, WriteId
+
+T = TypeVar("T")
+
+_IDS = (ChunkHash, PackId, StoreId, VersionId, WriteId)
+
+
+def to_json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, _IDS):
+        return value.hex()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {key: to_json(each) for key, each in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(to_json(each) for each in value)
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    return value
+
+
+def from_json(kind: type[T], value: Any, what: str = "the value") -> T:
+    return cast(T, _read(kind, value, what))
+
+
+def matches(value: object, kind: Any) -> bool:
+    """Whether a value is of an annotated type: no bool for an int, but an int for a float. Not looked into: what is inside."""
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return value in typing.get_args(kind)
+    if _is_union(origin):
+        return any(matches(value, one) for one in typing.get_args(kind))
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else origin or kind)
+
+
+@cache
+def field_types(kind: Any) -> Mapping[str, Any]:
+    """Of a dataclass."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _read(kind: Any, value: Any, what: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if _is_union(origin):
+        return _read_one(arguments, value, what)
+    if dataclasses.is_dataclass(kind):
+        return _read_object(cast(type, kind), value, what)
+    if kind in _IDS and isinstance(value, str):
+        return kind.from_hex(value)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_read(arguments[0], each, f"{what}[{at}]") for at, each in enumerate(value))
+    if origin is frozenset and isinstance(value, list):
+        return frozenset(_read(arguments[0], each, f"{what}[{at}]") for at, each in enumerate(value))
+    if origin is Mapping and isinstance(value, dict):
+        return {key: _read(arguments[1], each, f"{what}.{key}") for key, each in value.items()}
+    if origin in (tuple, frozenset, Mapping) or kind in _IDS or not matches(value, kind):
+        raise InvalidInputError(f"{what} has the wrong type: {value!r}")
+    return value
+
+
+def _read_one(kinds: tuple[Any, ...], value: Any, what: str) -> Any:
+    """By the only kind but None that there is, or the first that fits."""
+    if value is None and types.NoneType in kinds:
+        return None
+    others = [kind for kind in kinds if kind is not types.NoneType]
+    if len(others) == 1:
+        return _read(others[0], value, what)
+    if not any(matches(value, kind) for kind in others):
+        raise InvalidInputError(f"{what} has the wrong type: {value!r}")
+    return value
+
+
+def _read_object(kind: type, value: Any, what: str) -> Any:
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{what} is not an object: {value!r}")
+    known = field_types(kind)
+    if unknown := value.keys() - known.keys():
+        raise InvalidInputError(f"{what} has unknown fields: {', '.join(sorted(unknown))}")
+    required = {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    if missing := required - value.keys():
+        raise InvalidInputError(f"{what} lacks fields: {', '.join(sorted(missing))}")
+    return kind(**{name: _read(known[name], each, name) for name, each in value.items()})
+
+
+def _is_union(origin: Any) -> bool:
+    return origin is types.UnionType or origin is typing.Union
