@@ -67,7 +67,10 @@ class LockHolder:
 
 
 def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
-    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process has it and is not about to end."""
+    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process has it and is not about to end.
+
+    A killed process is dead for all to see before its last thread is gone, which closes its files, and with them the lock.
+    """
     began_s = clock.monotonic_s()
     while True:
         try:
@@ -85,7 +88,8 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
         except BlockingIOError:
             found = LockHolder.from_json(os.pread(fd, 65536, 0))
             os.close(fd)
-            patience_s = NAMELESS_S if found is None else ENDING_S if found.is_ending else 0.0
+            is_going = found is not None and (found.is_ending or not found.process.is_alive)
+            patience_s = NAMELESS_S if found is None else ENDING_S if is_going else 0.0
             if clock.monotonic_s() >= began_s + patience_s:
                 raise _held(volume, found) from None
             clock.sleep_s(PAUSE_S)

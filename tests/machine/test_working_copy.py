@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cowfs import clock
 from cowfs.errors import (
     AccessDeniedError,
     CorruptError,
@@ -26,9 +27,10 @@ from cowfs.errors import (
 )
 from cowfs.format.heads import Intent
 from cowfs.ids import StoreId, VersionId, WriteId
-from cowfs.machine import reservation
+from cowfs.machine import lock, reservation
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
+from cowfs.machine.processes import start_time, this_process
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy, list_working_copies
 
@@ -196,6 +198,25 @@ def test_lock_of_a_killed_process_is_free() -> None:
     assert working_copy.holder() is None
     with working_copy.lock(LockHolder.this_process("/mnt")):
         pass
+
+
+def test_a_killed_holder_whose_files_are_still_being_closed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of many threads is dead for all to see before its last thread is gone."""
+    working_copy = made()
+    killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process = replace(this_process(), pid=killed.pid, started=start_time(killed.pid) or 0)
+    killed.kill()
+    killed.wait()
+    fd = lock.acquire(working_copy.path / "lock", replace(LockHolder.this_process("/mnt"), process=process), volume="v")
+    pauses: list[float] = []
+
+    def pause(wait_s: float) -> None:
+        pauses.append(wait_s)
+        os.close(fd)
+
+    monkeypatch.setattr(clock, "sleep_s", pause)
+    with working_copy.lock(LockHolder.this_process("/mnt")):
+        assert len(pauses) == 1
 
 
 def test_delete_removes_all_and_is_refused_while_held() -> None:
