@@ -8,12 +8,15 @@
 //! - Readers that planned with the first number find it gone and plan again, as for every removed segment.
 //! - What is overwritten meanwhile is dead in the second segment, until it is given back by a later pass.
 //! - Bytes that the disk has lost, and extents that change meanwhile, stay with the first number, which then stays whole.
+//! - Each run of bytes that has a checksum of its own gets a record of its own, so that bytes that were synced never share one with
+//!   bytes that are lost later.
 //!
-//! Cost: a record of about 50 bytes an extent; segments that would win less than eight times that are left alone.
+//! Cost: a record of about 50 bytes an extent and a run; segments that would win less than eight times that are left alone.
 
 use std::collections::BTreeSet;
 
 use cowfs_base::{Ino, Segment};
+use cowfs_staging::Sum;
 
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
@@ -22,6 +25,8 @@ use crate::extents::Extent;
 use crate::survey::extents_of;
 
 const BATCH_EXTENTS: usize = 512;
+/// So many are named by one record.
+const RECORD_RANGES: usize = 4096;
 const RECORD_BYTES: u64 = 50;
 /// A segment of which a smaller part is dead is left alone.
 const PART_DEAD: u64 = 16;
@@ -91,14 +96,14 @@ impl Engine {
         new: Segment,
         mapped: &mut Vec<(u64, u64)>,
     ) -> Result<()> {
-        let checked: Vec<(Ino, &Extent, u64, u32)> = extents
+        let checked: Vec<(Ino, &Extent, u64, Vec<Sum>)> = extents
             .iter()
             .filter_map(|(ino, extent)| {
                 let staged = extent.staged?;
-                let crc = disk
+                let runs = disk
                     .staging
-                    .checksum(staged.segment(), staged.offset, extent.length);
-                Some((*ino, extent, staged.offset, crc.ok()?))
+                    .runs(staged.segment(), staged.offset, extent.length);
+                Some((*ino, extent, staged.offset, runs.ok()?))
             })
             .collect();
         // As nothing maps it yet, it may have been removed like any other.
@@ -108,7 +113,7 @@ impl Engine {
         }
         let mut state = self.change()?;
         let mut effects = Vec::new();
-        for (ino, extent, segment_offset, crc) in checked {
+        for (ino, extent, segment_offset, runs) in checked {
             let is_unchanged = extents_of(&state, ino).is_some_and(|extents| {
                 let mut found = extents.overlapping(extent.offset, extent.end());
                 found.next() == Some(extent) && found.next().is_none()
@@ -116,18 +121,23 @@ impl Engine {
             if !is_unchanged {
                 continue;
             }
-            let (offset, length) = (extent.offset, extent.length);
-            disk.staging.note(new, segment_offset, length, crc);
-            mapped.push((segment_offset, segment_offset + length));
-            effects.push(Effect::Map {
-                ino,
-                offset,
-                length,
-                segment: new,
-                segment_offset,
-                crc,
-            });
+            mapped.push((segment_offset, segment_offset + extent.length));
+            for run in runs {
+                let length = run.length.into();
+                disk.staging.note(new, run.offset, length, run.crc);
+                effects.push(Effect::Map {
+                    ino,
+                    offset: extent.offset + (run.offset - segment_offset),
+                    length,
+                    segment: new,
+                    segment_offset: run.offset,
+                    crc: run.crc,
+                });
+            }
         }
-        Engine::record(&mut state, &effects)
+        for effects in effects.chunks(RECORD_RANGES) {
+            Engine::record(&mut state, effects)?;
+        }
+        Ok(())
     }
 }

@@ -479,10 +479,25 @@ const SYNCED_AND_MOVED: [Op; 9] = [
     Op::Put(2, 1),
 ];
 
+/// What an fsync had covered got another number, beside what the disk had lost: they must not share a checksum there.
+const SYNCED_BESIDE_LOST: [Op; 10] = [
+    Op::Put(3, 385),
+    Op::Put(1, 9000),
+    Op::Put(1, 9000),
+    Op::FailPages(15_533_103_310_169_612_858),
+    Op::Pass(Pass::Reclaim),
+    Op::FailPages(9_765_011_773_262_154_432),
+    Op::Put(4, 1),
+    Op::Kill(3_371_353_658_638_236_923),
+    Op::Fsync(4),
+    Op::Pass(Pass::Punch),
+];
+
 /// One test: the kernel is one for the process.
 #[test]
 fn a_byte_is_right_or_an_error() {
     check(&SYNCED_AND_MOVED, 16 << 10, true);
+    check(&SYNCED_BESIDE_LOST, 16 << 10, true);
     let tells = prop_oneof![2 => Just(true), 1 => Just(false)];
     let cases = (ops(), segment_bytes(), tells);
     run_cases(100, cases, |(ops, segment_bytes, tells)| {

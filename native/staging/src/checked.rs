@@ -96,10 +96,18 @@ impl Staging {
     /// crc32c of bytes as they were appended, for a record that names them. Reads, and checks, at most two runs; the others' sums
     /// are known. EIO as in `read_checked`.
     pub fn checksum(&self, segment: u64, offset: u64, length: u64) -> io::Result<u32> {
+        let runs = self.runs(segment, offset, length)?;
+        Ok(runs
+            .iter()
+            .fold(0, |crc, run| combine(crc, run.crc, run.length.into())))
+    }
+
+    /// The same, run by run: for records none of which is to name bytes that may be lost together with others.
+    pub fn runs(&self, segment: u64, offset: u64, length: u64) -> io::Result<Vec<Sum>> {
         let found = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
         let file = self.file(&found).map_err(missing_is_eio)?;
         let end = end_of(offset, length)?;
-        let (mut at, mut crc) = (offset, 0);
+        let (mut at, mut runs) = (offset, Vec::new());
         for sum in short_sums(&found, &file, offset, end)? {
             let to = sum.end().min(end);
             let part = if (at, to) == (sum.offset, sum.end()) {
@@ -109,10 +117,14 @@ impl Staging {
                 self.read_checked(segment, at, &mut bytes)?;
                 crc_of(&bytes)
             };
-            crc = combine(crc, part, to - at);
+            runs.push(Sum {
+                offset: at,
+                length: (to - at) as u32,
+                crc: part,
+            });
             at = to;
         }
-        Ok(crc)
+        Ok(runs)
     }
 }
 

@@ -58,7 +58,10 @@ impl Segment {
     /// Another number of a segment's file, whose bytes are on stable storage; that name is not.
     pub fn linked(number: u64, path: PathBuf, old: &Segment) -> Segment {
         old.is_shared.store(true, Ordering::Release);
+        let mut sums = Sums::default();
+        sums.keep_apart();
         Segment {
+            sums: Mutex::new(sums),
             end: old.bytes().into(),
             allocated: old.occupied_bytes().into(),
             is_inherited: old.is_inherited,

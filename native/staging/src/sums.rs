@@ -9,7 +9,8 @@
 //! - To check a byte its whole run is read: at most 16 KiB. A lost page takes its run with it, no more.
 //! - A run ends at a sync: bytes that were synced never share one with bytes that may still be lost.
 //! - Runs of an earlier process come from its journal and are as long as its records; they are cut when they are first checked.
-//!   Records of copies may overlap others, so runs may; none lies within another.
+//!   Records of copies may overlap others, so runs may; none lies within another. Runs that cover a record's range already stay as
+//!   they are: a longer one in their place would lose what was synced together with what was not.
 
 /// Longest run of a new append.
 pub const RUN_BYTES: u64 = 16 << 10;
@@ -54,8 +55,7 @@ impl Sums {
             self.join(self.0.len() - 1);
             return;
         }
-        let behind = self.0.partition_point(|other| other.offset <= sum.offset);
-        if behind > 0 && self.0[behind - 1].end() >= sum.end() {
+        if self.covers(sum.offset, sum.end()) {
             return;
         }
         let first = self.0.partition_point(|other| other.offset < sum.offset);
@@ -70,7 +70,8 @@ impl Sums {
         self.1 = self.0.last().map_or(0, Sum::end);
     }
 
-    /// Nothing is ever joined: which of the records of an earlier process were synced is not known.
+    /// Nothing is ever joined: which of the records of an earlier process were synced is not known, nor which of the runs that a
+    /// linked segment takes over from another can still be read.
     pub fn keep_apart(&mut self) {
         self.1 = u64::MAX;
     }
@@ -98,6 +99,18 @@ impl Sums {
             at = sum.end();
         }
         Some(found)
+    }
+
+    fn covers(&self, from: u64, to: u64) -> bool {
+        let first = self.0.partition_point(|sum| sum.offset <= from);
+        let mut at = from;
+        for sum in &self.0[first.saturating_sub(1)..] {
+            if at >= to || sum.offset > at {
+                break;
+            }
+            at = at.max(sum.end());
+        }
+        at >= to
     }
 
     pub fn all(&self) -> Vec<Sum> {
