@@ -24,9 +24,10 @@ PATIENCE = 60  # looks at the pins before the collection is left to the next run
 
 
 class Collector(Actor):
+    has_outages = False  # it would stop at the first fence, for as long
+
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
-        self.share = world.conditions.collector_share
         self._pins: PinRecords = {}  # what it has read of them: a record never changes
 
     def live(self) -> None:
@@ -36,6 +37,14 @@ class Collector(Actor):
             self._collect()
         except (CowfsError, Killed) as error:
             self.world.note(self, f"stops: {error!r}")
+
+    @property
+    def share(self) -> int:
+        """While a head is on its way there is time for several collections: they find what only the version of that head needs."""
+        return self.world.conditions.collector_share * (6 if self.world.is_in_trouble else 1)
+
+    def heed_trouble(self) -> None:
+        self.asleep = 0
 
     # -- steps 1 to 10
 
@@ -54,7 +63,8 @@ class Collector(Actor):
         self.world.collections += 1
         self.world.deleted_packs += sum(key.startswith(keys.PACKS) for key in doomed)
         self._tidy()
-        self.asleep = self.random.randrange(self.world.conditions.collector_rest)
+        if not self.world.is_in_trouble:
+            self.asleep = self.random.randrange(self.world.conditions.collector_rest)
 
     def _begin(self) -> tuple[int, int]:
         begun = {

@@ -33,10 +33,10 @@ def conditions_of(seed: int) -> Conditions:
     drawn = random.Random(f"{seed} conditions")
     return Conditions(
         machines=drawn.choice(MACHINES),
-        contents=drawn.choice((6, 24)),
+        contents=drawn.choice((6, 12, 24)),
         collector_share=drawn.choice((1, 4)),
         collector_rest=drawn.choice((1, 600)),
         head_sleeps=drawn.choice((0.04, 0.15)),
-        head_outages=drawn.choice((0.04, 0.15)),
+        head_outages=drawn.choice((0.04, 0.15, 0.3)),
         long_turns=drawn.choice((200, 600)),
     )

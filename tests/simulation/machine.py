@@ -34,6 +34,12 @@ class Machine(Actor):
         self.mounts = 0
         self.tree: dict[bytes, bytes] = {}  # what the working copy holds, as far as the machine knows
         self.is_dirty = False
+        self.before: dict[bytes, bytes] = {}  # what files held before they were written last
+
+    @property
+    def waits(self) -> bool:
+        """Its heads do not get through: the heartbeat goes on."""
+        return self.outage_until > self.world.turns
 
     def live(self) -> None:
         """One mount, from the lease to its end."""
@@ -43,10 +49,10 @@ class Machine(Actor):
         try:
             session = sessions.open_session(self._spec(), stack, discard)
             self._check_what_was_kept(session)
-            for _ in range(self.random.choice((2, 4, 8, 60))):
-                if self.world.is_over:
-                    break
+            left = self.random.choice((2, 4, 8, 60))
+            while left > 0 and not (self.world.is_over or self.is_dead):
                 self._act(session)
+                left -= not self.waits  # with a head whose outcome is unknown it goes on until the outcome is known
             if self.random.random() < 0.15:
                 discard.set()
                 self.is_dirty = False
@@ -128,7 +134,8 @@ class Machine(Actor):
 
     def _act(self, session: Session) -> None:
         action = self.random.choices(
-            (self._write, self._commit, self._beat, self._upload, self._restore), (8, 5, 5, 2, 3)
+            (self._write, self._commit, self._beat, self._upload, self._restore),
+            (2, 1, 12, 1, 0) if self.waits else (8, 5, 5, 2, 3),
         )[0]
         try:
             action(session)
@@ -147,7 +154,10 @@ class Machine(Actor):
                 del self.tree[path]
             else:
                 data = content(self.random.randrange(self.world.conditions.contents))
+                if self.random.random() < 0.3:  # what was there before comes back: its pack may be garbage by now
+                    data = self.before.get(path, data)
                 View(session).write(path, data)
+                self.before[path] = self.tree.get(path, data)
                 self.tree[path] = data
             self.is_dirty = True
         self.world.note(self, f"has {_short(self.tree)}")

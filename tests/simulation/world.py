@@ -118,12 +118,13 @@ class MemoryStore:
 class Actor:
     """A process of its own. `run` is its life, on its own thread; it returns when the world ends."""
 
+    has_outages = True
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
         self.random = random.Random(f"{world.seed} {name}")
         self.store = ActorStore(world, self)
-        self.share = 1  # how often it is chosen, beside others
         self.is_dead = False
         self.asleep = 0  # turns
         self.outage_until = 0  # turn
@@ -134,6 +135,14 @@ class Actor:
 
     def live(self) -> None:
         raise NotImplementedError
+
+    @property
+    def share(self) -> int:
+        """How often it is chosen, beside others."""
+        return 1
+
+    def heed_trouble(self) -> None:
+        """A head does not get through for a while."""
 
     def turn(self) -> None:
         """Gives the others a turn; returns when this actor is chosen again."""
@@ -222,8 +231,12 @@ class ActorStore:
     def _meet_trouble(self, key: str) -> None:
         """What is rare, and where most can go wrong: a head that is put late, or whose outcome stays unknown."""
         world, actor, conditions = self._world, self._actor, self._world.conditions
-        if actor.outage_until <= world.turns and actor.random.random() < conditions.head_outages:
+        may_fail = actor.outage_until <= world.turns and actor.has_outages
+        if may_fail and actor.random.random() < conditions.head_outages:
             actor.outage_until = world.turns + conditions.long_turns
+            world.clock.elapsed_s += 3 * 3600.0  # what is garbage now is no longer too young
+            for other in world.actors:
+                other.heed_trouble()
         if actor.outage_until > world.turns:
             world.note(actor, f"cannot reach {key}")
             raise UnavailableError(f"injected: {key} cannot be reached")
@@ -299,6 +312,11 @@ class World:
         actor.resume()
         if not self.paused.acquire(timeout=120):
             raise AssertionError(f"seed {self.seed}: {actor.name} hangs")
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """Somebody's heads do not get through."""
+        return any(actor.outage_until > self.turns for actor in self.actors)
 
     # -- what must hold at any time
 
