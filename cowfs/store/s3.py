@@ -227,10 +227,11 @@ class S3Store:
 
     async def _get(self, key: str, arguments: dict[str, Any]) -> bytes:
         answer = await self._call("get_object", key=key, **arguments)
-        data = io.BytesIO()  # read() would hold everything twice for a moment: in pieces, and joined
-        async with answer["Body"] as body:
+        data = _allocated(int(answer["ContentLength"]))
+        async with answer["Body"] as body:  # all at once, it would be held twice for a moment: in pieces, and joined
             while piece := await body.read(_PIECE_BYTES):
                 data.write(piece)
+        data.truncate()
         return data.getvalue()
 
     def _pages(self, prefix: str, start_after: str, page: int) -> Iterator[ObjectInfo]:
@@ -288,6 +289,16 @@ class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
         session: aiohttp.ClientSession = await super()._get_session(proxy_url)
         session._retry_connection = False
         return session
+
+
+def _allocated(length: int) -> io.BytesIO:
+    """A buffer to be filled from its start: one that grows leaves holes in the heap."""
+    data = io.BytesIO()
+    if length > 0:
+        data.seek(length - 1)
+        data.write(b"\0")
+        data.seek(0)
+    return data
 
 
 def _connect(endpoint: str | None, region: str | None, *, anonymous: bool) -> s3fs.S3FileSystem:
