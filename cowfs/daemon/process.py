@@ -63,6 +63,8 @@ SPIN_VARIABLE = "COWFS_SPIN"
 DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 HANDSHAKE_S = 30.0
+DECIDE_S = 10.0
+"""Between a mount's end and the word of whoever ended it on what becomes of its work. Mostly nothing."""
 REQUESTS_GRACE_S = 10.0
 """Requests that wait for a store when the mount ends may be answered."""
 COMMIT_GRACE_S = 60.0
@@ -92,6 +94,7 @@ class Daemon:
         self._grace_s = COMMIT_GRACE_S
         self._ended = threading.Event()
         self._ending = threading.Lock()
+        self._deciding = threading.Lock()  # from the unmount until it is said whether the work stays
         self._failure: CowfsError | None = None
         self._control: Server | None = None
         self._server: KernelServer | None = None
@@ -150,6 +153,8 @@ class Daemon:
             self._serve_mount(server, session, keeper)
         finally:
             signals.ignore()
+            if self._deciding.acquire(timeout=DECIDE_S):
+                self._deciding.release()
 
     def _serve_mount(self, server: KernelServer, session: Session, keeper: Keeper) -> None:
         server.start()
@@ -325,7 +330,7 @@ class Daemon:
                 raise InvalidStateError(f"{self._spec.mount_path} is unmounted already")
             if force:
                 mappings.flush()
-            with mappings.paused():
+            with mappings.paused(), self._deciding:
                 self._unmount(lazy=force)
                 if discard:
                     self._discard.set()
