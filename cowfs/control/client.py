@@ -15,7 +15,7 @@ from typing import Any
 from cowfs.control.messages import A, Operation, R
 from cowfs.control.protocol import LineSocket
 from cowfs.control.typed import from_json, to_json
-from cowfs.errors import UnavailableError, from_record
+from cowfs.errors import InvalidInputError, UnavailableError, UnsupportedFormatError, from_record
 from cowfs.version.commit import Progress, ProgressListener
 
 
@@ -27,9 +27,15 @@ class Client:
         self._timeout_s = timeout_s
 
     def ask(self, operation: Operation[A, R], arguments: A, on_progress: ProgressListener | None = None) -> R:
-        """Sends one request and returns its answer."""
+        """Sends one request and returns its answer. UnsupportedFormatError: a daemon of another cowfs has done it, and answered."""
         answer = self.call(operation.name, on_progress=on_progress, **to_json(arguments))
-        return from_json(operation.answer, answer, f"the answer to {operation.name}")
+        try:
+            return from_json(operation.answer, answer, f"the answer to {operation.name}")
+        except InvalidInputError as error:
+            raise UnsupportedFormatError(
+                f"the mount daemon at {self._path} runs another version of cowfs: {error.message}",
+                hint="What was asked for is done. Unmount with the cowfs that mounted, then mount again.",
+            ) from error
 
     def call(self, op: str, /, *, on_progress: ProgressListener | None = None, **arguments: Any) -> Any:
         """As `ask`, in JSON values; progress lines go to on_progress as they arrive."""

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.control import Client, Server, messages
-from cowfs.control.messages import COMMIT, STATUS, MountStatus, Nothing, Operation, Ready
+from cowfs.control.messages import COMMIT, PING, STATUS, MountStatus, Nothing, Operation, Ready
 from cowfs.control.typed import field_types, from_json, to_json
-from cowfs.errors import InvalidInputError
+from cowfs.errors import InvalidInputError, UnsupportedFormatError
 from cowfs.ids import VersionId
 from cowfs.version.commit import GIVABLE, CommitRequest, Progress, ProgressListener
 
@@ -113,6 +113,16 @@ def test_wrong_arguments_are_refused_and_named(path: Path, arguments: dict[str, 
             InvalidInputError, match=next(iter(arguments)) if "given" not in arguments else "head|given"
         ):
             Client(path).call("commit", **arguments)
+    finally:
+        server.close()
+
+
+def test_an_answer_of_another_version_is_no_fault_of_the_caller(path: Path) -> None:
+    server = Server(path, {"ping": lambda arguments, progress: {"pid": 7, "later": 1}})
+    try:
+        with pytest.raises(UnsupportedFormatError, match="another version") as caught:
+            Client(path).ask(PING, Nothing())
+        assert "mount again" in caught.value.hint
     finally:
         server.close()
 
