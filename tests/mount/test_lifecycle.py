@@ -54,7 +54,7 @@ def test_ready_says_where_and_who(place: Place, mount: Mount) -> None:
     assert mount.ready["mount_path"] == str(mount.path)
     assert mount.ready["version"] is None
     status = mount.call("status")
-    assert (status["volume"], status["read_only"], status["is_dirty"]) == ("v", False, False)
+    assert (status["volume"], status["read_only"], status["writer"]["is_dirty"]) == ("v", False, False)
     assert place.registered() == [str(mount.path)]
 
 
