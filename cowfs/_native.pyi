@@ -26,12 +26,14 @@ class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
     what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of that number),
-    "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content" (ino; `load_content`),
+    "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content" (ino; `load_content`; if the call reads
+    bytes, `wanted` says which, and `absent_chunks` what they need besides),
     "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`, only asked for by the lane).
     """
 
     what: str
     ino: int
+    wanted: tuple[int, int]
     chunks: list[ChunkRef]
 
 class JournalCorrupt(Exception): ...
@@ -188,6 +190,8 @@ class Engine:
     def assemble_file(self, ino: int) -> None:
         """Puts a file together from its cached chunks, for passthrough: copies all of it once, a second or so for each GiB, and
         fetches nothing. Where it cannot be done the file is read by requests."""
+    def absent_chunks(self, ino: int, start: int, end: int) -> list[ChunkRef]:
+        """What must be fetched before these bytes can be read, as far as the file's extents are here."""
     def next_ahead(self) -> list[ChunkRef] | None:
         """Waits until a sequential reader will soon want chunks that are not in the cache: these, nearest first, about 8 MiB.
         Readers take turns. None once the engine is closed."""

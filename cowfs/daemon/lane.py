@@ -1,8 +1,8 @@
 """The native server of one mount: the lane on the device (native/lane), and the threads that serve it.
 
     lane-misses    takes what parked requests need; chunks it asks for without waiting, everything else it hands to
-    lane-load      up to LOAD_THREADS threads that make it resident and resume the request, so that reads waiting for data,
-                   however many, keep no directory from being loaded
+    lane-load      up to LOAD_THREADS threads that make it resident and resume the request, or ask for the chunks that the
+                   request will need next; so reads waiting for data, however many, keep no directory from being loaded
     lane-room      frees disk space and makes reclaim passes (`relief`)
     lane-end       waits for the kernel's handshake, then for the lane's end; so others can wait for either, or for `stop`
 
@@ -30,9 +30,10 @@ from cowfs.control.messages import Waiting
 from cowfs.daemon import transport
 from cowfs.daemon.errnos import Errnos
 from cowfs.daemon.relief import Relief
-from cowfs.daemon.server import LOAD_THREADS, CacheTimes, broken, silent
+from cowfs.daemon.server import LOAD_THREADS, CacheTimes, LoadChunks, broken, silent
 from cowfs.errors import InvalidInputError
 from cowfs.native import Engine, Lane, NotResident
+from cowfs.native.chunks import ChunkRef
 from cowfs.session.fetching import Fetchers
 
 ABANDONED_LOOKS = 3
@@ -58,8 +59,8 @@ class FastLane:
         device_fd: int,
         times: CacheTimes,
         *,
-        load: Callable[[NotResident], None],
-        load_chunks: Callable[[NotResident, Callable[[BaseException | None], None]], Sequence[Future[None]]],
+        load_rows: Callable[[NotResident], Sequence[ChunkRef]],
+        load_chunks: LoadChunks,
         relieve: Callable[[], int],
         passthrough: bool = False,
         spins: bool = False,
@@ -84,7 +85,7 @@ class FastLane:
                 f"the mount cannot be taken over: {error}",
                 hint="Unmount the volume and mount it again; its work is kept.",
             ) from error
-        self._load = load
+        self._load_rows = load_rows
         self._load_chunks = load_chunks
         self._errnos = Errnos()
         self._loaders = Fetchers("lane-load", LOAD_THREADS)
@@ -188,7 +189,7 @@ class FastLane:
                 if isinstance(need, str):
                     self._relief.ask(unique, need)
                 elif need.what == "chunks":
-                    self._fetches[unique] = self._load_chunks(need, partial(self._settle, unique))
+                    self._fetch(unique, need.chunks)
                 else:
                     # False: the lane has been stopped, and has answered.
                     self._loaders.submit(unique, partial(self._provide, unique, need), urgent=True)
@@ -197,11 +198,13 @@ class FastLane:
 
     def _provide(self, unique: int, missing: NotResident) -> None:
         try:
-            self._load(missing)
+            self._fetch(unique, self._load_rows(missing))
         except BaseException as error:  # noqa: BLE001 - becomes the errno that the caller gets
             self._settle(unique, error)
-        else:
-            self._settle(unique, None)
+
+    def _fetch(self, unique: int, chunks: Sequence[ChunkRef]) -> None:
+        """The request is resumed once they are here: at once if there are none."""
+        self._fetches[unique] = self._load_chunks(chunks, partial(self._settle, unique))
 
     def _settle(self, unique: int, error: BaseException | None) -> None:
         self._fetches.pop(unique, None)

@@ -128,7 +128,7 @@ class Daemon:
         else:
             mounting.check_descriptor(spec.options.fuse_fd)
         session = open_session(spec, stack, self._discard, self._report)
-        keeper = Keeper(session, lambda: self._look_after(session))
+        keeper = Keeper(session, lambda: self._look_after(session, mappings))
         mappings = Mappings(session.engine, session.residency, self._invalidate)
         requests = Requests(
             spec,
@@ -207,7 +207,7 @@ class Daemon:
             session.engine,
             fd,
             self._cache_times(),
-            load=session.residency.load,
+            load_rows=session.residency.load_rows,
             load_chunks=session.residency.load_chunks,
             relieve=session.room.relieve,
             passthrough=_may_pass_through(),
@@ -222,7 +222,8 @@ class Daemon:
             session.engine,
             fd,
             self._cache_times(),
-            load=session.residency.load,
+            load_rows=session.residency.load_rows,
+            load_chunks=session.residency.load_chunks,
             relieve=session.room.relieve,
         )
 
@@ -249,12 +250,14 @@ class Daemon:
         if self._server is not None:
             self._server.invalidate_inode(ino)
 
-    def _look_after(self, session: Session) -> None:
+    def _look_after(self, session: Session, mappings: Mappings) -> None:
         if self._server is None:
             return
         if session.engine.is_broken():
             _logger.critical("%s", _broken())
-            self._server.stop()
+            with mappings.paused():  # a notice returns, since what it waits for is still answered, with EIO
+                mappings.close()
+                self._server.stop()
         else:
             self._server.look_after()
 

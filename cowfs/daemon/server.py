@@ -11,15 +11,20 @@ Both answer from the same engine and pass the same suites. A server takes over a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cowfs.control.messages import Waiting
 from cowfs.errors import MountFailedError
+from cowfs.native.chunks import ChunkRef
 
 if TYPE_CHECKING:
     from cowfs.daemon.pyfuse.server import PyFuse
 
+LoadChunks = Callable[[Sequence[ChunkRef], Callable[[BaseException | None], None]], Sequence[Future[None]]]
+"""As `Residency.load_chunks`."""
 LOAD_THREADS = 64
 """Loads that a server runs at once."""
 

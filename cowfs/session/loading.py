@@ -16,14 +16,20 @@ LOAD_ROUNDS = 64
 
 def answered(call: Callable[[], T], load: Callable[[NotResident], None]) -> T:
     """The result of `call`, which is repeated as long as it needs something that `load` can bring. Blocks."""
-    lacking = ""
+    last: NotResident | None = None
     for _ in range(LOAD_ROUNDS):
         try:
             return call()
         except NotResident as missing:
-            lacking = f"{missing.what} of inode {missing.ino}"
+            last = missing
             load(missing)
-    raise CowfsError(
-        f"{lacking} is still not resident after {LOAD_ROUNDS} loads",
+    assert last is not None
+    raise endless(last)
+
+
+def endless(missing: NotResident) -> CowfsError:
+    """The error of a call that was made LOAD_ROUNDS times and still needs something."""
+    return CowfsError(
+        f"{missing.what} of inode {missing.ino} is still not resident after {LOAD_ROUNDS} loads",
         hint="Give the volume a larger cache; report this if it has one.",
     )

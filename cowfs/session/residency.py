@@ -82,6 +82,12 @@ class Residency:
 
     def load(self, missing: NotResident) -> None:
         """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
+        for future in self._fetch(self.load_rows(missing), urgent=True):
+            future.result()
+
+    def load_rows(self, missing: NotResident) -> Sequence[ChunkRef]:
+        """As `load`, but for chunks: it returns those that the caller needs besides. A first read of a file is told of the
+        chunks as soon as its extents are here, so it asks once and not twice."""
         if missing.what == "inode":
             self._loads.load(("inode", missing.ino), partial(self._load_known_inode, missing.ino))
         elif missing.what == "parent":
@@ -90,17 +96,19 @@ class Residency:
             self._loads.load(("directory", missing.ino), lambda: self._load_directory(missing.ino))
         elif missing.what == "content":
             self._loads.load(("content", missing.ino), partial(self._load_content, missing.ino))
+            start, end = missing.wanted
+            return self._engine.absent_chunks(missing.ino, start, end) if start < end else []
         elif missing.what == "file":
             self._loads.load(("file", missing.ino), lambda: self._engine.assemble_file(missing.ino))
-        else:
-            for future in self._fetch(missing.chunks, urgent=True):
-                future.result()
+        return missing.chunks
 
-    def load_chunks(self, missing: NotResident, done: Callable[[BaseException | None], None]) -> Sequence[Future[None]]:
-        """As `load`, for chunks, without waiting: `done` is called once, with the first error if there was any, by the
-        thread that fetched the last of them, or by this one. Waiting requests hold no thread, so a slow store does not
-        exhaust the pool. Returns what is waited for."""
-        futures = self._fetch(missing.chunks, urgent=True)
+    def load_chunks(
+        self, chunks: Iterable[ChunkRef], done: Callable[[BaseException | None], None]
+    ) -> Sequence[Future[None]]:
+        """Fetches them without waiting: `done` is called once, with the first error if there was any, by the thread that
+        fetched the last of them, or by this one. Waiting requests hold no thread, so a slow store does not exhaust the
+        pool. Returns what is waited for."""
+        futures = self._fetch(chunks, urgent=True)
         _when_all_are_done(futures, done)
         return futures
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import pyfuse3
 import pytest
@@ -16,6 +17,7 @@ from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.server import LOAD_THREADS
 from cowfs.errors import CorruptError, UnavailableError
 from cowfs.native import NotResident
+from cowfs.native.chunks import ChunkRef
 from cowfs.session.loading import LOAD_ROUNDS
 
 pytestmark = pytest.mark.quick
@@ -29,7 +31,7 @@ class Panic(BaseException):
 
 def missing(ino: int = 5) -> NotResident:
     error = NotResident("content")
-    error.what, error.ino, error.chunks = "content", ino, []
+    error.what, error.ino, error.wanted, error.chunks = "content", ino, (0, 0), []
     return error
 
 
@@ -52,8 +54,17 @@ class Lacking:
         self.loaded += 1
 
 
+def load_chunks(chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]) -> list[Future[None]]:
+    done(None)
+    return []
+
+
 def calls(load: Callable[[NotResident], None] = lambda _: None, relieve: Callable[[], int] = lambda: 0) -> EngineCalls:
-    return EngineCalls(load, relieve)
+    def load_rows(missing: NotResident) -> list[ChunkRef]:
+        load(missing)
+        return []
+
+    return EngineCalls(load_rows, load_chunks, relieve)
 
 
 def fails(error: BaseException) -> Callable[[], int]:
@@ -175,6 +186,44 @@ def test_slow_loads_hold_up_neither_other_calls_nor_syncs() -> None:
             assert await asked.ask(lambda: 1) == 1
             await asked.sync(lambda: None)
             release.set()
+
+    trio.run(main)
+
+
+def test_reads_that_wait_for_chunks_take_no_thread() -> None:
+    waiting: list[Callable[[BaseException | None], None]] = []
+
+    def hold(chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]) -> list[Future[None]]:
+        waiting.append(done)
+        return []
+
+    async def main() -> None:
+        directory = Lacking(1)
+        outcomes: list[int | None] = []
+
+        def load_rows(missing: NotResident) -> list[ChunkRef]:
+            directory.load(missing)
+            return []
+
+        asked = EngineCalls(load_rows, hold, lambda: 0)
+
+        async def read() -> None:
+            needs = missing()
+            needs.what, needs.chunks = "chunks", [ChunkRef(bytes(32), 1, 0, 1, 1, 0)]
+            try:
+                await asked.ask(fails(needs))
+            except pyfuse3.FUSEError as error:
+                outcomes.append(error.errno)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(LOAD_THREADS + 20):
+                nursery.start_soon(read)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(waiting) == LOAD_THREADS + 20
+            assert await asked.ask(directory) == 42
+            for done in waiting:
+                threading.Thread(target=done, args=(UnavailableError("store down"),)).start()
+        assert outcomes == [errno.EIO] * (LOAD_THREADS + 20)
 
     trio.run(main)
 

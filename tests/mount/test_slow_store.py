@@ -121,14 +121,17 @@ for thread in threads:
 """
 
 
-def test_many_waiting_reads_hold_up_no_resident_read_and_no_directory(place: Place, mount: Mount) -> None:
+@pytest.mark.parametrize("fast_lane", [True, False], ids=["lane", "pyfuse3"])
+def test_many_waiting_reads_hold_up_no_resident_read_and_no_directory(
+    place: Place, mount: Mount, fast_lane: bool
+) -> None:
     """More than the kernel sends at once by default, and more than there are threads to load with."""
     for name, count, size in (("cold", 200, 150_000), ("other", 3, 10), ("warm", 3, 150_000)):
         (mount.path / name).mkdir()
         for number in range(count):
             (mount.path / name / str(number)).write_bytes(os.urandom(size))
     version = mount.unmount(commit=True)["version"]
-    reader = place.mount("v", version=version, cache_dir=str(place.root / "c" / "empty"))
+    reader = place.mount("v", version=version, cache_dir=str(place.root / "c" / "empty"), fast_lane=fast_lane)
     assert len(os.listdir(reader.path / "cold")) == 200
     warm = reader.path / "warm" / "0"
     content = warm.read_bytes()

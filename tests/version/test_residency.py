@@ -17,6 +17,7 @@ from cowfs.errors import CorruptError, UnavailableError
 from cowfs.ids import PackId
 from cowfs.index import Index
 from cowfs.native import Engine, NotResident
+from cowfs.session.loading import answered
 from cowfs.store import ObjectStore, initialize, open_store
 from tests.faulty_store import FaultyStore
 from tests.version.repacking import move
@@ -221,6 +222,27 @@ def can_read(engine: Engine, fh: int, offset: int, size: int) -> bool:
     return True
 
 
+def test_a_first_read_asks_once(store: ObjectStore, tmp_path: Path) -> None:
+    """For the rows of its file and the chunks of the bytes it reads, and for no others."""
+    data = random.Random(3).randbytes(8 << 20)
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        volume.write(b"f", data)
+        base = volume.commit()
+    assert base.version_id is not None
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        fh = reader.call(reader.engine.open_file, reader.find(b"f"), os.O_RDONLY)
+        asked: list[str] = []
+
+        def load(missing: NotResident) -> None:
+            asked.append(missing.what)
+            reader.residency.load(missing)
+
+        assert answered(lambda: reader.engine.read(fh, 4 << 20, 4096), load) == data[4 << 20 :][:4096]
+        assert asked == ["content"]
+        assert answered(lambda: reader.engine.read(fh, 0, 4096), load) == data[:4096]
+        assert asked == ["content", "chunks"]
+
+
 def test_loads_that_wait_for_chunks_take_no_thread_of_the_caller(store: ObjectStore, tmp_path: Path) -> None:
     data = random.Random(2).randbytes(1 << 20)
     with WorkingVolume(store, "v", tmp_path / "a") as volume:
@@ -231,10 +253,11 @@ def test_loads_that_wait_for_chunks_take_no_thread_of_the_caller(store: ObjectSt
         fh = reader.call(reader.engine.open_file, reader.find(b"f"), os.O_RDONLY)
         with pytest.raises(NotResident) as extents:
             reader.engine.read(fh, 0, len(data))
-        reader.residency.load(extents.value)
+        needed = reader.residency.load_rows(extents.value)
         with pytest.raises(NotResident) as missing:
             reader.engine.read(fh, 0, len(data))
         assert missing.value.what == "chunks"
+        assert [chunk.hash for chunk in needed] == [chunk.hash for chunk in missing.value.chunks]
         outcomes: queue.Queue[BaseException | None] = queue.Queue()
         packs = reader.residency._packs
         begun, may_go = threading.Event(), threading.Event()
@@ -246,7 +269,7 @@ def test_loads_that_wait_for_chunks_take_no_thread_of_the_caller(store: ObjectSt
                 return packs.read_each(*arguments)
 
         reader.residency._packs = Slow()  # type: ignore[assignment]
-        reader.residency.load_chunks(missing.value, outcomes.put)
+        reader.residency.load_chunks(missing.value.chunks, outcomes.put)
         assert begun.wait(30)
         assert outcomes.empty()
         may_go.set()

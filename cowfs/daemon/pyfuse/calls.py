@@ -1,7 +1,8 @@
 """Calls the engine for the FUSE handlers: loads what it lacks, turns errors into errnos.
 
     engine answers                  inline on the trio thread: memory and local disk only
-    NotResident                     in a worker thread: Residency.load, then the same call again (`session.loading`)
+    NotResident                     rows are loaded in a worker thread; chunks are waited for without one; then the same call
+                                    again
     OSError                         FUSEError with its errno
     CowfsError                      FUSEError with the errno of its kind, logged once
     anything else                   logged with its traceback, EIO: an exception that reaches pyfuse3 ends the mount.
@@ -9,14 +10,16 @@
 
 Between two awaits of a handler no other handler runs; an engine call that raised NotResident has changed nothing.
 Loads and syncs have limiters of their own, so that neither a slow store nor a slow disk keeps the other waiting, and
-handlers that need neither are never behind them. A wait cannot be cancelled from outside, so that each request gets its
-answer; `give_up` ends all waits with EIO, those to come too, and what they waited for goes on in its thread, unheard.
+handlers that need neither are never behind them. Reads that wait for data, however many, keep no directory from being
+loaded. A wait cannot be cancelled from outside, so that each request gets its answer; `give_up` ends all waits with EIO,
+those to come too, and what they waited for goes on in its thread, unheard.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -25,9 +28,10 @@ import trio
 
 from cowfs import log
 from cowfs.daemon.errnos import Errnos
-from cowfs.daemon.server import LOAD_THREADS
+from cowfs.daemon.server import LOAD_THREADS, LoadChunks
 from cowfs.native import NotResident
-from cowfs.session.loading import answered
+from cowfs.native.chunks import ChunkRef
+from cowfs.session.loading import LOAD_ROUNDS, endless
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,14 +42,21 @@ _logger = log.get("mount")
 
 
 class EngineCalls:
-    """Used on the trio thread only. `load` and `relieve` block and run in worker threads.
+    """Used on the trio thread only. `load_rows` and `relieve` block and run in worker threads.
 
-    load      makes resident what a NotResident names
-    relieve   frees local disk space (clean staging, cache); returns bytes freed
+    load_rows     makes resident what a NotResident names, but for chunks; returns the chunks that the call needs besides
+    load_chunks   fetches them, and says when they are here
+    relieve       frees local disk space (clean staging, cache); returns bytes freed
     """
 
-    def __init__(self, load: Callable[[NotResident], None], relieve: Callable[[], int]) -> None:
-        self._load = load
+    def __init__(
+        self,
+        load_rows: Callable[[NotResident], Sequence[ChunkRef]],
+        load_chunks: LoadChunks,
+        relieve: Callable[[], int],
+    ) -> None:
+        self._load_rows = load_rows
+        self._load_chunks = load_chunks
         self._relieve = relieve
         self._loads = trio.CapacityLimiter(LOAD_THREADS)
         self._syncs = trio.CapacityLimiter(SYNC_THREADS)
@@ -54,14 +65,18 @@ class EngineCalls:
         self._errnos = Errnos()
 
     async def ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The call's result; runs inline unless something must be loaded first."""
-        try:
-            return call(*args, **kwargs)
-        except NotResident:
-            pass  # below, where it may block
-        except BaseException as error:  # noqa: BLE001 - becomes an errno; pyfuse3 must not see it
-            raise self._fuse_error(error) from None
-        return await self._wait(partial(answered, partial(call, *args, **kwargs), self._load), self._loads)
+        """The call's result; runs inline, again after each load of what it needs."""
+        last: NotResident | None = None
+        for _ in range(LOAD_ROUNDS):
+            try:
+                return call(*args, **kwargs)
+            except NotResident as missing:
+                last = missing  # loaded below, where it may block
+            except BaseException as error:  # noqa: BLE001 - becomes an errno; pyfuse3 must not see it
+                raise self._fuse_error(error) from None
+            await self._load(last)
+        assert last is not None
+        raise self._fuse_error(endless(last))
 
     async def ask_for_space(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `ask`, for calls that add bytes: when the disk is full, frees what can be fetched again and repeats once."""
@@ -93,14 +108,41 @@ class EngineCalls:
         for scope in self._waits:
             scope.cancel()
 
+    async def _load(self, missing: NotResident) -> None:
+        chunks: Sequence[ChunkRef] = missing.chunks
+        if missing.what != "chunks":
+            chunks = await self._wait(partial(self._load_rows, missing), self._loads)
+        if chunks:
+            await self._unless_given_up(partial(self._fetch, chunks))
+
+    async def _fetch(self, chunks: Sequence[ChunkRef]) -> None:
+        """Waits until they are here, on no thread."""
+        token, fetched = trio.lowlevel.current_trio_token(), trio.Event()
+        outcome: list[BaseException | None] = []
+
+        def done(error: BaseException | None) -> None:
+            outcome.append(error)
+            with contextlib.suppress(trio.RunFinishedError):  # it was given up, and so was the mount
+                token.run_sync_soon(fetched.set)
+
+        self._load_chunks(chunks, done)
+        await fetched.wait()
+        if (error := outcome[0]) is not None:
+            raise error
+
     async def _wait(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
         """The call's result, from a worker thread."""
+        return await self._unless_given_up(
+            lambda: trio.to_thread.run_sync(_contained, call, abandon_on_cancel=True, limiter=limiter)
+        )
+
+    async def _unless_given_up(self, wait: Callable[[], Awaitable[T]]) -> T:
         if self._is_given_up:
             raise pyfuse3.FUSEError(errno.EIO)
         with trio.CancelScope(shield=True) as scope:
             self._waits.add(scope)
             try:
-                return await trio.to_thread.run_sync(_contained, call, abandon_on_cancel=True, limiter=limiter)
+                return await wait()
             except Exception as error:  # noqa: BLE001 - as above
                 raise self._fuse_error(error) from None
             finally:

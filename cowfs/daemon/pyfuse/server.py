@@ -15,7 +15,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyfuse3
 import trio
@@ -24,19 +24,21 @@ from cowfs import log
 from cowfs.control.messages import Waiting
 from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.pyfuse.operations import MountOperations
-from cowfs.daemon.server import CacheTimes, broken, silent
+from cowfs.daemon.server import CacheTimes, LoadChunks, broken, silent
 from cowfs.errors import MountFailedError
 from cowfs.native import Engine, NotResident
+from cowfs.native.chunks import ChunkRef
 
 IDLE_TASKS = 8
 LARGEST_TASKS = 1024
 """Requests in flight: enough that reads waiting for a slow store do not keep a stat of resident files from being answered."""
+NOTICE_GRACE_S = 5.0
 
 _logger = log.get("mount")
 
 
 class PyFuse:
-    """As `KernelServer`; `load` and `relieve` are what `EngineCalls` takes."""
+    """As `KernelServer`; the functions are what `EngineCalls` takes."""
 
     transport = "device"
 
@@ -46,10 +48,11 @@ class PyFuse:
         device_fd: int,
         times: CacheTimes,
         *,
-        load: Callable[[NotResident], None],
+        load_rows: Callable[[NotResident], Sequence[ChunkRef]],
+        load_chunks: LoadChunks,
         relieve: Callable[[], int],
     ) -> None:
-        self._calls = EngineCalls(load, relieve)
+        self._calls = EngineCalls(load_rows, load_chunks, relieve)
         self._operations = MountOperations(engine, self._calls, times)
         os.set_blocking(device_fd, False)
         try:
@@ -96,10 +99,14 @@ class PyFuse:
                 _logger.warning("requests that were still waiting after %.0f s are given up", grace_s)
                 self._on_trio(self._calls.give_up)
                 thread.join()
-        with self._notices:
-            if self._is_open:
-                self._is_open = False
-                pyfuse3.close(unmount=False)
+        # A notice that never returns, since nobody answers what it waits for, ends with this process.
+        if self._notices.acquire(timeout=NOTICE_GRACE_S):
+            try:
+                if self._is_open:
+                    self._is_open = False
+                    pyfuse3.close(unmount=False)
+            finally:
+                self._notices.release()
 
     def invalidate_inode(self, ino: int) -> None:
         with self._notices:

@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// Chunks between two offsets that have to be fetched; none of a file that is gone.
-    fn absent_chunks(&self, ino: Ino, from: u64, to: u64) -> Vec<Arc<ChunkRef>> {
+    pub fn absent_chunks(&self, ino: Ino, from: u64, to: u64) -> Vec<Arc<ChunkRef>> {
         let candidates: Vec<Arc<ChunkRef>> = {
             let Ok(state) = self.read() else {
                 return Vec::new();

@@ -1,5 +1,6 @@
 //! Why a call could not be answered.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cowfs_base::{Errno, Ino};
@@ -19,7 +20,12 @@ pub enum Missing {
     /// The entries of a directory with their inodes.
     Directory(Ino),
     /// Extents and extended attributes of an inode.
-    Content(Ino),
+    Content {
+        /// The inode.
+        ino: Ino,
+        /// The bytes that the call reads: `absent_chunks` names what else it needs, once the extents are here. Empty: none.
+        wanted: Range<u64>,
+    },
     /// A file put together from its chunks, which seem to be here: `assemble_file`.
     File(Ino),
     /// Chunks of a file.

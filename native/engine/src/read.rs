@@ -125,7 +125,14 @@ fn plan(state: &State, ino: Ino, offset: u64, size: usize) -> Result<Plan> {
         });
     }
     let mut pieces = Vec::new();
-    for extent in state.content(ino)?.extents.overlapping(offset, end) {
+    let content = state.content(ino).map_err(|error| match error {
+        Error::NotResident(Missing::Content { ino, .. }) => {
+            let wanted = offset..end;
+            Error::NotResident(Missing::Content { ino, wanted })
+        }
+        other => other,
+    })?;
+    for extent in content.extents.overlapping(offset, end) {
         let part = extent.clip(offset, end);
         let source = Source {
             staged: readable_staged(state, &part),

@@ -144,7 +144,7 @@ impl State {
         self.inode(ino)?
             .content
             .as_deref()
-            .ok_or(Error::NotResident(Missing::Content(ino)))
+            .ok_or(Error::NotResident(Missing::Content { ino, wanted: 0..0 }))
     }
 
     /// The inode an entry names.

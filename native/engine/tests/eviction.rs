@@ -193,7 +193,10 @@ fn holes_and_attributes_stay_known() {
         .engine()
         .get_xattr(ino, b"user.a")
         .expect_err("is away");
-    assert!(matches!(missing, Error::NotResident(Missing::Content(_))));
+    assert!(matches!(
+        missing,
+        Error::NotResident(Missing::Content { .. })
+    ));
     assert_eq!(world.stat("f"), before);
     assert_eq!(
         world.ask(|engine| engine.get_xattr(ino, b"user.a")),

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::ops::Range;
+
 use cowfs_base::{ChunkHash, Errno};
 use cowfs_engine::{AttrChange, ChunkRef, Error, ExtentRow, InodeRow, Missing};
 use support::{Base, ROOT, World, root_user};
@@ -73,12 +75,18 @@ fn a_call_names_what_it_lacks() {
         .open_file(file, libc::O_RDWR)
         .expect("opening needs no content");
     assert!(matches!(
-        missing(engine.read_file(fh, 0, 10)),
-        Missing::Content(3)
+        missing(engine.read_file(fh, 5, 10)),
+        Missing::Content {
+            ino: 3,
+            wanted: Range { start: 5, end: 15 }
+        }
     ));
     assert!(matches!(
         missing(engine.write(fh, 0, b"x", true)),
-        Missing::Content(3)
+        Missing::Content {
+            ino: 3,
+            wanted: Range { start: 0, end: 0 }
+        }
     ));
     assert_eq!(
         engine

@@ -30,7 +30,7 @@ impl Need {
             Need::Resident(Missing::Inode(_)) => "inode",
             Need::Resident(Missing::Parent(_)) => "parent",
             Need::Resident(Missing::Directory(_)) => "directory",
-            Need::Resident(Missing::Content(_)) => "content",
+            Need::Resident(Missing::Content { .. }) => "content",
             Need::Resident(Missing::File(_)) => "file",
             Need::Resident(Missing::Chunks { .. }) => "chunks",
             Need::Space => "space",

@@ -38,11 +38,15 @@ pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
 }
 
 pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> {
+    let wanted = match &missing {
+        Missing::Content { wanted, .. } => (wanted.start, wanted.end),
+        _ => (0, 0),
+    };
     let (what, ino, chunks) = match missing {
         Missing::Inode(ino) => ("inode", ino, Vec::new()),
         Missing::Parent(ino) => ("parent", ino, Vec::new()),
         Missing::Directory(ino) => ("directory", ino, Vec::new()),
-        Missing::Content(ino) => ("content", ino, Vec::new()),
+        Missing::Content { ino, .. } => ("content", ino, Vec::new()),
         Missing::File(ino) => ("file", ino, Vec::new()),
         Missing::Chunks { ino, needed } => ("chunks", ino, needed),
     };
@@ -50,6 +54,7 @@ pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> 
     let value = error.value(py);
     value.setattr("what", what)?;
     value.setattr("ino", ino)?;
+    value.setattr("wanted", wanted)?;
     value.setattr("chunks", chunk_refs(chunks))?;
     Ok(error)
 }

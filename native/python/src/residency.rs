@@ -72,6 +72,17 @@ impl PyEngine {
         self.call(py, |engine| engine.assemble_file(ino))
     }
 
+    fn absent_chunks(
+        &self,
+        py: Python<'_>,
+        ino: u64,
+        start: u64,
+        end: u64,
+    ) -> PyResult<Vec<PyChunkRef>> {
+        let chunks = self.call(py, |engine| Ok(engine.absent_chunks(ino, start, end)))?;
+        Ok(chunk_refs(chunks))
+    }
+
     fn next_ahead(&self, py: Python<'_>) -> PyResult<Option<Vec<PyChunkRef>>> {
         let chunks = self.call(py, |engine| Ok(engine.next_ahead()))?;
         Ok(chunks.map(chunk_refs))

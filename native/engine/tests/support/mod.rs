@@ -382,7 +382,8 @@ impl World {
     pub fn load_nameless(&self) {
         let nameless = self.engine().nameless_without_content();
         for ino in nameless.expect("says") {
-            load(self.engine(), &self.base, &Missing::Content(ino));
+            let content = Missing::Content { ino, wanted: 0..0 };
+            load(self.engine(), &self.base, &content);
         }
     }
 
@@ -477,9 +478,14 @@ fn load(engine: &Engine, base: &Base, missing: &Missing) {
                 .load_directory(*ino, &base.directory(*ino))
                 .expect("loads"),
         ),
-        Missing::Content(ino) => engine
-            .load_content(*ino, &base.extents_of(*ino), &base.xattrs_of(*ino))
-            .expect("loads"),
+        Missing::Content { ino, wanted } => {
+            engine
+                .load_content(*ino, &base.extents_of(*ino), &base.xattrs_of(*ino))
+                .expect("loads");
+            for chunk in engine.absent_chunks(*ino, wanted.start, wanted.end) {
+                engine.cache_chunk(&chunk.hash, &base.chunks[&chunk.hash.0]);
+            }
+        }
         Missing::Chunks { needed, .. } => {
             assert!(!needed.is_empty());
             for chunk in needed {

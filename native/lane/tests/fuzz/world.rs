@@ -73,8 +73,11 @@ impl Base {
             .iter()
             .filter(|ino| self.rows.contains_key(ino))
         {
-            self.load(&engine, &Missing::Content(*ino))
-                .expect("content");
+            let content = Missing::Content {
+                ino: *ino,
+                wanted: 0..0,
+            };
+            self.load(&engine, &content).expect("content");
         }
         for ino in recovery.directories.iter().filter(|ino| **ino <= DIRECTORY) {
             self.load(&engine, &Missing::Directory(*ino))
@@ -118,7 +121,7 @@ impl Base {
                     .collect();
                 engine.load_directory(*ino, &entries).map(drop)
             }
-            Missing::Content(ino) => {
+            Missing::Content { ino, wanted } => {
                 let extent = |index: u64| ExtentRow {
                     offset: index * u64::from(CHUNK_BYTES),
                     length: u64::from(CHUNK_BYTES),
@@ -136,7 +139,9 @@ impl Base {
                 } else {
                     Vec::new()
                 };
-                engine.load_content(*ino, &extents, &xattrs)
+                engine.load_content(*ino, &extents, &xattrs)?;
+                let needed = engine.absent_chunks(*ino, wanted.start, wanted.end);
+                self.load(engine, &Missing::Chunks { ino: *ino, needed })
             }
             Missing::File(ino) => engine.assemble_file(*ino),
             Missing::Chunks { needed, .. } => {
