@@ -36,7 +36,7 @@ from cowfs import clock
 from cowfs.bench import machine, material
 from cowfs.bench.crew import Crew, WorkloadFailed
 from cowfs.bench.runner import INTERRUPTED, Say, chosen
-from cowfs.bench.sizes import FULL, QUICK
+from cowfs.bench.sizes import FULL, QUICK, Sizes
 from cowfs.bench.workloads import programs
 from cowfs.errors import CowfsError
 from cowfs.format.store_url import StoreUrl
@@ -76,6 +76,8 @@ def run(
     systems: Sequence[str] = (),
     groups: Sequence[str] = (),
     paths: Mapping[str, str | None] = MappingProxyType({}),
+    among: Sequence[System] = (),
+    sizes: Sizes | None = None,
     note: str = "",
     say: Say = lambda text: None,
 ) -> SuiteResults:
@@ -84,11 +86,13 @@ def run(
     store: where cowfs (and JuiceFS, on S3) keep contents; None: a directory beside them.
     systems, groups: only these, by name. say: receives progress.
     paths: of the programs juicefs, passthrough_hp and do_nothing, if they are not on PATH.
+    among: systems to choose from; none: all that the suite knows. sizes: other than those of `quick`.
     """
     for name in OVERRIDES:
         os.environ.pop(name, None)
     directory = Path(directory).resolve(strict=True)
-    sizes, counts = (QUICK, QUICK_MOUNT_COUNTS) if quick else (FULL, MOUNT_COUNTS)
+    sizes = sizes or (QUICK if quick else FULL)
+    counts = QUICK_MOUNT_COUNTS if quick else MOUNT_COUNTS
     settings = {"rounds": rounds, "quick": quick, "store": _kind(store), "note": note, **asdict(sizes)}
     settings["mount_counts"] = counts
     facts = {**machine.facts(), "file_system": machine.file_system(directory)}
@@ -97,7 +101,7 @@ def run(
     scratch = Path(tempfile.mkdtemp(prefix="cowfs-bench-", dir=directory))
     try:
         base = StoreUrl.parse(store) if store else StoreUrl.from_path(str(make_directory(scratch / "stores")))
-        everyone = _every_system(base, paths)
+        everyone = list(among) or _every_system(base, paths)
         names = chosen(systems, [system.name for system in everyone], "system")
         able = _able([system for system in everyone if system.name in names], results, say)
         say("making what the workloads work on")
