@@ -5,7 +5,7 @@
              parameter enable_uring), this process may use io_uring, and the mount's descriptor is its own (none handed in)
     auto     uring where all of that holds, else the device
 
-The lane itself finds out whether io_uring is permitted, and the kernel has the last word in the handshake (native/lane/rings).
+The lane itself finds out whether io_uring is permitted, and the kernel has the last word in the handshake (native/lane/src/uring.rs).
 """
 
 from __future__ import annotations

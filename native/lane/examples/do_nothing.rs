@@ -34,7 +34,7 @@ const LIFETIMES: Lifetimes = Lifetimes {
     entry_ns: HOUR_NS,
     attr_ns: HOUR_NS,
 };
-/// The lane's (`lane/src/answer.rs`), without those that would need an answer.
+/// The lane's (`lane/src/handshake.rs`), without those that would need an answer.
 const FEATURES: u64 = flag::ASYNC_READ
     | flag::BIG_WRITES
     | flag::DONT_MASK

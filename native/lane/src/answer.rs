@@ -1,8 +1,10 @@
 //! Answers: a request becomes engine calls, and their results become reply bytes. Names,
-//! attributes and listings are here, file contents in `files`.
+//! attributes and listings are here, file contents in `bytes`.
 //!
 //! The kernel checks permissions (default_permissions) and holds locks. It may also remember that
 //! a name does not exist. The engine refuses POSIX ACLs (EOPNOTSUPP).
+
+mod bytes;
 
 use std::ops::Range;
 
@@ -94,7 +96,7 @@ impl Shared {
                 flags,
                 ..
             } => {
-                let offered = self.passthrough.features() | self.rings.features();
+                let offered = self.passthrough.features() | self.uring.features();
                 let agreed = flags & (features(engine.is_read_only()) | offered);
                 self.passthrough.agree(agreed);
                 Ok(init(unique, minor, max_readahead, agreed))

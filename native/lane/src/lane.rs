@@ -1,4 +1,13 @@
-//! The lane's threads, and the way of a request through it.
+//! One mount's lane as its user sees it, and the life of its threads: those of the device, those of
+//! rings, and one that looks after interrupted callers.
+//!
+//! `start` prepares rings, if they are wanted, before any thread reads the device: the kernel's
+//! handshake, the first request, says whether they are used. `stop` wakes the device's threads by a
+//! signal and joins them; then parked requests have their time; then rings end. The last thread
+//! that takes requests answers what is parked, should the mount go by itself. A thread that panics
+//! outside of a request ends the lane with EIO.
+//!
+//! Not here: what happens to a request (`route`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,29 +19,26 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cowfs_base::Errno;
-use cowfs_engine::{Engine, Error};
-use cowfs_fuse_abi::{Header, Operation, Reply, flag, invalidate_inode};
+use cowfs_engine::Engine;
+use cowfs_fuse_abi::{flag, invalidate_inode};
 use parking_lot::{Condvar, Mutex};
 
-use crate::answer::{Answer, Lifetime};
+use crate::answer::Lifetime;
 use crate::buffer::forget_spare;
-use crate::caller::{is_dying, is_signalled};
+use crate::caller::is_dying;
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::handshake::Handshake;
 use crate::interrupts::Interrupts;
-use crate::nearby::Nearby;
-use crate::park::{Need, Park, Parked, Tries, Waiting, Wanted};
+use crate::park::{Park, Tries, Waiting, Wanted};
 use crate::passthrough::Passthrough;
-use crate::ring::Ring;
-use crate::rings::{Place, Rings, Seat};
+use crate::route::Outcome;
 use crate::signal::{ignore_wake_signal, wake_signal};
+use crate::spin::Spin;
 use crate::syncing::Syncing;
+use crate::uring::ring::Ring;
+use crate::uring::{Share, Uring};
 
-/// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
-const LOADS_MAX: u32 = 64;
 const THREADS_MAX: usize = 2;
-/// Copying so much takes longer than waking a thread.
-const LARGE_BYTES: usize = 64 << 10;
 
 /// How requests and replies travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,10 +85,10 @@ pub(crate) struct Shared {
     pub lifetime: Lifetime,
     pub device: Device,
     pub passthrough: Passthrough,
-    pub rings: Rings,
-    pub nearby: Nearby,
-    park: Park,
-    interrupts: Interrupts,
+    pub uring: Uring,
+    pub spin: Spin,
+    pub park: Park,
+    pub interrupts: Interrupts,
     pub syncing: Syncing,
     /// Set once requests are answered: the kernel's handshake has been made, and rings are registered if there are any.
     handshake: OnceLock<Handshake>,
@@ -93,16 +99,6 @@ pub(crate) struct Shared {
     running: Mutex<usize>,
     /// Of `running`, `failure` and `handshake`.
     changed: Condvar,
-}
-
-/// What became of a request.
-pub(crate) enum Outcome {
-    /// Whoever took the request sends this.
-    Answered(Answer),
-    /// It will be answered by its number, from another thread perhaps.
-    Later,
-    /// Nothing is to be sent.
-    Silent,
 }
 
 impl Lane {
@@ -121,8 +117,8 @@ impl Lane {
                 entry_ns: options.entry_ns,
                 dir_entry_ns: options.dir_entry_ns,
             },
-            rings: Rings::default(),
-            nearby: Nearby::new(options.spins),
+            uring: Uring::default(),
+            spin: Spin::new(options.spins),
             device: Device::new(device)?,
             passthrough,
             park: Park::default(),
@@ -185,17 +181,17 @@ impl Lane {
 
     /// Prepares one ring a thread; none is left when one of them fails.
     fn start_rings(&self) -> io::Result<()> {
-        let rings = &self.shared.rings;
+        let rings = &self.shared.uring;
         let mut threads = self.ring_threads.lock();
         let started = rings
             .plan()?
             .into_iter()
             .enumerate()
-            .try_for_each(|(number, seat)| {
+            .try_for_each(|(number, share)| {
                 let shared = self.shared.clone();
                 let thread = std::thread::Builder::new()
                     .name("lane-ring".into())
-                    .spawn(move || shared.serve_ring(number, &seat))?;
+                    .spawn(move || shared.serve_ring(number, &share))?;
                 threads.push(thread);
                 Ok(())
             });
@@ -223,7 +219,7 @@ impl Lane {
 
     /// Whether requests come over io_uring; known after the handshake.
     pub fn is_over_uring(&self) -> bool {
-        self.shared.rings.is_serving()
+        self.shared.uring.is_serving()
     }
 
     /// Waits until the lane has ended or can't go on; the errno of a device that failed.
@@ -256,7 +252,7 @@ impl Lane {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.shared.let_go_of_everything();
-        self.shared.rings.end();
+        self.shared.uring.end();
         let rings = std::mem::take(&mut *self.ring_threads.lock());
         let callers = self.callers_thread.lock().take();
         for thread in rings.into_iter().chain(callers) {
@@ -311,7 +307,7 @@ impl Shared {
     fn serve(self: Arc<Shared>) {
         let _counted = Counted(&self);
         let mut buffer = vec![0; REQUEST_BYTES];
-        let seat = self.nearby.take_seat();
+        let thread = self.spin.enter();
         while !self.is_stopping() {
             match self.device.receive(&mut buffer) {
                 Ok(Received::Request(length)) => {
@@ -324,7 +320,7 @@ impl Shared {
                             self.begin(agreed);
                         }
                         if self.is_to_keep_near(&buffer[..length], &answer) {
-                            seat.keep(|| self.is_stopping());
+                            thread.keep(|| self.is_stopping());
                         }
                     }
                 }
@@ -341,9 +337,9 @@ impl Shared {
     /// The handshake is done: the rings are filled, if there are to be any.
     fn begin(&self, agreed: Handshake) {
         if agreed.flags & flag::OVER_IO_URING != 0 {
-            self.rings.begin();
+            self.uring.begin();
         } else {
-            self.rings.end();
+            self.uring.end();
         }
         let _running = self.running.lock(); // so that nobody is between looking and waiting
         self.handshake.get_or_init(|| agreed); // the kernel asks once
@@ -351,15 +347,15 @@ impl Shared {
     }
 
     /// The life of a ring, on its own thread.
-    fn serve_ring(self: Arc<Shared>, number: usize, seat: &Seat) {
-        let ring = Ring::new(number, seat, self.device.descriptor(), &self.rings);
-        let Some(mut ring) = self.rings.prepared(ring) else {
+    fn serve_ring(self: Arc<Shared>, number: usize, share: &Share) {
+        let ring = Ring::new(number, share, self.device.descriptor(), &self.uring);
+        let Some(mut ring) = self.uring.prepared(ring) else {
             return;
         };
         // A device thread is there and waits for the registration, so the count has not been zero.
         *self.running.lock() += 1;
         let _counted = Counted(&self);
-        self.rings.registered(ring.register());
+        self.uring.registered(ring.register());
         if let Err(error) = ring.serve(&self) {
             self.failure.store(Errno::from(error).0, Ordering::Release);
         }
@@ -367,187 +363,6 @@ impl Shared {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
-    }
-
-    /// Whether a thread that is not needed is to keep its processor busy, now that this request gets its answer.
-    pub(crate) fn is_to_keep_near(&self, message: &[u8], answer: &Answer) -> bool {
-        self.nearby.is_on() && {
-            let caller = Header::parse(message).map_or(0, |(header, _)| header.pid);
-            let bytes = message.len().max(answer.data.len());
-            self.nearby.reply(caller, bytes >= LARGE_BYTES)
-        }
-    }
-
-    /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever. `place`: where in a ring
-    /// the request lies, unless it came from the device or has been put off before.
-    pub(crate) fn handle(
-        self: &Arc<Shared>,
-        message: &[u8],
-        tries: Tries,
-        place: Option<Place>,
-    ) -> Outcome {
-        let Some((header, body)) = Header::parse(message) else {
-            return Outcome::Silent;
-        };
-        let way = AssertUnwindSafe(|| self.pass(&header, body, message, tries, place));
-        catch_unwind(way).unwrap_or_else(|_| {
-            if place.is_some() {
-                self.rings.let_go(header.unique);
-            }
-            Outcome::Answered(Answer::error(header.unique, Errno::EIO))
-        })
-    }
-
-    /// The way of a request: answered, or parked.
-    fn pass(
-        self: &Arc<Shared>,
-        header: &Header,
-        body: &[u8],
-        message: &[u8],
-        tries: Tries,
-        place: Option<Place>,
-    ) -> Outcome {
-        let unique = header.unique;
-        let Some(operation) = Operation::parse(header.opcode, body) else {
-            return Outcome::Answered(Answer::error(unique, Errno::EIO));
-        };
-        match operation {
-            Operation::Interrupt { unique } => self.interrupts.watch(unique),
-            Operation::Forget { count } => self.forget(header.nodeid, count),
-            Operation::BatchForget(forgets) => {
-                forgets.for_each(|(node, count)| self.forget(node, count))
-            }
-            Operation::Fsync { fh, datasync } => {
-                self.rings.hold(unique, place);
-                self.sync(unique, move |engine| engine.fsync(fh, datasync));
-                return Outcome::Later;
-            }
-            Operation::Write(..) if !tries.asked_for_room && self.engine.is_reclaim_overdue() => {
-                let tries = Tries {
-                    asked_for_room: true,
-                    ..tries
-                };
-                self.park(header, message, tries, place, Need::Room, Errno::EIO);
-                return Outcome::Later;
-            }
-            Operation::FsyncDir | Operation::SyncFs => {
-                self.rings.hold(unique, place);
-                self.sync(unique, Engine::sync);
-                return Outcome::Later;
-            }
-            _ => {
-                return match self.answer(header, operation) {
-                    Ok(answer) => Outcome::Answered(answer),
-                    Err(error) => self.put_off(header, message, tries, place, error),
-                };
-            }
-        }
-        Outcome::Silent
-    }
-
-    /// Parks what can be answered later; anything else is refused.
-    fn put_off(
-        &self,
-        header: &Header,
-        message: &[u8],
-        mut tries: Tries,
-        place: Option<Place>,
-        error: Error,
-    ) -> Outcome {
-        let refused = |errno| Outcome::Answered(Answer::error(header.unique, errno));
-        let (need, errno) = match error {
-            Error::NotResident(missing) if tries.loads < LOADS_MAX => {
-                tries.loads += 1;
-                (Need::Resident(missing), Errno::EIO)
-            }
-            Error::Os(Errno::ENOSPC) if !tries.asked_for_space => {
-                tries.asked_for_space = true;
-                (Need::Space, Errno::ENOSPC)
-            }
-            Error::Os(errno) => return refused(errno),
-            _ => return refused(Errno::EIO),
-        };
-        self.park(header, message, tries, place, need, errno);
-        Outcome::Later
-    }
-
-    /// Parks a request; `errno` is its answer when nothing is parked any more.
-    fn park(
-        &self,
-        header: &Header,
-        message: &[u8],
-        tries: Tries,
-        place: Option<Place>,
-        need: Need,
-        errno: Errno,
-    ) {
-        let parked = Parked {
-            message: message.to_vec(),
-            tries,
-        };
-        self.rings.hold(header.unique, place);
-        match self.park.park(header.unique, parked, need) {
-            true => self.watch_interrupted(header, place),
-            false => self.refuse(header.unique, errno),
-        }
-    }
-
-    /// The kernel tells nobody of a request that was interrupted before it was put into a ring (fs/fuse/dev_uring.c does not
-    /// look, as dev.c does), so that is looked for here.
-    fn watch_interrupted(&self, header: &Header, place: Option<Place>) {
-        if place.is_some() && is_signalled(header.pid) {
-            self.interrupts.watch(header.unique);
-        }
-    }
-
-    fn sync(
-        self: &Arc<Shared>,
-        unique: u64,
-        call: impl FnOnce(&Engine) -> cowfs_engine::Result<()> + Send + 'static,
-    ) {
-        let shared = self.clone();
-        self.syncing.run(
-            move || match catch_unwind(AssertUnwindSafe(|| call(&shared.engine))) {
-                Ok(Ok(())) => shared.deliver(unique, Answer::plain(Reply::new(unique))),
-                Ok(Err(Error::Os(errno))) => shared.refuse(unique, errno),
-                _ => shared.refuse(unique, Errno::EIO),
-            },
-        );
-    }
-
-    /// Answers a request that was put off, from any thread.
-    fn deliver(&self, unique: u64, answer: Answer) {
-        if let Some(answer) = self.rings.post(unique, answer) {
-            self.send(&answer);
-        }
-    }
-
-    /// Writes an answer to the device; whether the kernel took it.
-    fn send(&self, answer: &Answer) -> bool {
-        let is_taken = self.device.send(&answer.message, &answer.data).is_ok();
-        if !is_taken {
-            self.take_back(answer);
-        }
-        is_taken
-    }
-
-    /// The kernel never got the reply that raised a count or opened a handle.
-    pub(crate) fn take_back(&self, answer: &Answer) {
-        if let Some(fh) = answer.fh {
-            // Nobody can have closed it: nobody knows it.
-            let _ = self.close(fh);
-        }
-        let counted = answer.node.iter().chain(&answer.listed);
-        counted.for_each(|node| self.forget(*node, 1));
-    }
-
-    fn forget(&self, node: u64, count: u64) {
-        // It fails on a closed engine only, where no count matters any more.
-        let _ = self.engine.forget(node, count);
-    }
-
-    fn refuse(&self, unique: u64, errno: Errno) {
-        self.deliver(unique, Answer::error(unique, errno));
     }
 
     /// Answers requests that wait, and whose callers are about to die, until the lane ends.
@@ -573,7 +388,7 @@ impl Shared {
     }
 
     fn has_unanswered(&self) -> bool {
-        !self.park.is_empty() || self.rings.has_held()
+        !self.park.is_empty() || self.uring.has_held()
     }
 
     fn let_go_of_everything(&self) {

@@ -2,12 +2,13 @@
 //! a disk's sync or for a reclaim pass.
 //!
 //! ```text
-//! kernel ── /dev/fuse ── device threads ── answer ── engine        or over io_uring: rings of entries, a thread each (rings, ring)
+//! kernel ── /dev/fuse ── device threads ── answer ── engine        or over io_uring: rings of entries, a thread each (uring)
 //!                                    │        └─ not resident, or no room: parked until `resume` or `fail` (park)
 //!                                    └─ fsync: threads that may wait for the disk (syncing)
 //! ```
 //!
-//! It makes the kernel's handshake itself, or goes on from one that was made (`handshake`).
+//! It makes the kernel's handshake itself, or goes on from one that was made (`handshake`). `lane` has
+//! the threads and their life, `route` the way of a request.
 //!
 //! Guarantees
 //! - Every request gets exactly one reply. If the kernel has taken a request back because its
@@ -30,17 +31,16 @@ mod buffer;
 mod caller;
 mod cpus;
 mod device;
-mod files;
 mod handshake;
 mod interrupts;
 mod lane;
-mod nearby;
 mod park;
 mod passthrough;
-mod ring;
-mod rings;
+mod route;
 mod signal;
+mod spin;
 mod syncing;
+mod uring;
 
 pub use handshake::Handshake;
 pub use lane::{Lane, Options, Transport};

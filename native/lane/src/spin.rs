@@ -34,7 +34,7 @@ const WORTH: (u64, u64) = (7, 8);
 /// Looks at the clock are that many pauses apart: 2 µs.
 const PAUSES: usize = 64;
 
-pub(crate) struct Nearby {
+pub(crate) struct Spin {
     /// The two processors; None: nothing is tried.
     processors: Option<[usize; 2]>,
     replied_ns: AtomicU64,
@@ -42,7 +42,7 @@ pub(crate) struct Nearby {
     is_kept: AtomicBool,
     flow: Mutex<Flow>,
     /// Threads of the device.
-    seated: Mutex<Vec<libc::pid_t>>,
+    entered: Mutex<Vec<libc::pid_t>>,
 }
 
 /// Replies in quick succession to one caller.
@@ -60,31 +60,28 @@ struct Flow {
 }
 
 /// A thread of the device.
-pub(crate) struct Seat<'a> {
-    nearby: &'a Nearby,
+pub(crate) struct DeviceThread<'a> {
+    spin: &'a Spin,
     thread: libc::pid_t,
 }
 
-impl Nearby {
-    pub fn new(is_on: bool) -> Nearby {
+impl Spin {
+    pub fn new(is_on: bool) -> Spin {
         let processors = allowed_cpus().ok().and_then(|it| it.try_into().ok());
-        Nearby {
+        Spin {
             processors: processors.filter(|_| is_on),
             replied_ns: AtomicU64::new(0),
             is_kept: AtomicBool::new(false),
             flow: Mutex::default(),
-            seated: Mutex::default(),
+            entered: Mutex::default(),
         }
     }
 
-    /// The calling thread answers requests of the device until the seat is dropped.
-    pub fn take_seat(&self) -> Seat<'_> {
+    /// The calling thread answers requests of the device until what this returns is dropped.
+    pub fn enter(&self) -> DeviceThread<'_> {
         let thread = this_thread();
-        self.seated.lock().push(thread);
-        Seat {
-            nearby: self,
-            thread,
-        }
+        self.entered.lock().push(thread);
+        DeviceThread { spin: self, thread }
     }
 
     /// A reply is made; whether a thread that is not needed is to `keep` its processor busy from now on.
@@ -174,29 +171,29 @@ impl Flow {
     }
 }
 
-impl Seat<'_> {
+impl DeviceThread<'_> {
     /// Keeps one processor busy, with the other threads of the device on the other one.
     pub fn keep(&self, is_needed: impl FnMut() -> bool) {
-        let Some(both) = self.nearby.processors else {
+        let Some(both) = self.spin.processors else {
             return;
         };
         let here = usize::from(this_processor() == both[1]);
         self.bind_all(&[both[here]], &[both[1 - here]]);
-        self.nearby.keep(is_needed);
+        self.spin.keep(is_needed);
         self.bind_all(&both, &both);
     }
 
     fn bind_all(&self, this: &[usize], others: &[usize]) {
-        for thread in self.nearby.seated.lock().iter() {
+        for thread in self.spin.entered.lock().iter() {
             bind(*thread, if *thread == self.thread { this } else { others });
         }
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for DeviceThread<'_> {
     fn drop(&mut self) {
         // Its number may soon be somebody else's.
-        self.nearby.seated.lock().retain(|it| *it != self.thread);
+        self.spin.entered.lock().retain(|it| *it != self.thread);
     }
 }
 
@@ -206,50 +203,50 @@ mod tests {
 
     const START_NS: u64 = 1_000_000_000;
 
-    fn nearby() -> Nearby {
-        Nearby {
+    fn on_two() -> Spin {
+        Spin {
             processors: Some([0, 1]),
-            ..Nearby::new(false)
+            ..Spin::new(false)
         }
     }
 
     /// Replies to one caller; the time of the last one.
-    fn replies(nearby: &Nearby, mut now_ns: u64, gap_ns: u64, count: u64) -> u64 {
+    fn replies(spin: &Spin, mut now_ns: u64, gap_ns: u64, count: u64) -> u64 {
         for _ in 0..count {
             now_ns += gap_ns;
-            nearby.note(now_ns, 7, false);
+            spin.note(now_ns, 7, false);
         }
         now_ns
     }
 
     #[test]
     fn it_goes_on_while_it_pays_and_is_compared_again() {
-        let nearby = nearby();
-        let now_ns = replies(&nearby, START_NS, 60_000, TRIAL);
-        assert!(!nearby.is_kept());
-        let now_ns = replies(&nearby, now_ns, 60_000, 1);
-        assert!(nearby.is_kept());
-        let now_ns = replies(&nearby, now_ns, 30_000, PERIOD_NS / 30_000);
-        assert!(nearby.is_kept());
-        let now_ns = replies(&nearby, now_ns, 30_000, 1);
-        assert!(!nearby.is_kept(), "time to compare");
-        replies(&nearby, now_ns, 60_000, TRIAL);
-        assert!(nearby.is_kept());
+        let spin = on_two();
+        let now_ns = replies(&spin, START_NS, 60_000, TRIAL);
+        assert!(!spin.is_kept());
+        let now_ns = replies(&spin, now_ns, 60_000, 1);
+        assert!(spin.is_kept());
+        let now_ns = replies(&spin, now_ns, 30_000, PERIOD_NS / 30_000);
+        assert!(spin.is_kept());
+        let now_ns = replies(&spin, now_ns, 30_000, 1);
+        assert!(!spin.is_kept(), "time to compare");
+        replies(&spin, now_ns, 60_000, TRIAL);
+        assert!(spin.is_kept());
     }
 
     #[test]
     fn it_rests_longer_each_time_it_does_not_pay() {
-        let nearby = nearby();
+        let spin = on_two();
         let mut now_ns = START_NS;
         let mut rests_ns = Vec::new();
         for _ in 0..4 {
             let asked_ns = now_ns;
-            while !nearby.is_kept() {
-                now_ns = replies(&nearby, now_ns, 20_000, 1);
+            while !spin.is_kept() {
+                now_ns = replies(&spin, now_ns, 20_000, 1);
             }
             rests_ns.push(now_ns - asked_ns);
-            now_ns = replies(&nearby, now_ns, 20_000, TRIAL);
-            assert!(!nearby.is_kept());
+            now_ns = replies(&spin, now_ns, 20_000, TRIAL);
+            assert!(!spin.is_kept());
         }
         assert!(rests_ns[1] >= REST_MIN_NS);
         assert!(rests_ns[2] >= 2 * REST_MIN_NS && rests_ns[3] >= 4 * REST_MIN_NS);
@@ -257,32 +254,32 @@ mod tests {
 
     #[test]
     fn callers_that_take_turns_or_think_and_large_requests_are_left_alone() {
-        let nearby = nearby();
+        let spin = on_two();
         for number in 0..10_000 {
-            nearby.note(START_NS + number * 10_000, 7 + (number % 2) as u32, false);
-            assert!(!nearby.is_kept());
+            spin.note(START_NS + number * 10_000, 7 + (number % 2) as u32, false);
+            assert!(!spin.is_kept());
         }
-        replies(&nearby, 2 * START_NS, NEAR_NS + 1, 10_000);
-        assert!(!nearby.is_kept());
+        replies(&spin, 2 * START_NS, NEAR_NS + 1, 10_000);
+        assert!(!spin.is_kept());
         for number in 0..10_000 {
-            nearby.note(9 * START_NS + number * 10_000, 7, true);
-            assert!(!nearby.is_kept());
+            spin.note(9 * START_NS + number * 10_000, 7, true);
+            assert!(!spin.is_kept());
         }
     }
 
     #[test]
     fn it_is_off_unless_there_are_two_processors() {
-        let nearby = Nearby::new(false);
-        assert!((0..10_000).all(|_| !nearby.reply(7, false)));
+        let spin = Spin::new(false);
+        assert!((0..10_000).all(|_| !spin.reply(7, false)));
     }
 
     #[test]
     fn a_thread_is_free_again_when_no_reply_comes() {
-        let nearby = nearby();
-        nearby.is_kept.store(true, Ordering::Relaxed);
-        nearby.replied_ns.store(monotonic_ns(), Ordering::Relaxed);
-        nearby.take_seat().keep(|| false);
-        assert!(!nearby.is_kept());
-        assert!(nearby.seated.lock().is_empty());
+        let spin = on_two();
+        spin.is_kept.store(true, Ordering::Relaxed);
+        spin.replied_ns.store(monotonic_ns(), Ordering::Relaxed);
+        spin.enter().keep(|| false);
+        assert!(!spin.is_kept());
+        assert!(spin.entered.lock().is_empty());
     }
 }

@@ -32,9 +32,10 @@ use crate::answer::Answer;
 use crate::buffer::ReadBuffer;
 use crate::cpus::{bind, this_thread};
 use crate::device::MAX_WRITE_BYTES;
-use crate::lane::{Outcome, Shared};
+use crate::lane::Shared;
 use crate::park::Tries;
-use crate::rings::{Place, Rings, Seat};
+use crate::route::Outcome;
+use crate::uring::{Place, Share, Uring};
 
 /// The kernel wants room for the largest write and for max_pages pages; both are this.
 const PAYLOAD_BYTES: usize = MAX_WRITE_BYTES as usize;
@@ -83,9 +84,9 @@ struct Entry {
 
 impl Ring {
     /// Prepares the calling thread's ring; nothing is registered yet.
-    pub fn new(number: usize, seat: &Seat, device: RawFd, rings: &Rings) -> io::Result<Ring> {
-        bind(this_thread(), &seat.cpus);
-        let count: usize = seat.queues.iter().map(|(_, depth)| depth).sum();
+    pub fn new(number: usize, share: &Share, device: RawFd, rings: &Uring) -> io::Result<Ring> {
+        bind(this_thread(), &share.cpus);
+        let count: usize = share.queues.iter().map(|(_, depth)| depth).sum();
         let uring = IoUring::<Entry128>::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -95,7 +96,7 @@ impl Ring {
             .build(SUBMISSIONS)?;
         uring.submitter().register_files(&[device])?;
         let arena = Arena::new(count)?;
-        let queues = seat.queues.iter();
+        let queues = share.queues.iter();
         let entries = queues
             .flat_map(|(queue, depth)| std::iter::repeat_n(*queue, *depth))
             .enumerate()
@@ -152,7 +153,7 @@ impl Ring {
             for (name, outcome) in std::mem::take(&mut self.completed) {
                 if name == WOKEN {
                     self.deliver(shared)?;
-                    if shared.rings.is_over() {
+                    if shared.uring.is_over() {
                         return self.submit();
                     }
                     self.listen()?;
@@ -168,10 +169,10 @@ impl Ring {
                 }
             }
             // Only with every request answered: those that were taken out of the ring are not looked for any more.
-            if shared.rings.is_asked_to_keep(self.number) {
+            if shared.uring.is_asked_to_keep(self.number) {
                 self.submit()?;
                 if self.unsubmitted == 0 {
-                    shared.nearby.keep(|| self.has_completed());
+                    shared.spin.keep(|| self.has_completed());
                 }
             }
         }
@@ -200,7 +201,7 @@ impl Ring {
         match shared.handle(message, Tries::default(), Some(place)) {
             Outcome::Answered(answer) => {
                 if shared.is_to_keep_near(message, &answer) {
-                    shared.rings.ask_other_to_keep(self.number);
+                    shared.uring.ask_other_to_keep(self.number);
                 }
                 self.reply(index, answer, shared)
             }
@@ -217,7 +218,7 @@ impl Ring {
 
     /// Replies to requests that were put off.
     fn deliver(&mut self, shared: &Shared) -> io::Result<()> {
-        for outgoing in shared.rings.collect(self.number) {
+        for outgoing in shared.uring.collect(self.number) {
             let entry = &self.entries[outgoing.entry];
             if entry.is_ours && entry.unique == outgoing.unique {
                 self.reply(outgoing.entry, outgoing.answer, shared)?;

@@ -1,4 +1,4 @@
-//! The rings of one mount: which thread serves which CPU's queue, and the requests that are answered from elsewhere.
+//! FUSE over io_uring, the rings of one mount: which thread serves which CPU's queue, and the requests that are answered from elsewhere.
 //!
 //! The kernel puts a request into the queue of the CPU its caller runs on, so a ring's thread is bound to the CPUs whose
 //! queues it serves: it is woken where the caller has just gone to sleep. Every possible CPU needs a queue before the kernel
@@ -14,6 +14,8 @@
 //!                                         └ not agreed, or a ring failed: end
 //! ```
 
+pub(crate) mod ring;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -25,7 +27,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Answer;
 use crate::cpus::allowed_cpus;
-use crate::ring::Ring;
+use crate::uring::ring::Ring;
 
 /// Entries of one mount, shared out over the CPUs that are online. Each costs the kernel 0.2 to 0.4 KiB (measured).
 const ENTRIES: usize = 8192;
@@ -47,7 +49,7 @@ pub(crate) struct Place {
 
 /// One thread's share: the CPUs it is bound to (none: any), and its queues with the entries of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Seat {
+pub(crate) struct Share {
     pub cpus: Vec<usize>,
     pub queues: Vec<(u16, usize)>,
 }
@@ -60,7 +62,7 @@ pub(crate) struct Outgoing {
 }
 
 #[derive(Default)]
-pub(crate) struct Rings {
+pub(crate) struct Uring {
     mailboxes: OnceLock<Vec<Mailbox>>,
     held: Mutex<HashMap<u64, Place>>,
     stage: Mutex<Stage>,
@@ -83,11 +85,11 @@ struct Stage {
     is_over: bool,
 }
 
-impl Rings {
-    /// A seat for each thread there is to be.
-    pub fn plan(&self) -> io::Result<Vec<Seat>> {
-        let seats = seats(&cpus("possible")?, &cpus("online")?, &allowed_cpus()?);
-        let boxes = seats
+impl Uring {
+    /// A share for each thread there is to be.
+    pub fn plan(&self) -> io::Result<Vec<Share>> {
+        let shares = shares(&cpus("possible")?, &cpus("online")?, &allowed_cpus()?);
+        let boxes = shares
             .iter()
             .map(|_| Mailbox::new())
             .collect::<Result<_, _>>();
@@ -95,7 +97,7 @@ impl Rings {
         if self.mailboxes().is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        Ok(seats)
+        Ok(shares)
     }
 
     /// How many there are to be, once planned.
@@ -253,12 +255,12 @@ impl Mailbox {
     }
 }
 
-fn seats(possible: &[usize], online: &[usize], allowed: &[usize]) -> Vec<Seat> {
+fn shares(possible: &[usize], online: &[usize], allowed: &[usize]) -> Vec<Share> {
     let depth = (ENTRIES / online.len().max(1)).clamp(DEPTH_MIN, DEPTH_MAX);
-    let mut seats = vec![Seat::default(); allowed.len().clamp(1, THREADS_MAX)];
-    let count = seats.len();
+    let mut shares = vec![Share::default(); allowed.len().clamp(1, THREADS_MAX)];
+    let count = shares.len();
     for (number, cpu) in allowed.iter().enumerate() {
-        seats[number % count].cpus.push(*cpu);
+        shares[number % count].cpus.push(*cpu);
     }
     for cpu in possible {
         let number = allowed.iter().position(|each| each == cpu);
@@ -266,10 +268,10 @@ fn seats(possible: &[usize], online: &[usize], allowed: &[usize]) -> Vec<Seat> {
             true => depth,
             false => DEPTH_OFFLINE,
         };
-        let seat = &mut seats[number.unwrap_or(*cpu) % count];
-        seat.queues.push((*cpu as u16, depth));
+        let share = &mut shares[number.unwrap_or(*cpu) % count];
+        share.queues.push((*cpu as u16, depth));
     }
-    seats
+    shares
 }
 
 fn cpus(which: &str) -> io::Result<Vec<usize>> {
@@ -302,20 +304,20 @@ mod tests {
 
     #[test]
     fn every_possible_cpu_has_a_queue_and_its_own_thread_where_there_are_enough() {
-        let found = seats(&[0, 1, 2, 3], &[0, 1, 2], &[0, 2]);
-        let seat = |cpu, queues: &[(u16, usize)]| Seat {
+        let found = shares(&[0, 1, 2, 3], &[0, 1, 2], &[0, 2]);
+        let share = |cpu, queues: &[(u16, usize)]| Share {
             cpus: vec![cpu],
             queues: queues.to_vec(),
         };
         let (full, offline) = (DEPTH_MAX, DEPTH_OFFLINE);
-        assert_eq!(found[0], seat(0, &[(0, full)]));
-        assert_eq!(found[1], seat(2, &[(1, full), (2, full), (3, offline)]));
+        assert_eq!(found[0], share(0, &[(0, full)]));
+        assert_eq!(found[1], share(2, &[(1, full), (2, full), (3, offline)]));
 
         let many: Vec<usize> = (0..128).collect();
-        let found = seats(&many, &many, &many);
+        let found = shares(&many, &many, &many);
         assert_eq!(found.len(), THREADS_MAX);
-        assert!(found.iter().all(|seat| seat.cpus.len() == 8));
-        let queues: Vec<_> = found.iter().flat_map(|seat| &seat.queues).collect();
+        assert!(found.iter().all(|share| share.cpus.len() == 8));
+        let queues: Vec<_> = found.iter().flat_map(|share| &share.queues).collect();
         assert_eq!(queues.len(), 128);
         assert!(queues.iter().all(|(_, depth)| *depth == DEPTH_MIN));
     }

@@ -1,0 +1,217 @@
+//! The way of a request through the lane: answered at once, parked until what it lacks is here, or
+//! handed to a thread that may wait for the disk; and the way of its answer.
+//!
+//! Each request gets one answer, from whichever thread has it at the end. One that came over
+//! io_uring is answered through the ring that holds it (`Uring::post`), any other through the
+//! device. An answer that the kernel does not take is taken back: what it counted and opened.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use cowfs_base::Errno;
+use cowfs_engine::{Engine, Error};
+use cowfs_fuse_abi::{Header, Operation, Reply};
+
+use crate::answer::Answer;
+use crate::caller::is_signalled;
+use crate::lane::Shared;
+use crate::park::{Need, Parked, Tries};
+use crate::uring::Place;
+
+/// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
+const LOADS_MAX: u32 = 64;
+/// Copying so much takes longer than waking a thread.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// What became of a request.
+pub(crate) enum Outcome {
+    /// Whoever took the request sends this.
+    Answered(Answer),
+    /// It will be answered by its number, from another thread perhaps.
+    Later,
+    /// Nothing is to be sent.
+    Silent,
+}
+
+impl Shared {
+    /// Whether a thread that is not needed is to keep its processor busy, now that this request gets its answer.
+    pub(crate) fn is_to_keep_near(&self, message: &[u8], answer: &Answer) -> bool {
+        self.spin.is_on() && {
+            let caller = Header::parse(message).map_or(0, |(header, _)| header.pid);
+            let bytes = message.len().max(answer.data.len());
+            self.spin.reply(caller, bytes >= LARGE_BYTES)
+        }
+    }
+
+    /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever. `place`: where in a ring
+    /// the request lies, unless it came from the device or has been put off before.
+    pub(crate) fn handle(
+        self: &Arc<Shared>,
+        message: &[u8],
+        tries: Tries,
+        place: Option<Place>,
+    ) -> Outcome {
+        let Some((header, body)) = Header::parse(message) else {
+            return Outcome::Silent;
+        };
+        let way = AssertUnwindSafe(|| self.pass(&header, body, message, tries, place));
+        catch_unwind(way).unwrap_or_else(|_| {
+            if place.is_some() {
+                self.uring.let_go(header.unique);
+            }
+            Outcome::Answered(Answer::error(header.unique, Errno::EIO))
+        })
+    }
+
+    /// The way of a request: answered, or parked.
+    fn pass(
+        self: &Arc<Shared>,
+        header: &Header,
+        body: &[u8],
+        message: &[u8],
+        tries: Tries,
+        place: Option<Place>,
+    ) -> Outcome {
+        let unique = header.unique;
+        let Some(operation) = Operation::parse(header.opcode, body) else {
+            return Outcome::Answered(Answer::error(unique, Errno::EIO));
+        };
+        match operation {
+            Operation::Interrupt { unique } => self.interrupts.watch(unique),
+            Operation::Forget { count } => self.forget(header.nodeid, count),
+            Operation::BatchForget(forgets) => {
+                forgets.for_each(|(node, count)| self.forget(node, count))
+            }
+            Operation::Fsync { fh, datasync } => {
+                self.uring.hold(unique, place);
+                self.sync(unique, move |engine| engine.fsync(fh, datasync));
+                return Outcome::Later;
+            }
+            Operation::Write(..) if !tries.asked_for_room && self.engine.is_reclaim_overdue() => {
+                let tries = Tries {
+                    asked_for_room: true,
+                    ..tries
+                };
+                self.park(header, message, tries, place, Need::Room, Errno::EIO);
+                return Outcome::Later;
+            }
+            Operation::FsyncDir | Operation::SyncFs => {
+                self.uring.hold(unique, place);
+                self.sync(unique, Engine::sync);
+                return Outcome::Later;
+            }
+            _ => {
+                return match self.answer(header, operation) {
+                    Ok(answer) => Outcome::Answered(answer),
+                    Err(error) => self.put_off(header, message, tries, place, error),
+                };
+            }
+        }
+        Outcome::Silent
+    }
+
+    /// Parks what can be answered later; anything else is refused.
+    fn put_off(
+        &self,
+        header: &Header,
+        message: &[u8],
+        mut tries: Tries,
+        place: Option<Place>,
+        error: Error,
+    ) -> Outcome {
+        let refused = |errno| Outcome::Answered(Answer::error(header.unique, errno));
+        let (need, errno) = match error {
+            Error::NotResident(missing) if tries.loads < LOADS_MAX => {
+                tries.loads += 1;
+                (Need::Resident(missing), Errno::EIO)
+            }
+            Error::Os(Errno::ENOSPC) if !tries.asked_for_space => {
+                tries.asked_for_space = true;
+                (Need::Space, Errno::ENOSPC)
+            }
+            Error::Os(errno) => return refused(errno),
+            _ => return refused(Errno::EIO),
+        };
+        self.park(header, message, tries, place, need, errno);
+        Outcome::Later
+    }
+
+    /// Parks a request; `errno` is its answer when nothing is parked any more.
+    fn park(
+        &self,
+        header: &Header,
+        message: &[u8],
+        tries: Tries,
+        place: Option<Place>,
+        need: Need,
+        errno: Errno,
+    ) {
+        let parked = Parked {
+            message: message.to_vec(),
+            tries,
+        };
+        self.uring.hold(header.unique, place);
+        match self.park.park(header.unique, parked, need) {
+            true => self.watch_interrupted(header, place),
+            false => self.refuse(header.unique, errno),
+        }
+    }
+
+    /// The kernel tells nobody of a request that was interrupted before it was put into a ring (fs/fuse/dev_uring.c does not
+    /// look, as dev.c does), so that is looked for here.
+    fn watch_interrupted(&self, header: &Header, place: Option<Place>) {
+        if place.is_some() && is_signalled(header.pid) {
+            self.interrupts.watch(header.unique);
+        }
+    }
+
+    fn sync(
+        self: &Arc<Shared>,
+        unique: u64,
+        call: impl FnOnce(&Engine) -> cowfs_engine::Result<()> + Send + 'static,
+    ) {
+        let shared = self.clone();
+        self.syncing.run(
+            move || match catch_unwind(AssertUnwindSafe(|| call(&shared.engine))) {
+                Ok(Ok(())) => shared.deliver(unique, Answer::plain(Reply::new(unique))),
+                Ok(Err(Error::Os(errno))) => shared.refuse(unique, errno),
+                _ => shared.refuse(unique, Errno::EIO),
+            },
+        );
+    }
+
+    /// Answers a request that was put off, from any thread.
+    pub(crate) fn deliver(&self, unique: u64, answer: Answer) {
+        if let Some(answer) = self.uring.post(unique, answer) {
+            self.send(&answer);
+        }
+    }
+
+    /// Writes an answer to the device; whether the kernel took it.
+    pub(crate) fn send(&self, answer: &Answer) -> bool {
+        let is_taken = self.device.send(&answer.message, &answer.data).is_ok();
+        if !is_taken {
+            self.take_back(answer);
+        }
+        is_taken
+    }
+
+    /// The kernel never got the reply that raised a count or opened a handle.
+    pub(crate) fn take_back(&self, answer: &Answer) {
+        if let Some(fh) = answer.fh {
+            // Nobody can have closed it: nobody knows it.
+            let _ = self.close(fh);
+        }
+        let counted = answer.node.iter().chain(&answer.listed);
+        counted.for_each(|node| self.forget(*node, 1));
+    }
+
+    fn forget(&self, node: u64, count: u64) {
+        // It fails on a closed engine only, where no count matters any more.
+        let _ = self.engine.forget(node, count);
+    }
+
+    pub(crate) fn refuse(&self, unique: u64, errno: Errno) {
+        self.deliver(unique, Answer::error(unique, errno));
+    }
+}
