@@ -1,6 +1,6 @@
 """Files of which the local disk has lost bytes that were never committed: who they are, and no commit with them.
 
-A segment that is gone when a working copy is mounted costs the ranges that lay in it (`native/engine/src/lost.rs`). They read as
+A segment that is gone when a working copy is mounted costs the ranges that lay in it (`native/engine/src/disk/lost.rs`). They read as
 EIO. A version with zeros, older bytes or nothing in their place would be false, so a commit is refused, by path, until those
 files are overwritten, truncated or removed.
 

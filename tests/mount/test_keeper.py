@@ -16,7 +16,7 @@ from tests.mount.daemons import Mount, Place
 pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
 PATIENCE_S = 120
-CHECKPOINT_BYTES = 64 << 20  # native/engine/src/checkpoint.rs
+CHECKPOINT_BYTES = 64 << 20  # native/engine/src/layers/checkpoint.rs
 
 
 def test_quiet_files_are_uploaded_before_the_commit(place: Place, mount: Mount) -> None:

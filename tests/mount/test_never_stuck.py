@@ -22,7 +22,7 @@ pytestmark = pytest.mark.mount
 WAIT_S = 120
 MIB = 1 << 20
 OVERDUE_BYTES = 640 * MIB
-"""More than two paces of reclaiming (native/engine/src/reclaim.rs): the pass that is due then waits for a sync."""
+"""More than two paces of reclaiming (native/engine/src/disk/reclaim.rs): the pass that is due then waits for a sync."""
 
 
 def run(code: str, *arguments: object) -> subprocess.Popen[bytes]:

@@ -5,6 +5,12 @@
 //! `layer_committed` gives the ranges that are still as they were frozen their chunks; `layer_failed` joins the layer with
 //! the current one.
 
+pub(crate) mod checkpoint;
+pub(crate) mod effect;
+pub(crate) mod file_rows;
+pub(crate) mod layer_pages;
+pub(crate) mod recovery;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

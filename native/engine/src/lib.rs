@@ -5,64 +5,35 @@
 //! every written byte in staging, before the call that made it returns.
 //!
 //! ```text
-//! engine      opening, locks, one record per operation      layers     freeze, commit, join
-//! layer_pages, key_order      a frozen layer, for a commit  file_rows  what the commit has made of its files
-//! state       everything in memory; applies effects         recovery   what the journal needs, replay
-//! durable     fsync, and what a failed one leaves behind
-//! effect      one change, and its spelling in the journal   residency  rows and chunks of the base version come in
-//! changes     what differs from the last commit             staged     segments that may go, quiet files
-//! reclaim     overwritten bytes, without a commit           lost       bytes that the local disk has not kept
-//! checkpoint  long journals, without a commit               survey     what is live in which segment
-//! entry_set   the set of entries changed in a layer         evict, away     what can be loaded again leaves
-//! refused     mapped stores that could not be staged
-//! inode, directory, extents, content                        the tables
+//! engine      opening, locks, one record per operation; error and row: what it answers and takes
+//! tables      everything in memory, and what of it differs from the last commit
+//! operations  those of a file system
+//! layers      freeze, commit, join; the journal's effects, its replay and checkpoints; a frozen layer, for a commit
+//! disk        what the local disk holds, loses and gives back
+//! base        what comes in from the base version, and leaves again
 //! activity    lets upkeep sleep while nothing changes
 //! interlude   a place for tests between the halves of an operation
-//! namespace, rename, attributes, handle, read, write, allocation, share, listing, xattr        the operations
 //! ```
 
 mod activity;
-mod ahead;
-mod allocation;
-mod attributes;
-mod away;
-mod backing;
-mod changes;
-mod checkpoint;
-mod content;
-mod directory;
-mod durable;
-mod effect;
+mod base;
+mod disk;
 mod engine;
-mod entry_set;
 mod error;
-mod evict;
-mod extents;
-mod file_rows;
-mod handle;
-mod inode;
 mod interlude;
-mod key_order;
-mod layer_pages;
 mod layers;
-mod listing;
-mod lost;
-mod namespace;
-mod punching;
-mod read;
-mod reclaim;
-mod recovery;
-mod refused;
-mod relief;
-mod rename;
-mod residency;
+mod operations;
 mod row;
-mod share;
-mod staged;
-mod state;
-mod survey;
-mod write;
-mod xattr;
+mod tables;
+
+// The folders are for readers; inside of the crate every module goes by its own name.
+pub(crate) use base::{ahead, backing, evict};
+pub(crate) use disk::{lost, reclaim, refused, relief, staged, survey};
+pub(crate) use layers::{checkpoint, effect, file_rows, recovery};
+pub(crate) use operations::{attributes, handle, listing, namespace, read, rename, xattr};
+pub(crate) use tables::{
+    away, changes, content, directory, entry_set, extents, inode, key_order, state,
+};
 
 pub use attributes::{AttrChange, Clears, depends_on_groups};
 pub use backing::LocalFile;
