@@ -190,6 +190,18 @@ def test_slow_loads_hold_up_neither_other_calls_nor_syncs() -> None:
     trio.run(main)
 
 
+@pytest.mark.parametrize("error", [UnavailableError("down"), Panic("broken"), OSError(errno.ENOSPC, "full")])
+def test_errors_of_chunks_are_errnos(error: BaseException) -> None:
+    def fail(chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]) -> list[Future[None]]:
+        done(error)
+        return []
+
+    needs = missing()
+    needs.what, needs.chunks = "chunks", [ChunkRef(bytes(32), 1, 0, 1, 1, 0)]
+    expected = errno.ENOSPC if isinstance(error, OSError) else errno.EIO
+    assert errno_of(lambda: EngineCalls(lambda _: [], fail, lambda: 0), fails(needs)) == expected
+
+
 def test_reads_that_wait_for_chunks_take_no_thread() -> None:
     waiting: list[Callable[[BaseException | None], None]] = []
 

@@ -128,7 +128,7 @@ class EngineCalls:
         self._load_chunks(chunks, done)
         await fetched.wait()
         if (error := outcome[0]) is not None:
-            raise error
+            raise error if isinstance(error, Exception) else _failed(error)
 
     async def _wait(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
         """The call's result, from a worker thread."""
@@ -160,4 +160,8 @@ def _contained(call: Callable[[], T]) -> T:
     except Exception:
         raise
     except BaseException as error:
-        raise RuntimeError(f"the engine failed: {error}") from error
+        raise _failed(error) from error
+
+
+def _failed(panic: BaseException) -> RuntimeError:
+    return RuntimeError(f"the engine failed: {panic}")
