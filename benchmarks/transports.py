@@ -1,6 +1,6 @@
 """What carries requests best here: the device or io_uring, with spinning or without. `python -m benchmarks.transports`
 
-Small files with one caller and with four, in short rounds in which the combinations take turns, so that a busy machine is so
+Small files with one caller and with four, and a large file, in short rounds in which the combinations take turns: a busy machine is so
 for all of them. Prints medians, and ratios to the device without spinning, with what they are based on: decisions 13 and 17
 stand on such tables. Takes `--minutes` (4) on an idle machine; as root, since io_uring is switched on meanwhile.
 """
@@ -13,7 +13,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +26,8 @@ from cowfs.bench.sizes import QUICK
 from cowfs.machine import kernel
 
 NAMES = ("device", "device+spin", "uring", "uring+spin")
-SIZES = replace(QUICK, directories=20, per_directory=100)
-CALLERS = frozenset({Group.FILES, Group.FILES_4})
+SIZES = replace(QUICK, directories=20, per_directory=100, large_bytes=64 << 20, random_reads=5000, random_writes=1000)
+GROUPS = (Group.FILES, Group.FILES_4, Group.LARGE)
 
 Samples = dict[str, dict[str, list[float]]]
 """By row and combination, one value a round."""
@@ -36,7 +36,7 @@ Samples = dict[str, dict[str, list[float]]]
 class Combination(CowfsMount):
     def __init__(self, transport: str, *, spins: bool) -> None:
         name = f"{transport}+spin" if spins else transport
-        super().__init__(name, name, CALLERS, transport=transport)
+        super().__init__(name, name, frozenset(GROUPS), transport=transport)
         self._spins = spins
 
     def _start(self, session: CowfsSession) -> None:
@@ -48,22 +48,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory", type=Path, nargs="?", default=Path(tempfile.gettempdir()))
     parser.add_argument("--minutes", type=float, default=4.0)
+    parser.add_argument("--group", dest="groups", action="append", choices=GROUPS, default=[])
     options = parser.parse_args()
     before = os.getloadavg()[0]
     with _uring():
-        samples = measured(options.directory, clock.monotonic_s() + options.minutes * 60)
+        samples = measured(options.directory, options.groups or GROUPS, clock.monotonic_s() + options.minutes * 60)
     print(f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after; {os.cpu_count()} CPUs; {os.uname().release}\n")
     print("\n".join(table(samples)))
 
 
-def measured(directory: Path, end_s: float) -> Samples:
+def measured(directory: Path, groups: Sequence[str], end_s: float) -> Samples:
     """Rounds until the time is up; another combination begins in each."""
     systems: list[System] = [Combination(way, spins=spins) for way in ("device", "uring") for spins in (False, True)]
     samples: Samples = {}
     took_s = 0.0
     while clock.monotonic_s() + took_s < end_s:
         start_s = clock.monotonic_s()
-        results = runner.run(directory, rounds=1, quick=True, groups=sorted(CALLERS), among=systems, sizes=SIZES)
+        results = runner.run(directory, rounds=1, quick=True, groups=groups, among=systems, sizes=SIZES)
         if results.failures:
             sys.exit(f"FAILED: {results.failures}")
         for row, found in results.samples.items():

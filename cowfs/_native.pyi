@@ -360,17 +360,17 @@ class Lane:
         dir_entry_ns: int,
         passthrough: bool = False,
         spins: bool = False,
-        transport: Literal["device", "auto", "uring"] = "device",
+        transport: Literal["device", "uring"] = "device",
         handshake: tuple[int, int, int, int] | None = None,
     ) -> None:
         """Takes over the descriptor, also when it fails: a mounted /dev/fuse.
         passthrough: on a read-only mount let the kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN.
         spins: keep a processor busy while requests follow each other closely, where that is measured to pay.
-        transport: what carries requests after the handshake; "auto" takes io_uring where that is permitted and offered.
+        transport: what carries requests after the handshake.
         handshake: what an earlier lane agreed on with the kernel (`handshake()`), for a descriptor whose INIT was answered;
         ValueError with the reason if this one cannot go on from it."""
     def start(self) -> None:
-        """OSError when "uring" was demanded and this process may not use io_uring."""
+        """OSError when this process may not use io_uring and was to."""
     def handshake(self) -> tuple[int, int, int, int] | None:
         """Waits until requests are answered: the protocol's minor number, features, bytes of the largest write, pages of the
         largest request. None: the lane has ended before."""

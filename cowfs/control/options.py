@@ -78,7 +78,7 @@ class MountOptions:
                           listing waits for the store afterwards; COWFS_RESIDENT=1 makes it the default
     fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 (an extra: cowfs[pyfuse3])
     transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it cannot be had), or
-                          "auto", which is COWFS_TRANSPORT where that is set, and else uring where it can be had
+                          "auto", which is COWFS_TRANSPORT where that is set, and else device
     take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work
     accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
     allow_other           let other users in: None where permitted, True demands it, False never

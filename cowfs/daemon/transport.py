@@ -1,9 +1,10 @@
 """How requests of the fast lane travel: reads and writes of /dev/fuse, or FUSE over io_uring.
 
     device   works everywhere
-    uring    more requests a second (docs/decisions/0013-io-uring.md); the kernel must offer it (Linux 6.14, module
-             parameter enable_uring), this process may use io_uring, and the mount's descriptor is its own (none handed in)
-    auto     uring where all of that holds, else the device
+    uring    more small requests a second, and half as many bytes (docs/decisions/0013-io-uring.md); the kernel must offer it
+             (Linux 6.14, module parameter enable_uring), this process may use io_uring, and the mount's descriptor is its
+             own (none handed in)
+    auto     the device
 
 The lane itself finds out whether io_uring is permitted, and the kernel has the last word in the handshake (native/lane/src/uring.rs).
 """
@@ -16,22 +17,20 @@ from cowfs.control import MountSpec
 from cowfs.errors import InvalidInputError, MountFailedError
 from cowfs.machine import kernel
 
-Transport = Literal["device", "auto", "uring"]
+Transport = Literal["device", "uring"]
 
 
 def choose(spec: MountSpec) -> Transport:
-    """What the lane is to try. Raises when io_uring is demanded and cannot be had."""
-    if spec.options.transport == "device" or (spec.options.transport == "auto" and not _is_possible(spec)):
+    """What the lane is to use. Raises when io_uring is demanded and cannot be had."""
+    if spec.options.transport != "uring":
         return "device"
-    if not _is_possible(spec):
+    if not spec.options.fast_lane or spec.options.fuse_fd is not None:
         raise InvalidInputError(
             "a mount without the fast lane, or on a descriptor handed in, cannot use io_uring",
             hint="Leave transport at auto.",
         )
     if kernel.is_uring_enabled():
-        return spec.options.transport
-    if spec.options.transport == "auto":
-        return "device"
+        return "uring"
     if kernel.is_uring_offered():
         raise MountFailedError(
             "FUSE over io_uring is switched off", hint=f"{kernel.SWITCH_URING_ON}; or leave transport at auto."
@@ -53,7 +52,3 @@ def check(spec: MountSpec, found: str) -> None:
         raise MountFailedError(
             "the kernel did not take the mount's rings", hint="See dmesg for its reason; or leave transport at auto."
         )
-
-
-def _is_possible(spec: MountSpec) -> bool:
-    return spec.options.fast_lane and spec.options.fuse_fd is None

@@ -117,7 +117,7 @@ def io_uring() -> Check:
         return Check(
             name, WARN, "is switched on, but io_uring is disabled", "As root: sysctl kernel.io_uring_disabled=0"
         )
-    return Check(name, OK, "is switched on: new mounts use it")
+    return Check(name, OK, "is switched on, for mounts that ask for it (transport uring)")
 
 
 def halt_polling() -> Check:

@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(reason(AGREED, false, device), None);
         assert_eq!(reason(with(flag::ASYNC_DIO), true, device), None);
         assert!(reason(with(flag::ASYNC_DIO), false, device).is_some());
-        assert!(reason(AGREED, false, Transport::Auto).is_some_and(|it| it.contains("io_uring")));
+        assert!(reason(AGREED, false, Transport::Uring).is_some_and(|it| it.contains("io_uring")));
         for (flags, word) in [
             (flag::OVER_IO_URING | flag::INIT_EXT, "io_uring"),
             (flag::PASSTHROUGH | flag::INIT_EXT, "passes files through"),

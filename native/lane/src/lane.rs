@@ -46,8 +46,6 @@ pub enum Transport {
     /// Reads and writes of the device.
     #[default]
     Device,
-    /// FUSE over io_uring where this process may and the kernel offers it, else the device.
-    Auto,
     /// FUSE over io_uring; `Lane::start` fails where this process may not.
     Uring,
 }
@@ -145,11 +143,8 @@ impl Lane {
         ignore_wake_signal()?;
         self.shared.syncing.start()?;
         self.start_looking()?;
-        if self.transport != Transport::Device {
-            let prepared = self.start_rings();
-            if self.transport == Transport::Uring {
-                prepared?;
-            }
+        if self.transport == Transport::Uring {
+            self.start_rings()?;
         }
         let mut threads = self.threads.lock();
         for _ in 0..cores().min(THREADS_MAX) {

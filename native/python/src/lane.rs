@@ -52,7 +52,6 @@ impl PyLane {
             spins,
             transport: match transport {
                 "device" => Transport::Device,
-                "auto" => Transport::Auto,
                 "uring" => Transport::Uring,
                 _ => {
                     let said = format!("{transport:?} is no transport");
