@@ -1,6 +1,6 @@
 """The `cowfs` command: finds the subcommand and turns every failure into a message and an exit code.
 
-    stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}
+    stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
 
@@ -10,7 +10,6 @@ Commands load only what they use, so that `cowfs --help` and completion stay qui
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -121,7 +120,9 @@ def _usage(error: click.ClickException) -> CowfsError:
 
 def _report(error: CowfsError, *, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps({"error": errors.to_record(error)}, default=str))
+        from cowfs.cli import output
+
+        click.echo(output.document({"error": errors.to_record(error)}))
     else:
         click.echo(f"cowfs: {error.message}", err=True)
         if error.hint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cowfs.blocking import Progress
 
 RATE_AFTER_S = 1.0
+JSON_FORMAT = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,9 +55,25 @@ def _named(context: click.Context, parameter: click.Parameter, url: str | None) 
 def emit(as_json: bool, record: dict[str, Any], text: str) -> None:
     """The result of a command: `record` with --json, else `text` (nothing when it is empty)."""
     if as_json:
-        click.echo(json.dumps(record, default=str))
+        click.echo(document(record))
     elif text:
         click.echo(text)
+
+
+def document(record: dict[str, Any]) -> str:
+    """The one JSON document of a command (docs/reference/json.md). A record with a format of its own stays as it is."""
+    whole = record if "format" in record else {"format": JSON_FORMAT, **_with_text_times(record)}
+    return json.dumps(whole, default=str)
+
+
+def _with_text_times(value: Any) -> Any:
+    """Nanoseconds become strings of digits: most readers of JSON round integers of that size."""
+    if isinstance(value, Mapping):
+        is_time = {name: name.endswith("_ns") and isinstance(each, int) for name, each in value.items()}
+        return {name: str(each) if is_time[name] else _with_text_times(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_text_times(each) for each in value]
+    return value
 
 
 def say(as_json: bool, text: str) -> None:

@@ -39,7 +39,8 @@ def command(
         raise InvalidInputError("a message without --commit", hint="Add --commit.")
     if targets.detach_dead(target, wants_work=is_commit or is_discard):
         output.say(as_json, f"Took off {target}, whose daemon had died; its work comes back at the next mount")
-        output.emit(as_json, {"mount_path": target, "was_dead": True}, "")
+        gone = {"mount_path": target, "volume": None, "was_dead": True, "uncommitted": None}
+        output.emit(as_json, gone, "")
         return
     found = targets.find_mount(target, store)
     if not isinstance(found, targets.Mounted):
@@ -90,4 +91,4 @@ def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
         raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")
     volume.discard()
     said = f"Dropped uncommitted work of {volume.name}"
-    return {"mount_path": None, "volume": volume.name, "uncommitted": False, "said": said}
+    return {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": False, "said": said}

@@ -43,7 +43,7 @@ def test_log_of_a_volume_without_versions(run: Run) -> None:
     run("create", "a")
     said = run("log", "a")
     assert (said.code, said.out) == (0, "")
-    assert run("log", "a", "--json").json == {"volume": "a", "versions": []}
+    assert run("log", "a", "--json").json == {"format": 1, "volume": "a", "versions": []}
 
 
 @pytest.mark.quick

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 from cowfs import config, sizes
 from cowfs.api.doctor.check import OK, WARN, Check, failed
+from cowfs.control.options import MountOptions
 from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
 from cowfs.machine import kernel, processes, working_copy
 
@@ -25,6 +27,22 @@ def engine() -> Check:
         )
         return failed(name, missing)
     return Check(name, OK, f"loads ({len(native.__all__)} names)")
+
+
+def pyfuse3() -> Check:
+    """The server of mounts without the fast lane, and libfuse3 below it: asked for only where mounts use it by default."""
+    name = "pyfuse3 (for mounts without the fast lane)"
+    if MountOptions().has_fast_lane:
+        return Check(name, OK, "is not needed: mounts use the fast lane")
+    try:
+        import_module("pyfuse3")
+        import_module("trio")
+    except ImportError as error:
+        missing = MountFailedError(
+            f"cannot be loaded: {error}", hint="pip install 'cowfs[pyfuse3]', or unset COWFS_FAST_LANE."
+        )
+        return failed(name, missing)
+    return Check(name, OK, "loads")
 
 
 def device() -> Check:
@@ -163,6 +181,7 @@ def abandoned_mounts() -> Check:
 
 ALL = (
     engine,
+    pyfuse3,
     device,
     fusermount,
     cache_directory,

@@ -1,0 +1,85 @@
+"""docs/reference/json.md has every field that a command prints with --json, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs.cli.main import COMMANDS
+from tests.api.conftest import place
+from tests.cli.test_live import Command, mounted, run
+
+__all__ = ["mounted", "place", "run"]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text()
+
+
+def tables() -> dict[str, dict[str, set[str]]]:
+    """Section → record ("" for the document) → fields."""
+    found: dict[str, dict[str, set[str]]] = {}
+    section, record = "", ""
+    for line in PAGE.splitlines():
+        if line.startswith("## "):
+            section, record = line[3:].removeprefix("cowfs "), ""
+        elif line.startswith("### "):
+            record = line[4:].strip("`")
+        elif row := re.match(r"\| `(\w+)` \| ", line):
+            found.setdefault(section, {}).setdefault(record, set()).add(row[1])
+    return found
+
+
+TABLES = tables()
+
+
+def check(section: str, document: dict[str, Any]) -> None:
+    assert document["format"] == 1
+    records = TABLES[section]
+    assert document.keys() == records[""] | {"format"}, section
+    for name, fields in records.items():
+        values = document[name] if name and isinstance(document[name], list) else [document[name]] if name else []
+        for value in values:
+            assert value.keys() == fields, f"{section}: {name}"
+    check_times(document)
+
+
+def check_times(value: Any) -> None:
+    """Nanoseconds are strings: programs that read them as numbers would round."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if name.endswith("_ns") and each is not None:
+                assert isinstance(each, str), name
+                assert int(each) > 10**18
+            check_times(each)
+    elif isinstance(value, list):
+        for each in value:
+            check_times(each)
+
+
+@pytest.mark.quick
+def test_every_command_has_a_section() -> None:
+    assert {"Errors", *COMMANDS} - {"bench"} == TABLES.keys()
+
+
+@pytest.mark.mount
+def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: Path) -> None:
+    check("create", run("create", "other", "--json").json)
+    check("Errors", run("create", "other", "--json").json)
+    committed = run("commit", mounted, "-m", "one", "--json").json
+    check("commit", committed)
+    check("fork", run("fork", "data", "copy", "--json").json)
+    log = run("log", "data", "--json").json
+    check("log", log)
+    assert log["versions"][0].keys() == TABLES["commit"][""] - {"is_new"}
+    check("ls", run("ls", "--json").json)
+    check("doctor", run("doctor", "--json").json)
+    (mounted / "file").write_text("two")
+    check("status", run("status", "--json").json)
+    check("unmount", run("unmount", mounted, "--json").json)
+    check("status", run("status", "--json").json)
+    check("mount", run("mount", "data", mounted, "--json").json)
+    ended = run("unmount", mounted, "--commit", "--json").json
+    assert ended.keys() == TABLES["commit"][""] | {"format", "mount_path", "is_detached", "trouble"}
+    check_times(ended)
