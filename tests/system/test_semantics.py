@@ -93,6 +93,22 @@ def test_reading_leaves_the_access_time_alone(place: Path) -> None:
 
 
 @mount
+def test_times_that_cannot_be_kept_are_refused(place: Path) -> None:
+    file = place / "file"
+    file.touch()
+    for seconds in (-9_223_372_036, -1, 0, 9_223_372_036):  # 1677 to 2262
+        times = (seconds * 10**9 + 7, seconds * 10**9 + 8)
+        os.utime(file, ns=times)
+        assert (file.stat().st_atime_ns, file.stat().st_mtime_ns) == times
+    for seconds in (-11_676_096_000, 253_370_764_800):  # 1600, 9999
+        for times in ((seconds * 10**9, 5), (5, seconds * 10**9)):
+            with pytest.raises(OSError, match="Invalid argument") as caught:
+                os.utime(file, ns=times)
+            assert caught.value.errno == errno.EINVAL
+    assert file.stat().st_mtime_ns == 9_223_372_036 * 10**9 + 8
+
+
+@mount
 def test_appends_of_several_processes_do_not_overwrite_each_other(place: Path) -> None:
     script = """
 import os, sys

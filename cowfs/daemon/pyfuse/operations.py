@@ -87,6 +87,10 @@ class MountOperations(pyfuse3.Operations):
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
         mode = attr.st_mode & 0o7777 if fields.update_mode else None
+        if (fields.update_atime and not _is_kept(attr.st_atime_ns)) or (
+            fields.update_mtime and not _is_kept(attr.st_mtime_ns)
+        ):
+            raise FUSEError(errno.EINVAL)
         changed = await self._ask_for_space(
             self._engine.setattr,
             inode,
@@ -260,6 +264,11 @@ class MountOperations(pyfuse3.Operations):
 def _refuse_acl(name: bytes) -> None:
     if name in ACL_XATTRS:
         raise FUSEError(errno.EOPNOTSUPP)
+
+
+def _is_kept(time_ns: int) -> bool:
+    """Whether 64 bits of nanoseconds hold the time; as the lane decides it."""
+    return -(2**63) < time_ns < 2**63 - 1
 
 
 def _caller(ctx: pyfuse3.RequestContext, mode: int = 0) -> Caller:

@@ -58,7 +58,7 @@ impl Header {
     }
 }
 
-/// What SETATTR changes.
+/// What SETATTR changes. A time beyond what 64 bits of nanoseconds hold is `i64::MIN` or `i64::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -434,9 +434,9 @@ impl<'a> Input<'a> {
         let seconds = [self.u64()?, self.u64()?, self.u64()?];
         let nanoseconds = [self.u32()?, self.u32()?, self.u32()?];
         let ns = |at: usize| {
-            (seconds[at] as i64)
-                .saturating_mul(1_000_000_000)
-                .saturating_add(i64::from(nanoseconds[at]))
+            let exact =
+                i128::from(seconds[at] as i64) * 1_000_000_000 + i128::from(nanoseconds[at]);
+            exact.clamp(i64::MIN.into(), i64::MAX.into()) as i64
         };
         let (mode, _, uid, gid) = (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
         Some(SetAttrIn {

@@ -198,6 +198,15 @@ impl Shared {
 
     fn set_attributes(&self, header: &Header, asked: &SetAttrIn) -> Result<Answer> {
         let given = |bit: u32| asked.valid & bit != 0;
+        let is_beyond = |bit: u32, now: u32, ns: i64| {
+            given(bit) && !given(now) && (ns == i64::MIN || ns == i64::MAX)
+        };
+        if is_beyond(set_attr::ATIME, set_attr::ATIME_NOW, asked.atime_ns)
+            || is_beyond(set_attr::MTIME, set_attr::MTIME_NOW, asked.mtime_ns)
+        {
+            // Another time than the one that was asked for would be kept.
+            return Err(Errno::EINVAL.into());
+        }
         let time = |bit: u32, now: u32, ns: i64| {
             given(bit).then(|| if given(now) { now_ns() } else { ns })
         };
