@@ -12,7 +12,7 @@ ended        finalized: the line goes on, but through another object
                                                      normal exit: committed, unmounted, ended (finalize)
                                                      exception: unmounted, nothing published, work kept; a note says where
 
-Work that is not committed lives in the working copy, never in this object. Threads: any; calls wait for each other.
+Work that is not committed lives in the working copy, never in this object. Threads: any; calls wait for each other, commits in the daemon.
 """
 
 from __future__ import annotations
@@ -221,18 +221,13 @@ class RWVolume:
             self._options = chosen
             return path
 
-    def _mount(
-        self,
-        mount_path: str | os.PathLike[str] | None,
-        options: MountOptions,
-        progress: ProgressListener = lambda _: None,
-    ) -> Path:
+    def _mount(self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener) -> Path:
         store = self._opened()
         self._leave(None)
         stores.refuse_memory(store)
         stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
-        with mount_paths.chosen(mount_path, self.name, store.record.store_id) as path:
+        with mount_paths.chosen(given, self.name, store.record.store_id) as path:
             registration = registry.new_id()
             spec = MountSpec(
                 store_url=store.url,
@@ -471,9 +466,8 @@ class RWVolume:
     def _adopt(self, store: stores.OpenStore, head: Head) -> None:
         """From now on this object stands for a volume that exists."""
         self._claim = "existing"
-        self._name, self._version, self._store_url = head.volume, head.version, store.url
-        self._head_number = head.number
-        self._store = store
+        self._store, self._store_url, self._name = store, store.url, head.volume
+        self._version, self._head_number = head.version, head.number
 
     def _leave(self, entry: MountEntry | None) -> None:
         mount_paths.leave(entry.mount_path if entry is not None else None, self._mount_path)

@@ -22,7 +22,7 @@ from typing import Any
 
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, LeaseHeldError
-from cowfs.machine import processes, registry
+from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
 
 ENDING_S = 90.0
@@ -187,9 +187,18 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
                 "pid": found.process.pid,
             },
         )
+    is_seen = mount_table.mount_at(found.mount_path) is not None
+    where = (
+        f"Work at {found.mount_path}, unmount it first"
+        if is_seen
+        else (
+            "No mount is to be seen there: programs may have files of it open still, or it is in another mount namespace. "
+            f"End process {found.process.pid}"
+        )
+    )
     return LeaseHeldError(
         f"volume {volume!r} is mounted writable by {found.user} on {found.host} at {found.mount_path} since {since}",
-        hint=f"Work at {found.mount_path}, unmount it first, or fork the volume to work beside it.",
+        hint=f"{where}, or fork the volume to work beside it.",
         details={
             "who": f"{found.user}@{found.host}",
             "where": found.mount_path,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
 
+from cowfs.api import targets
 from cowfs.cli import main
 from cowfs.errors import BY_KIND, CowfsError
 from tests.cli.conftest import Run
@@ -109,3 +111,20 @@ def test_help_is_quick_to_load() -> None:
     code += "print([name for name in ('anyio', 'blake3', 'apsw', 'fsspec', 'trio') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(targets.Mounted):
+        volume = "data"
+
+        def __init__(self) -> None:
+            pass
+
+        def commit(self, *arguments: object, **named: object) -> NoReturn:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(targets, "find_mount", lambda *arguments, **named: Interrupted())
+    said = run("commit", "data")
+    assert said.code == 130
+    assert "goes on with the commit" in said.err
+    assert "cowfs log data" in said.err

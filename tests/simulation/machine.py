@@ -165,7 +165,9 @@ class Machine(Actor):
     def _commit(self, session: Session) -> None:
         assert session.writer is not None
         self._asked = dict(self.tree)
-        base = session.writer.committer.commit(CommitRequest())
+        words = f"{self.random.random()}" if self.random.random() < 0.3 else ""
+        request = CommitRequest(message=words, given=frozenset({"message"} if words else ()))
+        base = session.writer.committer.commit(request)
         assert base.version_id is not None
         if self.world.trees[base.version_id] != self.tree:
             raise Violation(
