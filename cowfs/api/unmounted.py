@@ -28,7 +28,7 @@ def commit(
     progress: ProgressListener,
 ) -> Base:
     """Opens the volume in this process for one commit."""
-    from cowfs.session.session import opened
+    from cowfs.session.opening import opened
 
     spec = SessionSpec(
         store_url=store.url,

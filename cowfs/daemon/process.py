@@ -51,7 +51,8 @@ from cowfs.errors import (
 from cowfs.machine import mount_table, mounting, processes, registry
 from cowfs.session import heap
 from cowfs.session.keeper import Keeper
-from cowfs.session.session import Session, open_session
+from cowfs.session.opening import open_session
+from cowfs.session.session import Session
 from cowfs.version.commit import Progress
 
 READ_AHEAD_KB = 4096

@@ -1,9 +1,9 @@
 """An open index: queries, and the way to a changed one.
 
-    Index ── SessionPool ── SQLite ── BlockFile ── StoreBlocks ── BlockCache, PackReader        a published version
+    Index ── ConnectionPool ── SQLite ── BlockFile ── StoreBlocks ── BlockCache, PackReader        a published version
                                                └── MemoryBlocks                                a volume without versions
 
-An index is immutable. Each query is one look-up or one range of one table (a directory joins the inodes), on a session of its
+An index is immutable. Each query is one look-up or one range of one table (a directory joins the inodes), on a connection of its
 own, so threads run beside each other; a query that needs a block from the store waits without a lock that others need.
 
     query        blocks it reads when nothing is cached (1 M files: trees of 3 levels)
@@ -27,6 +27,7 @@ from cowfs.index import statements
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.changes import ChangeSet, ExtentRow, InodeRow, Totals
+from cowfs.index.connection import Connection, ConnectionPool
 from cowfs.index.overlay import Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import (
     ROOT_INO,
@@ -36,7 +37,6 @@ from cowfs.index.rows import (
     checked_places,
     checked_xattrs,
 )
-from cowfs.index.session import Session, SessionPool
 from cowfs.index.writer import apply_changes, read_meta
 
 if TYPE_CHECKING:
@@ -66,16 +66,16 @@ def empty_index(cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_n
     nothing = MemoryBlocks("the index of an empty volume", [])
     overlay = Overlay(nothing, cache_dir)
     root = (ROOT_INO, stat.S_IFDIR | mode, 2, uid, gid, 0, 0, 0, now_ns, now_ns, now_ns, 0, b"")
-    session = Session(overlay, writable=True)
+    connection = Connection(overlay, writable=True)
     try:
-        session.execute("BEGIN IMMEDIATE")
-        session.create()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.create()
         facts = [("next_ino", ROOT_INO + 1), ("files", 0), ("directories", 0), ("bytes", 0)]
-        session.execute_many(statements.INSERT_META, facts)
-        session.execute(statements.WRITE_INODE, root)
-        session.execute("COMMIT")
+        connection.execute_many(statements.INSERT_META, facts)
+        connection.execute(statements.WRITE_INODE, root)
+        connection.execute("COMMIT")
     finally:
-        session.close()
+        connection.close()
     pages = [page for _, page in overlay.written()]
     overlay.close()
     return Index(MemoryBlocks(nothing.title, pages), BlockCache(cache_dir))
@@ -87,9 +87,9 @@ class Index:
     def __init__(self, blocks: Blocks, cache: BlockCache) -> None:
         self._blocks = blocks
         self._cache = cache
-        self._sessions = SessionPool(blocks)
-        with self._sessions.session() as session:
-            meta = read_meta(session)
+        self._connections = ConnectionPool(blocks)
+        with self._connections.connection() as connection:
+            meta = read_meta(connection)
         self._next_ino = meta["next_ino"]
         self._totals = Totals(meta["files"], meta["directories"], meta["bytes"])
 
@@ -107,18 +107,18 @@ class Index:
         return self._totals
 
     def inode(self, ino: int) -> InodeRow | None:
-        with self._sessions.session() as session:
-            rows = session.execute(statements.READ_INODE, (ino,))
-            return checked_inode(session.title, rows[0]) if rows else None
+        with self._connections.connection() as connection:
+            rows = connection.execute(statements.READ_INODE, (ino,))
+            return checked_inode(connection.title, rows[0]) if rows else None
 
     def directory(self, ino: int) -> list[tuple[bytes, InodeRow]]:
         """Every entry with its inode, ordered by name; empty when `ino` has none or is not a directory."""
         return [entry for page in self.directory_pages(ino) for entry in page]
 
     def directory_pages(self, ino: int) -> Iterator[list[tuple[bytes, InodeRow]]]:
-        """The same, ENTRIES_AT_ONCE at a time: a directory may have millions. Go through all of them: a session is held."""
-        with self._sessions.session() as session:
-            entries = checked_entries(session.title, session.rows(statements.READ_DIRECTORY, (ino,)))
+        """The same, ENTRIES_AT_ONCE at a time: a directory may have millions. Go through all of them: a connection is held."""
+        with self._connections.connection() as connection:
+            entries = checked_entries(connection.title, connection.rows(statements.READ_DIRECTORY, (ino,)))
             while page := list(islice(entries, ENTRIES_AT_ONCE)):
                 yield page
 
@@ -126,46 +126,46 @@ class Index:
         """(parent, name): one for each of these inodes that has any. Reads every entry: there is no index by inode."""
         found: dict[int, tuple[int, bytes]] = {}
         last: tuple[int, bytes] = (0, b"")
-        with self._sessions.session() as session:
-            while rows := session.execute(statements.READ_ENTRIES, (*last, ENTRIES_AT_ONCE)):
-                places = checked_places(session.title, rows, last)
+        with self._connections.connection() as connection:
+            while rows := connection.execute(statements.READ_ENTRIES, (*last, ENTRIES_AT_ONCE)):
+                places = checked_places(connection.title, rows, last)
                 found |= {ino: place for ino, place in places if ino in inodes}
                 last = places[-1][1]
         return found
 
     def content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
         """Extents by offset and extended attributes by name; both empty for an inode that has none or does not exist."""
-        with self._sessions.session() as session:
-            extents = list(checked_extents(session.title, session.rows(statements.READ_EXTENTS, (ino,))))
-            return extents, list(checked_xattrs(session.title, session.rows(statements.READ_XATTRS, (ino,))))
+        with self._connections.connection() as connection:
+            extents = list(checked_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
+            return extents, list(checked_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))
 
     def pack_id(self, number: int) -> PackId | None:
         """The pack of that number. Two or three blocks."""
-        with self._sessions.session() as session:
-            rows = session.execute(statements.READ_PACK, (number,))
+        with self._connections.connection() as connection:
+            rows = connection.execute(statements.READ_PACK, (number,))
             if not rows:
                 return None
             [(pack,)] = rows
             if type(pack) is not bytes or len(pack) != PackId.length:
-                raise CorruptError(f"{session.title} is damaged: pack {number} has an impossible id")
+                raise CorruptError(f"{connection.title} is damaged: pack {number} has an impossible id")
             return PackId(pack)
 
     def last_pack_number(self) -> int:
         """The largest number that any pack has; 0: there is none."""
-        with self._sessions.session() as session:
-            [(number,)] = session.execute(statements.READ_LAST_PACK)
+        with self._connections.connection() as connection:
+            [(number,)] = connection.execute(statements.READ_LAST_PACK)
             if number is not None and (type(number) is not int or number < 1):
-                raise CorruptError(f"{session.title} is damaged: {number!r} is no pack number")
+                raise CorruptError(f"{connection.title} is damaged: {number!r} is no pack number")
             return number or 0
 
     def pack_ids(self) -> dict[int, PackId]:
         """Number → id of every pack extents may name, for who looks at a whole version: reads the table, 800 packs a block."""
-        with self._sessions.session() as session:
+        with self._connections.connection() as connection:
             found: dict[int, PackId] = {}
             last = 0
-            for number, pack in session.rows(statements.READ_PACKS):
+            for number, pack in connection.rows(statements.READ_PACKS):
                 if type(number) is not int or type(pack) is not bytes or len(pack) != PackId.length or number <= last:
-                    raise CorruptError(f"{session.title} is damaged: pack {number!r} has an impossible number or id")
+                    raise CorruptError(f"{connection.title} is damaged: pack {number!r} has an impossible number or id")
                 found[number] = PackId(pack)
                 last = number
             return found
@@ -180,7 +180,7 @@ class Index:
 
     def close(self) -> None:
         """Waits for queries under way; further ones raise InvalidStateError. Deltas made from this index stay usable."""
-        self._sessions.close()
+        self._connections.close()
 
     def __enter__(self) -> Index:
         return self

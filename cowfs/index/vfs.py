@@ -8,7 +8,7 @@ a read-only file never changes and an overlay belongs to one connection. A read-
 spares SQLite its checks for other writers.
 
 Errors below travel as what they are: the exception is kept in `BlockFile.failure`, because SQLite may replace it by a vague
-"disk I/O error" or go on without. Whoever runs a query looks there (`session`). A file is used by one connection, so by one
+"disk I/O error" or go on without. Whoever runs a query looks there (`connection`). A file is used by one connection, so by one
 thread at a time.
 """
 
@@ -152,7 +152,7 @@ _vfs_lock = threading.Lock()
 
 
 def open_connection(file: BlockFile, flags: int) -> apsw.Connection:
-    """A connection to `file` alone. The caller sets pragmas and limits (`session`)."""
+    """A connection to `file` alone. The caller sets pragmas and limits (`connection`)."""
     global _vfs
     with _vfs_lock:
         if _vfs is None:

@@ -29,9 +29,9 @@ from cowfs.errors import CorruptError
 from cowfs.index import statements, validation
 from cowfs.index.btree import Key, prefetch_paths
 from cowfs.index.changes import ChangeSet, InodeRow, Totals
+from cowfs.index.connection import Connection
 from cowfs.index.overlay import PAGE_BYTES, Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import ROOT_INO, checked_inode
-from cowfs.index.session import Session
 from cowfs.index.validation import refuse
 
 VERIFIED_ROWS = 1000
@@ -49,16 +49,16 @@ def apply_changes(base: Blocks, changes: ChangeSet, *, spill_dir: Path) -> tuple
     validation.check_packs(changes.packs)
     overlay = Overlay(base, spill_dir)
     try:
-        session = Session(overlay, writable=True)
+        connection = Connection(overlay, writable=True)
         try:
-            session.check_schema()
-            paths = _Paths(session, overlay)
+            connection.check_schema()
+            paths = _Paths(connection, overlay)
             paths.fetch_first(changes)
-            session.execute("BEGIN IMMEDIATE")
-            totals = _Transaction(session, changes, paths).run()
-            session.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
+            totals = _Transaction(connection, changes, paths).run()
+            connection.execute("COMMIT")
         finally:
-            session.close()
+            connection.close()
         _verify(overlay, changes, totals)
     except BaseException:
         overlay.close()
@@ -66,22 +66,22 @@ def apply_changes(base: Blocks, changes: ChangeSet, *, spill_dir: Path) -> tuple
     return overlay, totals
 
 
-def read_meta(session: Session) -> dict[str, int]:
+def read_meta(connection: Connection) -> dict[str, int]:
     """The facts of table meta; CorruptError unless all are there and make sense."""
-    meta = dict(session.execute(statements.READ_META))
+    meta = dict(connection.execute(statements.READ_META))
     for key in ("format", "next_ino", "files", "directories", "bytes"):
         if type(meta.get(key)) is not int or meta[key] < 0:
-            raise CorruptError(f"{session.title} is damaged: meta has no {key}")
+            raise CorruptError(f"{connection.title} is damaged: meta has no {key}")
     return meta
 
 
 class _Paths:
     """Fetches the pages that look-ups and writes of many keys will need, together."""
 
-    def __init__(self, session: Session, overlay: Overlay) -> None:
+    def __init__(self, connection: Connection, overlay: Overlay) -> None:
         self._overlay = overlay
-        self._roots = dict(session.execute("SELECT name, rootpage FROM sqlite_schema"))
-        self._next_ino = read_meta(session)["next_ino"]
+        self._roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_schema"))
+        self._next_ino = read_meta(connection)["next_ino"]
 
     def fetch_first(self, changes: ChangeSet) -> None:
         """For the first window of every table at once: all there is to fetch for a small change."""
@@ -143,36 +143,36 @@ def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
         raise CorruptError(
             f"{overlay.title}: SQLite counts {pages} pages of {PAGE_BYTES} bytes, the overlay {overlay.count}"
         )
-    session = Session(overlay)
+    connection = Connection(overlay)
     try:
-        session.check_schema()
+        connection.check_schema()
         if isinstance(overlay.base, MemoryBlocks):
-            found = session.execute("PRAGMA quick_check(1)")
+            found = connection.execute("PRAGMA quick_check(1)")
             if found != [("ok",)]:
                 raise CorruptError(f"{overlay.title}: SQLite finds the changed index damaged: {found[0][0]}")
-        facts = read_meta(session)
+        facts = read_meta(connection)
         held = all(facts[key] == value for key, value in totals._asdict().items())
         for row in islice(changes.inodes, VERIFIED_ROWS):
-            held &= session.execute(statements.READ_INODE, (row[0],)) == [row]
+            held &= connection.execute(statements.READ_INODE, (row[0],)) == [row]
         for parent, name, ino in islice(changes.entries, VERIFIED_ROWS):
-            found = session.execute(statements.READ_ENTRY, (parent, name))
+            found = connection.execute(statements.READ_ENTRY, (parent, name))
             held &= found == ([(ino,)] if ino else [])
         for ino, rows in islice(changes.contents, VERIFIED_ROWS):
-            held &= session.execute(statements.READ_EXTENTS, (ino,)) == list(rows)
+            held &= connection.execute(statements.READ_EXTENTS, (ino,)) == list(rows)
         if not held:
             raise CorruptError(f"{overlay.title}: the changed index does not read back as it was written")
     finally:
-        session.close()
+        connection.close()
 
 
 class _Transaction:
-    """The changes, table by table, inside a transaction of `session`."""
+    """The changes, table by table, inside a transaction of `connection`."""
 
-    def __init__(self, session: Session, changes: ChangeSet, paths: _Paths) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, changes: ChangeSet, paths: _Paths) -> None:
+        self._session = connection
         self._changes = changes
         self._paths = paths
-        self._meta = read_meta(session)
+        self._meta = read_meta(connection)
         self._totals = Totals(self._meta["files"], self._meta["directories"], self._meta["bytes"])
 
     def run(self) -> Totals:

@@ -1,84 +1,401 @@
-"""What goes on beside the opening of a session, which may take minutes when a long journal is replayed.
+"""An opened volume or version: store, lease, pin, index, engine, committer. Opened in order, undone in reverse.
 
-renewed     lease and pin stay alive, as the keeper does it from `ready` on: other machines must not take the volume for abandoned
-reported    whoever waits for the mount hears every REPORT_S how far the replay is, so that it needs no deadline for the whole
+    writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
+                → base index → engine → journal replayed → committer
+    read-only   store and its record → manifest → index → engine without staging
+
+Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and the end of the session,
+give it all back: the engine synced and closed first, then pin and lease, the lock last.
+
+A working copy without uncommitted work follows the volume's head. One with uncommitted work stays on the version it was
+made from; if the head has moved on since, it is mounted as it is, and its commits raise LeaseLostError (it can be forked).
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 
-from cowfs import log
-from cowfs.errors import CowfsError, InvalidStateError, LeaseLostError
-from cowfs.native import Engine
-from cowfs.store import leases
-from cowfs.version.commit import Progress, ProgressListener
+from blake3 import blake3
 
-if TYPE_CHECKING:
-    from cowfs.session.session import Writer
+from cowfs import config, log
+from cowfs.control import SessionSpec
+from cowfs.errors import (
+    AccessDeniedError,
+    CorruptError,
+    CowfsError,
+    InvalidStateError,
+    NotFoundError,
+    from_local_disk,
+)
+from cowfs.format.records import StoreRecord
+from cowfs.ids import VersionId
+from cowfs.index import Index, empty_index, open_index
+from cowfs.machine import processes
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.state import State
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.native import Engine, JournalCorrupt, Recovery
+from cowfs.session.committer import Committer
+from cowfs.session.during_opening import renewed, reported
+from cowfs.session.lost import LostFiles
+from cowfs.session.residency import Residency
+from cowfs.session.session import Resumed, Session, Writer
+from cowfs.store import ObjectStore, leases, load_record, open_store, refs
+from cowfs.store.holder import current_holder
+from cowfs.store.leases import Lease
+from cowfs.store.packs import PackReader
+from cowfs.store.pins import Pin
+from cowfs.version.commit import Base, Progress, ProgressListener
+from cowfs.version.heads import is_only_fenced, settle_head
+from cowfs.version.history import open_version
+from cowfs.version.protection import Protection
+from cowfs.version.publish import Publisher
+from cowfs.version.uploads import UploadLog
+from cowfs.version.volumes import Head, read_head
 
-REPORT_S = 0.5
-
+ROOT_INO = 1
+CLOSE_S = 4.0
+LOGGED_LOST_FILES = 1000
 
 _logger = log.get("mount")
 
 
 @contextmanager
-def renewed(writer: Writer) -> Iterator[None]:
-    """Renews the writer's lease and pin every HEARTBEAT_S until the block ends. A lost lease is noted in the writer."""
+def opened(spec: SessionSpec, report: ProgressListener = lambda _: None) -> Iterator[Session]:
+    """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work stays in the working copy.
 
-    def beat() -> None:
-        try:
-            writer.lease.renew()
-            writer.protection.keep()
-        except LeaseLostError as error:
-            writer.lease_lost = error
-            _logger.error("%s", error)
-        except CowfsError as error:
-            _logger.warning("the lease was not renewed: %s", error)
-
-    with _repeated("opening-heartbeat", beat, leases.HEARTBEAT_S):
-        yield
+    The lease and the pin of a writer are renewed meanwhile.
+    """
+    with ExitStack() as stack:
+        session = open_session(spec, stack, threading.Event(), report)
+        if session.writer is not None:
+            stack.enter_context(renewed(session.writer))
+        session.wait_patiently()
+        yield session
 
 
-@contextmanager
-def reported(engine: Engine, report: ProgressListener) -> Iterator[None]:
-    """Reports the stage "replay" while the engine recovers and replays, and once at the end."""
-    last = (0, 0)
+def open_session(
+    spec: SessionSpec, stack: ExitStack, discard: threading.Event, report: ProgressListener = lambda _: None
+) -> Session:
+    """Raises errors of our tree only; what was acquired until then is on the stack. report: see `during_opening.reported`.
 
-    def look() -> None:
-        nonlocal last
-        if (found := engine.replay_progress()) != last:
-            last = found
-            report(Progress("replay", found[0], found[1]))
-
-    def look_quietly() -> None:
-        with suppress(InvalidStateError):  # nobody listens any more: the last word notices it
-            look()
-
-    with _repeated("replay-progress", look_quietly, REPORT_S):
-        yield
-    look()
+    When `discard` is set before the stack is closed, the working copy is deleted, still under its lock.
+    """
+    _check_cache_dir(spec.options.cache_path)
+    if spec.mode == "ro":
+        session = _open_read_only(spec, stack)
+        _make_resident(session)
+        return session
+    with ExitStack() as opening:
+        session = _open_writable(spec, stack, discard, opening, report)
+        _make_resident(session)
+        return session
 
 
-@contextmanager
-def _repeated(name: str, step: Callable[[], None], pause_s: float) -> Iterator[None]:
-    stop = threading.Event()
+def _failures_file(working_copy: WorkingCopy) -> Path:
+    """Where failed syncs are remembered while the machine runs: a control socket's directory is in memory on most systems."""
+    name = blake3(os.fsencode(working_copy.path.resolve())).hexdigest(16)
+    return config.runtime_dir() / f"{name}.failed-syncs"
 
-    def loop() -> None:
-        while not stop.wait(pause_s):
-            try:
-                step()
-            except BaseException:  # a panic of the engine is no Exception; it must not end a service
-                _logger.exception("%s failed; it is tried again", name)
 
-    thread = threading.Thread(target=loop, name=name, daemon=True)
-    thread.start()
+def _make_resident(session: Session) -> None:
+    if session.spec.options.resident:
+        session.residency.load_namespace()
+
+
+def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
+    assert spec.version is not None
+    store = _open_store(spec, stack).read_only()
+    record = load_record(store)
+    base = _open_base(store, 0, VersionId.from_hex(spec.version))
+    packs = PackReader(store)
+    index = _open_index(spec, stack, store, packs, base)
+    engine = _open_engine(spec, stack, index, None)
+    return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
+
+
+def _open_writable(
+    spec: SessionSpec, stack: ExitStack, discard: threading.Event, opening: ExitStack, report: ProgressListener
+) -> Session:
+    assert spec.working_copy is not None
+    working_copy = WorkingCopy(Path(spec.working_copy))
+    stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
+    stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
+    working_copy.make_room()
+    store = _open_store(spec, stack)
+    record = load_record(store)
+    _prepare_working_copy(spec, working_copy, store, record)
+    writer, head = _claim(spec, stack, store, working_copy)
+    opening.enter_context(renewed(writer))
+
+    packs = PackReader(store)
+    inner = stack.enter_context(ExitStack())
+    index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
+    state = working_copy.state
+    is_moved = head.version != state.base_version
+    if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
+        working_copy.rebase(head.number, head.version)
+        writer.protection.pin.renew(number=head.number)
+        if is_moved:
+            inner.close()
+            index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
+    else:
+        _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
+
+    working_copy.give_up_ballast = engine.give_up_ballast
+    residency = _residency(stack, engine, index, packs)
+    resumed = _replay(engine, residency, recovery, report)
+    state = working_copy.state
+    base = _open_base(store, state.head_number, state.base_version)
+    session = Session(spec, store, record, engine, residency, base, resumed, writer)
+    publisher = Publisher(
+        store,
+        volume=spec.volume,
+        epoch=writer.lease.epoch,
+        base=base,
+        index=index,
+        packs=packs,
+        numbers=residency.pack_numbers,
+        protection=writer.protection,
+        record_intent=working_copy.record_intent,
+        record_published=working_copy.record_published,
+        max_uploads=spec.options.max_uploads,
+        uploads=UploadLog(working_copy.uploads_path),
+    )
+    committer = Committer(engine, residency, publisher)
+    session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
+    stack.callback(_within, CLOSE_S, "close the committer", committer.close)
+    writer.commit_with(committer)
+    stack.callback(_drop_pin, session, discard)
+    return session
+
+
+def _open_store(spec: SessionSpec, stack: ExitStack) -> ObjectStore:
+    store = open_store(spec.store_url)
+    stack.callback(store.close)
+    return store
+
+
+def _prepare_working_copy(
+    spec: SessionSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord
+) -> None:
+    """Makes the first state, or checks that the one found belongs to this volume. The lock is held."""
+    if working_copy.exists:
+        state = working_copy.state
+        if (state.store_id, state.volume) != (record.store_id, spec.volume):
+            raise InvalidStateError(
+                f"{working_copy.path} belongs to volume {state.volume!r} of store {state.store_id}",
+                hint="Another store stands at this URL now. Move the directory away to keep its work.",
+            )
+        return
+    head = read_head(store, spec.volume)
+    working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
+
+
+def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
+    """Lease and pin, and the volume's head with every earlier writer shut out."""
+    holder = current_holder(spec.place)
+    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over)
+    stack.callback(_give_back, lease, working_copy)
+    state = working_copy.state
+    pin = _resume_pin(store, state)
+    if pin is None:
+        pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")
+    working_copy.record_lease(lease.epoch, pin.key)
+    protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
+    settled = settle_head(store, spec.volume, epoch=lease.epoch, intent=state.intent, needs_fence=lease.needs_fence)
+    if state.intent is not None:
+        if settled.is_published:
+            working_copy.record_published(state.intent)
+        else:
+            working_copy.drop_intent()
+    lease.settled()
+    lease.renew()  # paused since it was taken? Then somebody may be writing already: better told now than at the commit
+    return Writer(working_copy, lease, protection), settled.head
+
+
+def _resume_pin(store: ObjectStore, state: State) -> Pin | None:
+    """The pin the working copy has left, as a writer's and proven alive; None when there is none any more."""
+    pin = Pin.resume(store, state.pin) if state.pin is not None else None
     try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+        if pin is not None:
+            pin.renew(volume=state.volume, number=state.head_number)
+    except NotFoundError:
+        return None
+    return pin
+
+
+def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
+    """Only without a head of unknown outcome: while its put may still arrive, the next writer has to fence it off."""
+    if working_copy.exists and working_copy.state.intent is not None:
+        _logger.warning("the outcome of a commit is not known; the lease is left to expire")
+        return
+    _within(CLOSE_S, "give the lease back", lease.release)
+
+
+def _open_base_engine(
+    spec: SessionSpec,
+    stack: ExitStack,
+    store: ObjectStore,
+    packs: PackReader,
+    working_copy: WorkingCopy,
+    report: ProgressListener,
+) -> tuple[Index, Engine, Recovery]:
+    state = working_copy.state
+    base = _open_base(store, state.head_number, state.base_version)
+    index = _open_index(spec, stack, store, packs, base)
+    engine = _open_engine(spec, stack, index, working_copy)
+    try:
+        with reported(engine, report):
+            recovery = engine.recover()
+    except JournalCorrupt as error:
+        raise _corrupt_journal(working_copy, error) from error
+    return index, engine, recovery
+
+
+def _open_base(store: ObjectStore, head_number: int, version: VersionId | None) -> Base:
+    return Base(head_number, version, open_version(store, version) if version is not None else None)
+
+
+def _open_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
+    cache_dir = spec.options.cache_path
+    if base.manifest is None:
+        index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
+    else:
+        index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
+    stack.callback(_within, CLOSE_S, "close the index", index.close)  # a load may wait for the store in a query
+    return index
+
+
+def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader) -> Residency:
+    residency = Residency(engine, index, packs)
+    stack.callback(_within, CLOSE_S, "end fetches under way", residency.close)
+    return residency
+
+
+def _created_ns(spec: SessionSpec, store: ObjectStore) -> int:
+    """When the volume was made: the times of its root directory until something changes them, on every mount the same."""
+    oldest = refs.history(store, refs.head(spec.volume))[-1]
+    return oldest[1].created_ns
+
+
+def _open_engine(spec: SessionSpec, stack: ExitStack, index: Index, working_copy: WorkingCopy | None) -> Engine:
+    root = index.inode(ROOT_INO)
+    if root is None:
+        raise CorruptError("the version's index has no root directory", hint="Mount another version; report this.")
+    try:
+        engine = Engine.open(
+            root=root,
+            next_ino=index.next_ino,
+            cache_dir=str(spec.options.cache_path),
+            staging_dir=str(working_copy.path) if working_copy is not None else None,
+            failures_file=str(_failures_file(working_copy)) if working_copy is not None else None,
+            after_layer=working_copy.state.committed_layer if working_copy is not None else 0,
+            boot_id=processes.boot_id(),
+        )
+    except OSError as error:
+        raise from_local_disk(error, "the working copy cannot be opened") from error
+    except JournalCorrupt as error:
+        assert working_copy is not None
+        raise _corrupt_journal(working_copy, error) from error
+    stack.callback(_close_engine, engine)
+    if working_copy is not None:
+        stack.callback(_shorten_journal, engine)
+    return engine
+
+
+def _shorten_journal(engine: Engine) -> None:
+    try:
+        engine.checkpoint_before_close()
+    except OSError as error:
+        _logger.info("the journal stays as long as it is: %s", error)
+
+
+def _close_engine(engine: Engine) -> None:
+    try:
+        engine.close()
+    except OSError as error:
+        raise from_local_disk(error, "the working copy cannot be closed") from error
+
+
+def _replay(engine: Engine, residency: Residency, recovery: Recovery, report: ProgressListener) -> Resumed:
+    if recovery.cut_bytes:
+        _logger.warning("cut %d bytes of an unfinished record off the journal", recovery.cut_bytes)
+    residency.load_for_replay(recovery, lambda done, total: report(Progress("load", done, total)))
+    with reported(engine, report):
+        dropped = engine.replay()
+    if dropped:
+        _logger.error("%d writes that were not fsynced were lost in a power failure", dropped)
+    return Resumed(recovery.records, recovery.cut_bytes, dropped)
+
+
+def _log_lost(lost: LostFiles) -> tuple[str, ...]:
+    """Their paths."""
+    files = lost.paths()
+    for path, size in files[:LOGGED_LOST_FILES]:
+        _logger.error("the local disk has lost %d bytes of %s that were not committed", size, path)
+    if files:
+        _logger.error("%d files have lost bytes: EIO there, and no commit until they are whole or gone", len(files))
+    return tuple(path for path, _ in files)
+
+
+def _drop_pin(session: Session, discard: threading.Event) -> None:
+    """Work that stays here turns its pin into a hold: it protects the version the work stands on, and what it has uploaded."""
+    writer = session.writer
+    is_dirty = session.engine.is_broken() or session.engine.is_dirty()
+    session.is_left_dirty = is_dirty and not discard.is_set()
+    if writer is None:
+        return
+    if session.is_left_dirty:
+        _within(CLOSE_S, "turn the pin into a hold", writer.committer.hold)
+        return
+    _within(CLOSE_S, "remove the pin", writer.protection.pin.remove)
+    if not discard.is_set():
+        writer.working_copy.record_lease(writer.lease.epoch, None)
+
+
+def _within(timeout_s: float, what: str, action: Callable[[], None]) -> None:
+    """For steps of the way out that need the store: one that does not answer keeps nobody from unmounting.
+
+    What they leave behind expires; a thread left behind ends with the process.
+    """
+
+    def run() -> None:
+        try:
+            action()
+        except CowfsError as error:
+            _logger.warning("could not %s: %s", what, error)
+
+    thread = threading.Thread(target=run, name=what, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        _logger.warning("could not %s within %.0f s: the store does not answer", what, timeout_s)
+
+
+def _check_cache_dir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_writable = os.access(path, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise AccessDeniedError(
+            f"the cache directory {path} cannot be made: {error.strerror}",
+            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
+        ) from error
+    if not is_writable:
+        raise AccessDeniedError(
+            f"the cache directory {path} is not writable",
+            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
+        )
+
+
+def _corrupt_journal(working_copy: WorkingCopy, error: JournalCorrupt) -> CorruptError:
+    return CorruptError(
+        f"the journal of {working_copy.path} is damaged: {error}",
+        hint="Every file was kept. Copy the directory away before anything else, and report this.",
+    )

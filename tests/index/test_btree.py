@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cowfs.index.btree import prefetch_paths
+from cowfs.index.connection import Connection
 from cowfs.index.overlay import MemoryBlocks
-from cowfs.index.session import Session
 from cowfs.index.statements import READ_ENTRY, READ_EXTENTS, READ_INODE
 from tests.index.bench import Bench, many_files
 
@@ -51,8 +51,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 @pytest.mark.parametrize("count", [1, 40, 4000])
 def test_look_ups_miss_nothing_after_the_walk(pages: list[bytes], count: int, tmp_path: Path) -> None:
     blocks = WatchedBlocks(pages)
-    session = Session(blocks)
-    roots = dict(session.execute("SELECT name, rootpage FROM sqlite_schema"))
+    connection = Connection(blocks)
+    roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_schema"))
     numbers = sorted(random.Random(count).sample(range(FILES), count))
     entries = [(2 + n // 1000, b"file-%07d" % n) for n in numbers]
     prefetch_paths(
@@ -66,14 +66,14 @@ def test_look_ups_miss_nothing_after_the_walk(pages: list[bytes], count: int, tm
     assert blocks.rounds <= 4
     blocks.missed.clear()
     for n, entry in zip(numbers, entries, strict=True):
-        assert session.execute(READ_ENTRY, entry) == [(FIRST + n,)]
-        assert session.execute(READ_INODE, (FIRST + n,))[0][0] == FIRST + n
-        assert session.execute(READ_EXTENTS, (FIRST + n,))
+        assert connection.execute(READ_ENTRY, entry) == [(FIRST + n,)]
+        assert connection.execute(READ_INODE, (FIRST + n,))[0][0] == FIRST + n
+        assert connection.execute(READ_EXTENTS, (FIRST + n,))
     # A range scan may step over to the next page to see that the file ends; a point look-up never does.
     assert len(blocks.missed) <= 1 + count // 100
     if count < 1000:
         assert len(blocks.fetched) <= 3 + 4 * 3 * count
-    session.close()
+    connection.close()
 
 
 @given(st.lists(st.binary(min_size=0, max_size=400), min_size=1, max_size=6), st.integers(0, 8))

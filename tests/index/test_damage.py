@@ -19,7 +19,7 @@ from cowfs.format.manifest import IndexSection
 from cowfs.index import Index
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
-from cowfs.index.session import SCHEMA
+from cowfs.index.connection import SCHEMA
 from tests.index.bench import Bench, change_set, extent, file_row, many_files
 
 FILES = 3000

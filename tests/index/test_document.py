@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cowfs.index.cache import BlockCache
+from cowfs.index.connection import SCHEMA, Connection
 from cowfs.index.index import Index
 from cowfs.index.overlay import MemoryBlocks
-from cowfs.index.session import SCHEMA, Session
 from tests.index.bench import Bench
 from tests.index.example import EXAMPLE, golden_pages, pages_of_example
 
@@ -27,10 +27,10 @@ def shown(fence: str) -> list[str]:
 
 
 def rows_of(pages: list[bytes]) -> list[tuple[object, ...]]:
-    session = Session(MemoryBlocks("the example", pages))
+    connection = Connection(MemoryBlocks("the example", pages))
     tables = re.findall(r"CREATE TABLE (\w+)", SCHEMA)
-    rows = [(table, *row) for table in tables for row in session.execute(f"SELECT * FROM {table}")]
-    session.close()
+    rows = [(table, *row) for table in tables for row in connection.execute(f"SELECT * FROM {table}")]
+    connection.close()
     return rows
 
 

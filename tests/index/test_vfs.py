@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from cowfs.errors import CorruptError, InvalidStateError, NoSpaceError, UnavailableError
+from cowfs.index.connection import Connection
 from cowfs.index.overlay import PAGE_BYTES, MemoryBlocks, Overlay
-from cowfs.index.session import Session
 from cowfs.index.vfs import VFS_NAME, BlockFile, open_connection
 
 pytestmark = pytest.mark.quick
@@ -72,10 +72,10 @@ class FailingBlocks(MemoryBlocks):
 
 def some_pages(tmp_path: Path) -> list[bytes]:
     overlay = Overlay(MemoryBlocks("new", []), tmp_path)
-    session = Session(overlay, writable=True)
-    session.create()
-    session.execute_many("INSERT INTO packs VALUES (?, ?)", [(n, bytes(16)) for n in range(1, 5000)])
-    session.close()
+    connection = Connection(overlay, writable=True)
+    connection.create()
+    connection.execute_many("INSERT INTO packs VALUES (?, ?)", [(n, bytes(16)) for n in range(1, 5000)])
+    connection.close()
     return [raw for _, raw in overlay.written()]
 
 
@@ -84,12 +84,12 @@ def some_pages(tmp_path: Path) -> list[bytes]:
 )
 def test_an_error_below_sqlite_is_raised_as_it_is(tmp_path: Path, failure: BaseException) -> None:
     blocks = FailingBlocks(some_pages(tmp_path), failure)
-    session = Session(blocks)
+    connection = Connection(blocks)
     blocks.fails = True
     with pytest.raises(type(failure)) as raised:
-        session.execute("SELECT count(id) FROM packs")
+        connection.execute("SELECT count(id) FROM packs")
     assert raised.value is failure
-    session.close()
+    connection.close()
 
 
 def test_a_full_disk_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,28 +100,28 @@ def test_a_full_disk_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(overlay, "write", full)
     with pytest.raises(NoSpaceError):
-        Session(overlay, writable=True).create()
+        Connection(overlay, writable=True).create()
 
 
 def test_a_session_refuses_what_an_index_never_needs(tmp_path: Path) -> None:
-    session = Session(Overlay(MemoryBlocks("new", []), tmp_path), writable=True)
-    session.create()
+    connection = Connection(Overlay(MemoryBlocks("new", []), tmp_path), writable=True)
+    connection.create()
     for statement in (
         "ATTACH DATABASE '/tmp/other' AS other",
         "SELECT load_extension('x')",
         "PRAGMA writable_schema = on; UPDATE sqlite_schema SET sql = ''",
     ):
         with pytest.raises(CorruptError):
-            session.execute(statement)
-    assert session.execute("PRAGMA secure_delete") == [(1,)]
-    assert session.execute("PRAGMA page_size") == [(16384,)]
-    assert session.execute("PRAGMA auto_vacuum") == [(0,)]
-    assert session.execute("PRAGMA journal_mode") == [("off",)]
-    session.close()
+            connection.execute(statement)
+    assert connection.execute("PRAGMA secure_delete") == [(1,)]
+    assert connection.execute("PRAGMA page_size") == [(16384,)]
+    assert connection.execute("PRAGMA auto_vacuum") == [(0,)]
+    assert connection.execute("PRAGMA journal_mode") == [("off",)]
+    connection.close()
 
 
 def test_a_query_without_end_is_stopped(tmp_path: Path) -> None:
-    session = Session(MemoryBlocks("tiny", some_pages(tmp_path)))
+    connection = Connection(MemoryBlocks("tiny", some_pages(tmp_path)))
     with pytest.raises(CorruptError):
-        session.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
-    session.close()
+        connection.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+    connection.close()

@@ -19,7 +19,8 @@ from cowfs.control import MountSpec
 from cowfs.daemon.lane import FastLane, Handshake
 from cowfs.daemon.server import CacheTimes
 from cowfs.machine import mount_table, mounting
-from cowfs.session.session import Session, open_session
+from cowfs.session.opening import open_session
+from cowfs.session.session import Session
 from tests.mount.daemons import WAIT_S, Place
 
 

@@ -12,8 +12,8 @@ from cowfs.errors import NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord
 from cowfs.native import Caller
-from cowfs.session import session as sessions
-from cowfs.session.opening import _repeated
+from cowfs.session import opening
+from cowfs.session.during_opening import _repeated
 from cowfs.session.session import Session
 from cowfs.store import leases
 from cowfs.version.commit import Progress, ProgressListener
@@ -26,7 +26,7 @@ CALLER = Caller(0, 0, 1, 0o22, [0])
 @contextmanager
 def opened(place: Place, report: ProgressListener = lambda _: None) -> Iterator[Session]:
     with ExitStack() as stack:
-        yield sessions.open_session(place.spec("v"), stack, threading.Event(), report)
+        yield opening.open_session(place.spec("v"), stack, threading.Event(), report)
 
 
 @pytest.fixture
@@ -84,11 +84,11 @@ def test_a_step_that_fails_is_tried_again() -> None:
 def test_a_query_that_waits_for_the_store_keeps_no_mount_from_ending(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "CLOSE_S", 0.05)
+    monkeypatch.setattr(opening, "CLOSE_S", 0.05)
     answer, asks, ended = threading.Event(), threading.Event(), threading.Event()
 
     def query(session: Session) -> None:
-        with session.residency._index._sessions.session():
+        with session.residency._index._connections.connection():
             asks.set()
             answer.wait()
 

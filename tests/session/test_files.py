@@ -22,7 +22,7 @@ from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import MountFailedError
 from cowfs.ids import StoreId
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.session.session import opened
+from cowfs.session.opening import opened
 from cowfs.store import load_record, open_store
 
 assert not os.path.exists("/dev/fuse")

@@ -11,7 +11,7 @@ from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.ids import ChunkHash, PackId
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.session import session as sessions
+from cowfs.session import opening
 from cowfs.session.session import Session
 from cowfs.version.commit import CommitRequest
 from tests.simulation.world import Actor, Killed, Violation, World
@@ -47,7 +47,7 @@ class Machine(Actor):
         discard = threading.Event()
         stack = ExitStack()
         try:
-            session = sessions.open_session(self._spec(), stack, discard)
+            session = opening.open_session(self._spec(), stack, discard)
             self._check_what_was_kept(session)
             left = self.random.choice((2, 4, 8, 60))
             while left > 0 and not (self.world.is_over or self.is_dead):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
-from cowfs.session import session as sessions
+from cowfs.session import opening
 from cowfs.store import initialize
 from cowfs.version.volumes import create_volume
 from tests.simulation.collector import Collector
@@ -39,8 +39,8 @@ def simulate(seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int 
             create_volume(world.objects, volume)
         machines = [Machine(world, name, volume) for name, volume in world.conditions.machines]
         world.actors = [*machines, Collector(world, "collector")]
-        patch.setattr(sessions, "open_store", lambda url: world.acting.store)
-        patch.setattr(sessions, "CLOSE_S", 60.0)
+        patch.setattr(opening, "open_store", lambda url: world.acting.store)
+        patch.setattr(opening, "CLOSE_S", 60.0)
         world.run(turns)
         world.check_store("at the end")
     return world

@@ -10,7 +10,7 @@ version on purpose. What keeps it harmless:
     rows          checked for type and range by `rows`
 
 Whatever SQLite then reports is a CorruptError that names the index; an error below SQLite (the store does not answer, a block
-fails its hash) is raised as it is. A session that saw an error is thrown away.
+fails its hash) is raised as it is. A connection that saw an error is thrown away.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_VALUE_BYTES = 1 << 20
 STEPS_BETWEEN_CHECKS = 100_000
 STEPS_PER_PAGE = 50_000
 """A page has at most 2,700 cells (6 bytes each) and a query spends fewer than 20 steps on a row."""
-READER_SESSIONS = 8
+READER_CONNECTIONS = 8
 READER_CACHE_KIB = 1024
 WRITER_CACHE_KIB = 16384
 """Rows are written in the order of their keys: a page that was left is hardly needed again, and what is changed goes to the overlay."""
@@ -51,11 +51,11 @@ _WRITER_PRAGMAS = (
 )
 
 
-class Session:
+class Connection:
     """One connection, for one thread at a time."""
 
     def __init__(self, blocks: Blocks, *, writable: bool = False) -> None:
-        """writable: blocks is an Overlay, and belongs to this session until it is closed."""
+        """writable: blocks is an Overlay, and belongs to this connection until it is closed."""
         self.title = blocks.title
         self._blocks = blocks
         self._file = BlockFile(blocks, writable=writable)
@@ -173,29 +173,29 @@ def expected_schema() -> frozenset[Any]:
     return _expected
 
 
-class SessionPool:
-    """Up to READER_SESSIONS sessions on one immutable file; threads beyond that wait."""
+class ConnectionPool:
+    """Up to READER_CONNECTIONS connections on one immutable file; threads beyond that wait."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
-        self._idle: list[Session] = []
+        self._idle: list[Connection] = []
         self._open = 0
         self._closed = False
         self._changed = threading.Condition()
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
-        session = self._take()
+    def connection(self) -> Iterator[Connection]:
+        connection = self._take()
         try:
-            yield session
+            yield connection
         except BaseException:
-            self._give_back(session, usable=False)
+            self._give_back(connection, usable=False)
             raise
-        self._give_back(session, usable=True)
+        self._give_back(connection, usable=True)
 
-    def _take(self) -> Session:
+    def _take(self) -> Connection:
         with self._changed:
-            while not self._closed and not self._idle and self._open >= READER_SESSIONS:
+            while not self._closed and not self._idle and self._open >= READER_CONNECTIONS:
                 self._changed.wait()
             if self._closed:
                 raise InvalidStateError(f"{self._blocks.title} was closed")
@@ -203,22 +203,22 @@ class SessionPool:
                 return self._idle.pop()
             self._open += 1
         try:
-            session = Session(self._blocks)
-            session.check_schema()
-            return session
+            connection = Connection(self._blocks)
+            connection.check_schema()
+            return connection
         except BaseException:
             with self._changed:
                 self._open -= 1
                 self._changed.notify_all()
             raise
 
-    def _give_back(self, session: Session, *, usable: bool) -> None:
+    def _give_back(self, connection: Connection, *, usable: bool) -> None:
         with self._changed:
             if usable and not self._closed:
-                self._idle.append(session)
+                self._idle.append(connection)
             else:
                 self._open -= 1
-                session.close()
+                connection.close()
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -226,8 +226,8 @@ class SessionPool:
         with self._changed:
             self._closed = True
             self._open -= len(self._idle)
-            for session in self._idle:
-                session.close()
+            for connection in self._idle:
+                connection.close()
             self._idle.clear()
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._open == 0)
