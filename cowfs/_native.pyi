@@ -19,6 +19,10 @@ InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, in
 ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
 INODE_HAS_XATTRS: int
+ROOT_INO: int  # 1
+MAX_BACKGROUND: int  # requests that the kernel may have in the background at once
+CONGESTION: int  # from so many on it reads nothing ahead
+LOADS_MAX: int  # loads for one request, each after the one before has been brought
 CODEC_RAW: int  # 0
 CODEC_ZSTD: int  # 1
 

@@ -44,6 +44,6 @@ class DoNothingSession(servers.ServerSession):
             super().remount()
             mount = mount_table.mount_at(str(self.root))
             assert mount is not None
-            mount_table.set_read_ahead(mount, 4096)  # as a cowfs mount has it
+            mount_table.set_read_ahead(mount)  # as a cowfs mount has it
         elif machine.can_drop_caches():
             machine.drop_caches()

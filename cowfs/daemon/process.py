@@ -49,16 +49,13 @@ from cowfs.errors import (
     unexpected,
 )
 from cowfs.machine import mount_table, mounting, processes, registry
+from cowfs.native.constants import CONGESTION, MAX_BACKGROUND
 from cowfs.session import heap
 from cowfs.session.keeper import Keeper
 from cowfs.session.opening import open_session
 from cowfs.session.session import Session
 from cowfs.version.commit import Progress
 
-READ_AHEAD_KB = 4096
-MAX_BACKGROUND = 1024
-CONGESTION = 96
-"""As native/lane/src/answer.rs has them: for what pyfuse3 negotiated."""
 PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
 SPIN_VARIABLE = "COWFS_SPIN"
 DESCRIPTORS = 1 << 14
@@ -297,7 +294,7 @@ class Daemon:
         """Only after the handshake: it sets both values anew."""
         if (mount := self._mount) is None:
             return
-        if not mount_table.set_read_ahead(mount, READ_AHEAD_KB):
+        if not mount_table.set_read_ahead(mount):
             _logger.info("read-ahead stays at the kernel's default: not permitted to change it")
         mount_table.set_max_background(mount, MAX_BACKGROUND, CONGESTION)
 

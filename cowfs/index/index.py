@@ -30,7 +30,6 @@ from cowfs.index.changes import ChangeSet, ExtentRow, InodeRow, Totals
 from cowfs.index.connection import Connection, ConnectionPool
 from cowfs.index.overlay import Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import (
-    ROOT_INO,
     checked_entries,
     checked_extents,
     checked_inode,
@@ -38,6 +37,7 @@ from cowfs.index.rows import (
     checked_xattrs,
 )
 from cowfs.index.writer import apply_changes, read_meta
+from cowfs.native.constants import ROOT_INO
 
 if TYPE_CHECKING:
     from cowfs.format.manifest import IndexSection

@@ -15,8 +15,8 @@ from typing import Any
 from cowfs.errors import CorruptError
 from cowfs.format.codec import MAX_RAW_BYTES
 from cowfs.index.changes import ExtentRow, InodeRow
+from cowfs.native.constants import ROOT_INO
 
-ROOT_INO = 1
 NAME_BYTES = 255
 TARGET_BYTES = 4095
 XATTR_NAME_BYTES = 255

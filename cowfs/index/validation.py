@@ -13,7 +13,8 @@ from typing import Any, NoReturn, TypeVar
 from cowfs.errors import InvalidInputError
 from cowfs.ids import PackId
 from cowfs.index.changes import ChangeSet, Content, Entry, InodeRow, Xattrs
-from cowfs.index.rows import ROOT_INO, extent_problem, inode_problem, name_problem, xattr_problem
+from cowfs.index.rows import extent_problem, inode_problem, name_problem, xattr_problem
+from cowfs.native.constants import ROOT_INO
 
 T = TypeVar("T")
 

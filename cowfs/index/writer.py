@@ -31,8 +31,9 @@ from cowfs.index.btree import Key, prefetch_paths
 from cowfs.index.changes import ChangeSet, InodeRow, Totals
 from cowfs.index.connection import Connection
 from cowfs.index.overlay import PAGE_BYTES, Blocks, MemoryBlocks, Overlay
-from cowfs.index.rows import ROOT_INO, checked_inode
+from cowfs.index.rows import checked_inode
 from cowfs.index.validation import refuse
+from cowfs.native.constants import ROOT_INO
 
 VERIFIED_ROWS = 1000
 WINDOW_ROWS = 4096

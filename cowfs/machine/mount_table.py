@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE_SYSTEM_TYPE = "fuse.cowfs"
+READ_AHEAD_KB = 4096
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ def command(pid: int) -> str:
         return "?"
 
 
-def set_read_ahead(mount: MountInfo, read_ahead_kb: int) -> bool:
+def set_read_ahead(mount: MountInfo) -> bool:
     """Raises the kernel's read-ahead of this mount; False where that is not permitted.
 
     Without it reads are cut into 128 KiB whatever the file system offers.
     """
-    return _write(Path(f"/sys/class/bdi/{mount.device}/read_ahead_kb"), read_ahead_kb)
+    return _write(Path(f"/sys/class/bdi/{mount.device}/read_ahead_kb"), READ_AHEAD_KB)
 
 
 def set_max_background(mount: MountInfo, requests: int, congestion: int) -> bool:

@@ -1,4 +1,4 @@
-"""The engine and the lane. With `chunks` the only import of the extension module.
+"""The engine and the lane. With `chunks` and `constants` the only import of the extension module.
 
 `cowfs/_native.pyi` documents the names. Not here: conversion or policy of any kind.
 """

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from cowfs.native import Attr, Caller, Engine
+from cowfs.native.constants import ROOT_INO
 from cowfs.session.loading import answered
 from cowfs.session.residency import Residency
 
@@ -21,7 +22,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Path = str | bytes
 
-ROOT_INO = 1
 PIECE_BYTES = 1 << 20
 ENTRIES_AT_ONCE = 1000
 

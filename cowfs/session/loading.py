@@ -7,17 +7,15 @@ from typing import TypeVar
 
 from cowfs.errors import CowfsError
 from cowfs.native import NotResident
+from cowfs.native.constants import LOADS_MAX
 
 T = TypeVar("T")
-
-LOAD_ROUNDS = 64
-"""A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual."""
 
 
 def answered(call: Callable[[], T], load: Callable[[NotResident], None]) -> T:
     """The result of `call`, which is repeated as long as it needs something that `load` can bring. Blocks."""
     last: NotResident | None = None
-    for _ in range(LOAD_ROUNDS):
+    for _ in range(LOADS_MAX):
         try:
             return call()
         except NotResident as missing:
@@ -28,8 +26,8 @@ def answered(call: Callable[[], T], load: Callable[[NotResident], None]) -> T:
 
 
 def endless(missing: NotResident) -> CowfsError:
-    """The error of a call that was made LOAD_ROUNDS times and still needs something."""
+    """The error of a call that was made LOADS_MAX times and still needs something."""
     return CowfsError(
-        f"{missing.what} of inode {missing.ino} is still not resident after {LOAD_ROUNDS} loads",
+        f"{missing.what} of inode {missing.ino} is still not resident after {LOADS_MAX} loads",
         hint="Give the volume a larger cache; report this if it has one.",
     )

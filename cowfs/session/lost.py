@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from cowfs.errors import CorruptError, CowfsError, UnavailableError
+from cowfs.native.constants import ROOT_INO
 from cowfs.session.layer_changes import layer_files
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 NAMED_FILES = 20  # in one message
 DEPTH_LIMIT = 4096  # PATH_MAX: a damaged index may have loops
-ROOT_INO = 1
 
 
 class LostFiles:

@@ -40,6 +40,7 @@ from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
+from cowfs.native.constants import ROOT_INO
 from cowfs.session.committer import Committer
 from cowfs.session.during_opening import renewed, reported
 from cowfs.session.lost import LostFiles
@@ -58,7 +59,6 @@ from cowfs.version.publish import Publisher
 from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import Head, read_head
 
-ROOT_INO = 1
 CLOSE_S = 4.0
 LOGGED_LOST_FILES = 1000
 

@@ -18,7 +18,7 @@ from cowfs.daemon.server import LOAD_THREADS
 from cowfs.errors import CorruptError, UnavailableError
 from cowfs.native import NotResident
 from cowfs.native.chunks import ChunkRef
-from cowfs.session.loading import LOAD_ROUNDS
+from cowfs.native.constants import LOADS_MAX
 
 pytestmark = pytest.mark.quick
 
@@ -99,7 +99,7 @@ def test_what_is_missing_is_loaded_and_the_call_repeated(rounds: int) -> None:
 def test_loading_without_end_gives_up() -> None:
     call = Lacking(10**9)
     assert errno_of(lambda: calls(call.load), call) == errno.EIO
-    assert call.loaded == LOAD_ROUNDS
+    assert call.loaded == LOADS_MAX
 
 
 @pytest.mark.parametrize("ask", ["ask", "ask_for_space", "sync"])

@@ -12,9 +12,9 @@ from cowfs.api.doctor.check import OK, WARN, Check, failed
 from cowfs.control.options import MountOptions
 from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
 from cowfs.machine import kernel, processes, working_copy
+from cowfs.machine.mount_table import READ_AHEAD_KB
 
 LOW_DISK_BYTES = 1 << 30
-READ_AHEAD_KB = 4096
 
 
 def engine() -> Check:

@@ -31,7 +31,8 @@ from cowfs.daemon.errnos import Errnos
 from cowfs.daemon.server import LOAD_THREADS, LoadChunks
 from cowfs.native import NotResident
 from cowfs.native.chunks import ChunkRef
-from cowfs.session.loading import LOAD_ROUNDS, endless
+from cowfs.native.constants import LOADS_MAX
+from cowfs.session.loading import endless
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class EngineCalls:
     async def ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The call's result; runs inline, again after each load of what it needs."""
         last: NotResident | None = None
-        for _ in range(LOAD_ROUNDS):
+        for _ in range(LOADS_MAX):
             try:
                 return call(*args, **kwargs)
             except NotResident as missing:

@@ -23,9 +23,9 @@ use crate::lane::Shared;
 use crate::passthrough::STACK_DEPTH;
 
 /// Reads that wait for a store count; beyond this number reads of other files would wait behind them in the kernel.
-const MAX_BACKGROUND: u16 = 1024;
+pub const MAX_BACKGROUND: u16 = 1024;
 /// With that many in flight the kernel reads nothing ahead of what was asked for.
-const CONGESTION: u16 = 96;
+pub const CONGESTION: u16 = 96;
 const BLOCK_BYTES: u64 = 4096;
 /// What a reply may say went wrong: `fuse_dev_do_write` refuses anything else.
 const ERRNOS: Range<i32> = 1..512;

@@ -42,6 +42,8 @@ mod spin;
 mod syncing;
 mod uring;
 
+pub use answer::{CONGESTION, MAX_BACKGROUND};
 pub use handshake::Handshake;
 pub use lane::{Lane, Options, Transport};
 pub use park::{Need, Waiting, Wanted};
+pub use route::LOADS_MAX;

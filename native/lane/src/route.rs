@@ -19,7 +19,7 @@ use crate::park::{Need, Parked, Tries};
 use crate::uring::Place;
 
 /// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
-const LOADS_MAX: u32 = 64;
+pub const LOADS_MAX: u32 = 64;
 /// Copying so much takes longer than waking a thread.
 const LARGE_BYTES: usize = 64 << 10;
 

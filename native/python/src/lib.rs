@@ -36,6 +36,10 @@ mod native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("INODE_HAS_XATTRS", cowfs_engine::INODE_HAS_XATTRS)?;
+        module.add("ROOT_INO", cowfs_base::ROOT_INO)?;
+        module.add("MAX_BACKGROUND", cowfs_lane::MAX_BACKGROUND)?;
+        module.add("CONGESTION", cowfs_lane::CONGESTION)?;
+        module.add("LOADS_MAX", cowfs_lane::LOADS_MAX)?;
         module.add("CODEC_RAW", cowfs_engine::CODEC_RAW)?;
         module.add("CODEC_ZSTD", cowfs_engine::CODEC_ZSTD)
     }
