@@ -2,10 +2,11 @@
 
     python benchmarks/commit_memory.py [--files 100000] [--bytes 100] [--directory DIR]
 
-Mounts a volume, makes so many files through the kernel, commits, overwrites all of them, commits again. Memory is the peak of the
-daemon's resident set during the commit above what it was right before, so packs on their way and other constants are in
-it: compare two numbers of files. "engine" is what the daemon grew by while the files were made, which stays until it is committed.
-Everything lies below DIR, which is removed.
+Mounts a volume, makes so many files through the kernel, commits, overwrites all of them, commits
+again. Memory is the peak of the daemon's resident set during the commit above what it was right
+before, so packs on their way and other constants are in it: compare two numbers of files. "engine"
+is what the daemon grew by while the files were made, which stays until it is committed. Everything
+lies below DIR, which is removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a run prepares once and its sessions share: sizes, material, and committed versions for those who only read.
+"""What a run prepares once and its sessions share: sizes, material, and committed versions for
+those who only read.
 
 tree       the directories of small files that the files workloads make
 large      the one large file

@@ -1,11 +1,14 @@
-"""How long a mount takes that has uncommitted work to recover: many new files, then `kill -9`, then the mount.
+"""How long a mount takes that has uncommitted work to recover: many new files, then `kill -9`, then
+the mount.
 
     python -m benchmarks.recovery [--files 1000000] [--bytes 10] [--times 3] [--checkpoint] [--directory DIR]
 
-Makes so many files in directories of 1,000 through the kernel, kills the daemon, and mounts again as often as asked, killing the
-daemon each time: the journal stays as it is. "mount" is from the call to its return, a new process and its imports in it; "idle" is
-the same for an empty volume; "processor" is what the daemon used until then, by all its threads. --checkpoint unmounts once before
-the first measurement: the journal is a checkpoint then, and no log of single records. Everything lies below DIR, which is removed.
+Makes so many files in directories of 1,000 through the kernel, kills the daemon, and mounts again
+as often as asked, killing the daemon each time: the journal stays as it is. "mount" is from the
+call to its return, a new process and its imports in it; "idle" is the same for an empty volume;
+"processor" is what the daemon used until then, by all its threads. --checkpoint unmounts once
+before the first measurement: the journal is a checkpoint then, and no log of single records.
+Everything lies below DIR, which is removed.
 """
 
 from __future__ import annotations

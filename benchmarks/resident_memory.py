@@ -1,8 +1,10 @@
-"""What a file of a resident mount costs: a version of so many files, loaded whole into an engine in a process of its own.
+"""What a file of a resident mount costs: a version of so many files, loaded whole into an engine in
+a process of its own.
 
-`python -m benchmarks.resident_memory 250000 1000000` prints the figures of docs/benchmarks/memory.md. Directories of 1,000 files
-with names of 12 bytes and one extent each. Fewer files than 250,000 tell nothing: until then the index's bounded caches fill up.
-The bound that tests hold is the engine's (`native/engine/tests/memory.rs`).
+`python -m benchmarks.resident_memory 250000 1000000` prints the figures of
+docs/benchmarks/memory.md. Directories of 1,000 files with names of 12 bytes and one extent each.
+Fewer files than 250,000 tell nothing: until then the index's bounded caches fill up. The bound that
+tests hold is the engine's (`native/engine/tests/memory.rs`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class SuiteResults(Results):
     left_out: dict[str, str] = field(default_factory=dict)
 
     def measured(self, target: Target) -> float | None:
-        """How many times better the target's system is than its baseline; None if one is missing."""
+        """How many times better the target's system is than its baseline; None if one is
+        missing."""
         (row,) = (row for row in self.rows if row.key == target.row)
         peers = [name for name in self.titles if name.startswith("juicefs")]
         return self.ratio(row, target.system, *(peers if target.baseline == JUICEFS else [target.baseline]))

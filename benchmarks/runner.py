@@ -1,11 +1,13 @@
-"""Runs systems through workloads, one at a time, in turn: so that a busy or slow machine is so for all of them.
+"""Runs systems through workloads, one at a time, in turn: so that a busy or slow machine is so for
+all of them.
 
     for each round    for each group of workloads    for each system, beginning with another one in each round:
         a fresh session · the group's workloads · unmounted, removed, the disk synced
 
-Only one system is mounted at any moment. A system that cannot start is left out; one that fails a workload, or gives a
-wrong result, is out of that group from then on and fails the run at its end. With `minutes`, the first round is whole, and each
-later one leaves out what took longest until the rest fits: slow systems are measured less often, not everybody.
+Only one system is mounted at any moment. A system that cannot start is left out; one that fails a
+workload, or gives a wrong result, is out of that group from then on and fails the run at its end.
+With `minutes`, the first round is whole, and each later one leaves out what took longest until the
+rest fits: slow systems are measured less often, not everybody.
 """
 
 from __future__ import annotations
@@ -81,12 +83,13 @@ def run(
     note: str = "",
     say: Say = lambda text: None,
 ) -> SuiteResults:
-    """Runs the suite in a new directory below `directory`, which is removed again. Blocks, for minutes.
+    """Runs the suite in a new directory below `directory`, which is removed again. Blocks, for
+    minutes.
 
-    store: where cowfs (and JuiceFS, on S3) keep contents; None: a directory beside them.
-    systems, groups: only these, by name. say: receives progress.
-    paths: of the programs juicefs, passthrough_hp and do_nothing, if they are not on PATH.
-    among: systems to choose from; none: all that the suite knows. sizes: other than those of `quick`.
+    store: where cowfs (and JuiceFS, on S3) keep contents; None: a directory beside them. systems,
+    groups: only these, by name. say: receives progress. paths: of the programs juicefs,
+    passthrough_hp and do_nothing, if they are not on PATH. among: systems to choose from; none: all
+    that the suite knows. sizes: other than those of `quick`.
     """
     for name in OVERRIDES:
         os.environ.pop(name, None)
@@ -160,7 +163,8 @@ class _Plan:
                         self._took_s[pair] = clock.monotonic_s() - start_s
 
     def _affordable(self, rounds_left: int) -> set[Pair] | None:
-        """What of a later round fits its share of the time: the quickest first. None: everything."""
+        """What of a later round fits its share of the time: the quickest first. None:
+        everything."""
         if self._end_s is None:
             return None
         share_s = (self._end_s - clock.monotonic_s()) / rounds_left
@@ -218,7 +222,8 @@ def _kind(store: str | None) -> str:
 
 
 def _remove(place: Path) -> None:
-    """Nothing is removed through a mount: what is still mounted below is detached first, or everything is left."""
+    """Nothing is removed through a mount: what is still mounted below is detached first, or
+    everything is left."""
     for mount in reversed(_below(place)):
         servers.unmount(Path(mount.path))
     if not _below(place):

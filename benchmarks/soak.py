@@ -1,15 +1,18 @@
-"""A soak: many processes of mixed work on one mount, a commit a second, and whether what the daemon holds stays flat.
+"""A soak: many processes of mixed work on one mount, a commit a second, and whether what the daemon
+holds stays flat.
 
     python benchmarks/soak.py [--minutes 20] [--processes 64] [--warm-minutes 5] [--directory DIR]
 
-Half of the processes write (whole files replaced by rename, appends, small overwrites of a large file, removals, attributes),
-a quarter read and check what they read, a quarter walk and stat. A sample every second: resident memory, descriptors (but for
-chunk files that the cache keeps open: native/cache bounds them), threads, bytes of staging and of the journal.
+Half of the processes write (whole files replaced by rename, appends, small overwrites of a large
+file, removals, attributes), a quarter read and check what they read, a quarter walk and stat. A
+sample every second: resident memory, descriptors (but for chunk files that the cache keeps open:
+native/cache bounds them), threads, bytes of staging and of the journal.
 
-Of each, the lower quartile of the last third of the samples is compared with that of the first third (both after the warm
-minutes): what is left when little is on its way. It is flat if it has not grown by more than its slack. Prints a table and
-one verdict a line; exit status 1 if anything grows, a read is wrong, or a commit fails. Everything stays below DIR, which is
-removed once the volume is unmounted.
+Of each, the lower quartile of the last third of the samples is compared with that of the first
+third (both after the warm minutes): what is left when little is on its way. It is flat if it has
+not grown by more than its slack. Prints a table and one verdict a line; exit status 1 if anything
+grows, a read is wrong, or a commit fails. Everything stays below DIR, which is removed once the
+volume is unmounted.
 
 Not in CI: it takes its time.
 """
@@ -37,8 +40,8 @@ from cowfs import blocking
 from cowfs.machine import registry
 
 SLACK = {"resident_mb": 16.0, "descriptors": 8.0, "threads": 32.0, "staging_mb": 68.0, "journal_mb": 96.0}
-"""What may come and go: a trim's worth of pages, threads that sync (native/lane/src/syncing.rs), one segment, a checkpoint's
-worth of journal."""
+"""What may come and go: a trim's worth of pages, threads that sync (native/lane/src/syncing.rs),
+one segment, a checkpoint's worth of journal."""
 SIZES = (0, 100, 5_000, 60_000, 300_000)
 LARGE_BYTES = 4 << 20
 PAUSE_S = 0.05
@@ -139,7 +142,8 @@ def _descriptors(pid: int) -> Iterator[str]:
 
 
 def is_cached_chunk(target: str) -> bool:
-    """Whether a descriptor's target is a file of the chunk cache: .../<2 hex>/<64 hex>, perhaps unlinked since."""
+    """Whether a descriptor's target is a file of the chunk cache: .../<2 hex>/<64 hex>, perhaps
+    unlinked since."""
     return re.search(r"/[0-9a-f]{2}/[0-9a-f]{64}( \(deleted\))?$", target) is not None
 
 

@@ -1,4 +1,5 @@
-"""Stores of a run: each session has one of its own below the run's place, removed when the session has ended."""
+"""Stores of a run: each session has one of its own below the run's place, removed when the session
+has ended."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def fresh(base: StoreUrl) -> Iterator[StoreUrl]:
 
 
 def put_speed(base: StoreUrl, content: memoryview) -> float:
-    """Bytes a second at which the store takes `content` in parallel puts of objects as large as packs."""
+    """Bytes a second at which the store takes `content` in parallel puts of objects as large as
+    packs."""
     with fresh(base) as place, closing(open_store(str(place), create=True)) as store:
         parts = [content[offset : offset + OBJECT_BYTES] for offset in range(0, len(content), OBJECT_BYTES)]
         with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:

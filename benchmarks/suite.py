@@ -2,10 +2,11 @@
 
     make bench [BENCH="--rounds 1 --minutes 5 --only local --only cowfs …"] [PASSTHROUGH_HP=…/example/passthrough_hp]
 
-JuiceFS comes from the virtual environment, the do-nothing server from the native build; libfuse's passthrough_hp takes part
-when its path is given: it is built from libfuse's source (`meson setup build && ninja -C build example/passthrough_hp`).
-Takes about `--minutes` (12) on a machine of two idle cores: later rounds leave out what would not fit. As root where
-possible: only root may drop the kernel's caches. For io_uring: `echo Y > /sys/module/fuse/parameters/enable_uring` before.
+JuiceFS comes from the virtual environment, the do-nothing server from the native build; libfuse's
+passthrough_hp takes part when its path is given: it is built from libfuse's source (`meson setup
+build && ninja -C build example/passthrough_hp`). Takes about `--minutes` (12) on a machine of two
+idle cores: later rounds leave out what would not fit. As root where possible: only root may drop
+the kernel's caches. For io_uring: `echo Y > /sys/module/fuse/parameters/enable_uring` before.
 """
 
 from __future__ import annotations

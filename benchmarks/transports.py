@@ -1,8 +1,10 @@
-"""What carries requests best here: the device or io_uring, with spinning or without. `python -m benchmarks.transports`
+"""What carries requests best here: the device or io_uring, with spinning or without.
+`python -m benchmarks.transports`
 
-Small files with one caller and with four, and a large file, in short rounds in which the combinations take turns: a busy machine is so
-for all of them. Prints medians, and ratios to the device without spinning, with what they are based on: decisions 13 and 17
-stand on such tables. Takes `--minutes` (4) on an idle machine; as root, since io_uring is switched on meanwhile.
+Small files with one caller and with four, and a large file, in short rounds in which the
+combinations take turns: a busy machine is so for all of them. Prints medians, and ratios to the
+device without spinning, with what they are based on: decisions 13 and 17 stand on such tables.
+Takes `--minutes` (4) on an idle machine; as root, since io_uring is switched on meanwhile.
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ def measured(directory: Path, groups: Sequence[str], end_s: float) -> Samples:
 
 
 def table(samples: Samples) -> Iterator[str]:
-    """Medians; in brackets the median of the ratios to the device without spinning in the same round."""
+    """Medians; in brackets the median of the ratios to the device without spinning in the same
+    round."""
     names = [name for name in NAMES if any(name in found for found in samples.values())]
     yield "| row | " + " | ".join(names) + " | rounds |"
     yield "|---" * (len(names) + 2) + "|"

@@ -1,21 +1,24 @@
-"""The native engine as Python sees it: the in-memory file system of one mount, its journal and its staging.
+"""The native engine as Python sees it: the in-memory file system of one mount, its journal and its
+staging.
 
-Every method may be called from any thread, releases the GIL while it works and never calls back into Python.
-Numbers named `*_ns` are nanoseconds since the epoch, lengths and offsets are bytes, names are raw bytes.
+Every method may be called from any thread, releases the GIL while it works and never calls back
+into Python. Numbers named `*_ns` are nanoseconds since the epoch, lengths and offsets are bytes,
+names are raw bytes.
 
-Errors: `OSError` with the errno a system call would give; `NotResident` when the answer needs rows or chunks
-that are not in memory yet (load what it names, then call again); `JournalCorrupt` when a working copy's journal
-has an invalid record with valid ones behind it.
+Errors: `OSError` with the errno a system call would give; `NotResident` when the answer needs rows
+or chunks that are not in memory yet (load what it names, then call again); `JournalCorrupt` when a
+working copy's journal has an invalid record with valid ones behind it.
 """
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-# (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, symlink target or b"")
-# mode includes the S_IFMT bits; flags: INODE_HAS_XATTRS = 1 (the inode has rows in xattrs).
+# (ino, mode, nlink, uid, gid, rdev, size, atime_ns, mtime_ns, ctime_ns, flags, symlink target or
+# b"") mode includes the S_IFMT bits; flags: INODE_HAS_XATTRS = 1 (the inode has rows in xattrs).
 InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]
 
-# (offset in file, length shown, chunk hash (32 bytes), pack number, offset in pack, stored length, raw length, skip into the raw chunk, codec)
+# (offset in file, length shown, chunk hash (32 bytes), pack number, offset in pack, stored length,
+# raw length, skip into the raw chunk, codec)
 ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
 INODE_HAS_XATTRS: int
@@ -29,10 +32,11 @@ CODEC_ZSTD: int  # 1
 class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
-    what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of that number),
-    "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content" (ino; `load_content`; if the call reads
-    bytes, `wanted` says which, and `absent_chunks` what they need besides),
-    "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`, only asked for by the lane).
+    what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of
+    that number), "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content"
+    (ino; `load_content`; if the call reads bytes, `wanted` says which, and `absent_chunks` what
+    they need besides), "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`,
+    only asked for by the lane).
     """
 
     what: str
@@ -71,12 +75,14 @@ class Attr:
     ctime_ns: int
 
 class Caller:
-    """Who asks: permission decisions the kernel leaves to us (sticky bits, setgid, privilege clearing) use it."""
+    """Who asks: permission decisions the kernel leaves to us (sticky bits, setgid, privilege
+    clearing) use it."""
 
     def __init__(self, uid: int, gid: int, pid: int, umask: int, groups: Sequence[int] | None) -> None: ...
 
 class LayerExtent:
-    """One mapped range of a file in a frozen layer: either staged (segment ≥ 0) or in a chunk (chunk not None).
+    """One mapped range of a file in a frozen layer: either staged (segment ≥ 0) or in a chunk
+    (chunk not None).
 
     A staged extent that already has a chunk (uploaded, still cached locally) has both.
     """
@@ -99,12 +105,13 @@ class FileRows:
         """Data version and rows."""
     def version(self, ino: int) -> int | None: ...
     def page(self, place: int, limit: int) -> tuple[list[tuple[int, int, list[ExtentRow]]], int]:
-        """Up to limit files from `place` on (0: the first), in the order in which they were put, and the place behind them.
-        Nothing may be put in between."""
+        """Up to limit files from `place` on (0: the first), in the order in which they were put,
+        and the place behind them. Nothing may be put in between."""
 
 class ChunkPlaces:
-    """Where chunks lie, by hash: about 65 bytes a chunk. Fresh: uploaded here, and in no catalogue yet. Named: fresh, and used by
-    the version that is being made. A place is (pack id, offset, stored length, raw length, codec)."""
+    """Where chunks lie, by hash: about 65 bytes a chunk. Fresh: uploaded here, and in no catalogue
+    yet. Named: fresh, and used by the version that is being made. A place is (pack id, offset,
+    stored length, raw length, codec)."""
 
     def __init__(self) -> None: ...
     def get(self, hash: bytes) -> tuple[bytes, int, int, int, int] | None: ...
@@ -113,9 +120,11 @@ class ChunkPlaces:
     def name(self, files: FileRows) -> None:
         """From now on the fresh chunks in rows of `files` are named, and no others."""
     def named(self, first: int, limit: int) -> tuple[list[tuple[bytes, tuple[bytes, int, int, int, int]]], int] | None:
-        """Up to limit named chunks from the table's chunk `first` on, with where to go on; None: there are no more."""
+        """Up to limit named chunks from the table's chunk `first` on, with where to go on; None:
+        there are no more."""
     def published(self, left: int) -> None:
-        """A version that names the named chunks is in the store: only the last `left` other fresh ones stay."""
+        """A version that names the named chunks is in the store: only the last `left` other fresh
+        ones stay."""
     def fresh_packs(self) -> list[bytes]: ...
     def keep_fresh_in(self, packs: Sequence[bytes]) -> None:
         """Forgets all but the fresh chunks in these packs."""
@@ -129,9 +138,10 @@ class DirectoryRows:
 class Recovery:
     """What the journal of a working copy held.
 
-    directories, inodes, contents: what must be loaded before `replay`: `load_directory`, `load_inode` and `load_content` for
-    each that the base version has. Numbers that it has not given out are left out.
-    records: valid records found. cut_bytes: length of a torn tail that was cut. power_loss: another boot wrote it.
+    directories, inodes, contents: what must be loaded before `replay`: `load_directory`,
+    `load_inode` and `load_content` for each that the base version has. Numbers that it has not
+    given out are left out. records: valid records found. cut_bytes: length of a torn tail that was
+    cut. power_loss: another boot wrote it.
     """
 
     directories: list[int]
@@ -157,58 +167,70 @@ class Engine:
         after_layer: int = 0,
         boot_id: str = "",
     ) -> Engine:
-        """staging_dir None: read-only, every change raises EROFS. Otherwise journal and segments live in it and
-        journals of layers > after_layer are opened for `recover`; older ones and unreferenced segments are removed.
-        staging_limit_bytes 0: no limit but the disk's. The calling process must hold the working copy's lock."""
+        """staging_dir None: read-only, every change raises EROFS. Otherwise journal and segments
+        live in it and journals of layers > after_layer are opened for `recover`; older ones and
+        unreferenced segments are removed. staging_limit_bytes 0: no limit but the disk's. The
+        calling process must hold the working copy's lock."""
     def close(self) -> None:
         """Syncs journal and staging and lets go of the files. Further calls raise EBADF."""
 
     # -- recovery: open → recover → loads → replay, before anything else
     def recover(self) -> Recovery: ...
     def replay(self) -> int:
-        """Applies the journal; `lost_files` tells what had no bytes any more within one boot. Returns the number of extents dropped because their bytes failed the checksum after power loss."""
+        """Applies the journal; `lost_files` tells what had no bytes any more within one boot.
+        Returns the number of extents dropped because their bytes failed the checksum after power
+        loss."""
     def replay_progress(self) -> tuple[int, int]:
-        """(done, total) of `recover` and `replay` together, in records; for another thread than theirs."""
+        """(done, total) of `recover` and `replay` together, in records; for another thread than
+        theirs."""
 
     # -- residency
     def load_inode(self, row: InodeRow) -> None: ...
     def load_parent(self, ino: int, parent: int) -> None:
         """Which directory a directory is in; what is known wins."""
     def load_directory(self, ino: int, entries: DirectoryRows) -> list[int]:
-        """All entries of one directory of the base version; `entries` is empty afterwards. A name or inode already in memory wins over the row. Idempotent:
-        if the entries are here already, only inodes that were evicted come back. Rows must be of the version that the engine
-        stands on, as for `load_inode` and `load_content`: a caller who read them before a commit reads them again.
-        Returns the directories among them whose own entries are not in memory."""
+        """All entries of one directory of the base version; `entries` is empty afterwards. A name
+        or inode already in memory wins over the row. Idempotent: if the entries are here already,
+        only inodes that were evicted come back. Rows must be of the version that the engine stands
+        on, as for `load_inode` and `load_content`: a caller who read them before a commit reads
+        them again. Returns the directories among them whose own entries are not in memory."""
     def unloaded_directories(self) -> list[int]:
         """Directories in memory whose entries are not. Looks at every inode."""
     def load_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Extents and extended attributes of one inode of the base version. Idempotent: ignored if resident. EIO when they do not
-        add up to what the inode's row says it has."""
+        """Extents and extended attributes of one inode of the base version. Idempotent: ignored if
+        resident. EIO when they do not add up to what the inode's row says it has."""
     def nameless_without_content(self) -> list[int]:
-        """Inodes without a name whose content is not in memory: a commit must load it from the version before, since the new one
-        has not got it."""
+        """Inodes without a name whose content is not in memory: a commit must load it from the
+        version before, since the new one has not got it."""
     def cache_chunk(self, hash: bytes, data: bytes) -> None:
-        """Hands in a verified, decoded chunk: kept in memory for a while and, where the disk allows, in cache_dir."""
+        """Hands in a verified, decoded chunk: kept in memory for a while and, where the disk
+        allows, in cache_dir."""
     def cached_chunk(self, hash: bytes, raw_length: int) -> bytes | None:
         """A chunk that is in the cache undamaged, with this length."""
     def assemble_file(self, ino: int) -> None:
-        """Puts a file together from its cached chunks, for passthrough: copies all of it once, a second or so for each GiB, and
-        fetches nothing. Where it cannot be done the file is read by requests."""
+        """Puts a file together from its cached chunks, for passthrough: copies all of it once, a
+        second or so for each GiB, and fetches nothing. Where it cannot be done the file is read by
+        requests."""
     def absent_chunks(self, ino: int, start: int, end: int) -> list[ChunkRef]:
-        """What must be fetched before these bytes can be read, as far as the file's extents are here."""
+        """What must be fetched before these bytes can be read, as far as the file's extents are
+        here."""
     def next_ahead(self) -> list[ChunkRef] | None:
-        """Waits until a sequential reader will soon want chunks that are not in the cache: these, nearest first, about 8 MiB.
-        Readers take turns. None once the engine is closed."""
+        """Waits until a sequential reader will soon want chunks that are not in the cache: these,
+        nearest first, about 8 MiB. Readers take turns. None once the engine is closed."""
     def evict(self, max_bytes: int) -> int:
-        """Forgets what was not used for longest and can be loaded again, until inodes, entries and contents take at most about
-        max_bytes (0: all that can be); returns bytes freed. Cheap unless much was loaded since the last call."""
+        """Forgets what was not used for longest and can be loaded again, until inodes, entries and
+        contents take at most about max_bytes (0: all that can be); returns bytes freed. Cheap
+        unless much was loaded since the last call."""
     def trim_cache(self, max_bytes: int) -> int:
-        """Deletes least recently used files of cache_dir, blocks of indexes among them, until it holds at most max_bytes; returns
-        bytes freed. Cheap unless something was added since the last call."""
+        """Deletes least recently used files of cache_dir, blocks of indexes among them, until it
+        holds at most max_bytes; returns bytes freed. Cheap unless something was added since the
+        last call."""
     def free_cache(self, wanted_bytes: int) -> int:
-        """Deletes least recently used files of cache_dir until about wanted_bytes are freed; returns how many were."""
+        """Deletes least recently used files of cache_dir until about wanted_bytes are freed;
+        returns how many were."""
 
-    # -- operations, in the order of the FUSE protocol. lookup, create, mknod, mkdir, symlink, link, and readdir_plus
+    # -- operations, in the order of the FUSE protocol. lookup, create, mknod, mkdir, symlink, link,
+    # and readdir_plus
     #    entries that are reported as delivered raise the kernel's lookup count by one; forget lowers it.
     def lookup(self, parent: int, name: bytes) -> Attr: ...
     def forget(self, ino: int, count: int) -> None: ...
@@ -226,8 +248,9 @@ class Engine:
         mtime_ns: int | None = None,
         ctime_ns: int | None = None,
     ) -> Attr:
-        """Changes what is given; ctime becomes now unless it is given. A new owner clears set-id bits, a new size does for all but root.
-        Nothing given at all is chown(-1, -1): it clears them too. Times that 64 bits cannot hold become the nearest that they can."""
+        """Changes what is given; ctime becomes now unless it is given. A new owner clears set-id
+        bits, a new size does for all but root. Nothing given at all is chown(-1, -1): it clears
+        them too. Times that 64 bits cannot hold become the nearest that they can."""
     def readlink(self, ino: int) -> bytes: ...
     def mknod(self, parent: int, name: bytes, mode: int, rdev: int, caller: Caller) -> Attr: ...
     def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Attr: ...
@@ -242,22 +265,26 @@ class Engine:
         """Returns a file handle. O_TRUNC in flags truncates."""
     def read(self, fh: int, offset: int, size: int) -> bytes: ...
     def write(self, fh: int, offset: int, data: bytes) -> int:
-        """The bytes are in staging and the change is in the journal when this returns. Clears setuid/setgid as the kernel would
-        for anybody but root; who writes is not known here. ENOSPC on a full disk: `relieve`, and call again. Does not wait for
-        `reclaim_overdue`: ask `is_reclaim_overdue` before."""
+        """The bytes are in staging and the change is in the journal when this returns. Clears
+        setuid/setgid as the kernel would for anybody but root; who writes is not known here. ENOSPC
+        on a full disk: `relieve`, and call again. Does not wait for `reclaim_overdue`: ask
+        `is_reclaim_overdue` before."""
     def note_failed_write(self, fh: int, offset: int, length: int, errno: int) -> None:
-        """For a server that cannot tell a mapped store from another write: one that failed and may have been one counts as
-        lost (`refused_stores`)."""
+        """For a server that cannot tell a mapped store from another write: one that failed and may
+        have been one counts as lost (`refused_stores`)."""
     def flush(self, fh: int) -> None: ...
     def fsync(self, fh: int, datasync: bool) -> None:
-        """Segment bytes of the file, then the journal (group commit), are on stable storage when this returns."""
+        """Segment bytes of the file, then the journal (group commit), are on stable storage when
+        this returns."""
     def release(self, fh: int) -> None: ...
     def open_directory(self, ino: int) -> int: ...
     def read_directory(self, fh: int, cookie: int, limit: int) -> list[tuple[bytes, int, Attr]]:
-        """(name, cookie of this entry, attributes) of up to `limit` entries after `cookie` (0: from the start), "." and ".." included.
-        Cookies stay valid while entries come and go: an entry present all the time is returned exactly once."""
+        """(name, cookie of this entry, attributes) of up to `limit` entries after `cookie` (0: from
+        the start), "." and ".." included. Cookies stay valid while entries come and go: an entry
+        present all the time is returned exactly once."""
     def entry_delivered(self, ino: int) -> None:
-        """Raises the lookup count of an entry that read_directory returned and the kernel took (readdirplus)."""
+        """Raises the lookup count of an entry that read_directory returned and the kernel took
+        (readdirplus)."""
     def release_directory(self, fh: int) -> None: ...
     def sync(self) -> None:
         """Everything written so far is on stable storage when this returns."""
@@ -274,85 +301,105 @@ class Engine:
         """Inodes with a live O_RDWR handle: mmap stores to them must be flushed before a freeze."""
     def is_dirty(self) -> bool: ...
     def lost_files(self) -> list[tuple[int, int]]:
-        """(ino, bytes) of each named file of which the local disk has lost bytes. Not to be committed."""
+        """(ino, bytes) of each named file of which the local disk has lost bytes. Not to be
+        committed."""
     def lose_unreadable(self, ino: int) -> int:
-        """Reads all staged bytes of a file and marks those the disk has lost; returns how many are. For after a failed read."""
+        """Reads all staged bytes of a file and marks those the disk has lost; returns how many are.
+        For after a failed read."""
     def names_of(self, inodes: Sequence[int]) -> list[tuple[int, int, bytes]]:
-        """(ino, parent, name): a name of each, as far as directories in memory have one. Looks at every entry."""
+        """(ino, parent, name): a name of each, as far as directories in memory have one. Looks at
+        every entry."""
     def freeze(self) -> int | None:
-        """Closes the current layer under a number and starts the next: milliseconds, whatever has changed. None: nothing changed
-        since the last commit. A failed earlier layer is part of the new one. At most one layer is frozen at a time."""
+        """Closes the current layer under a number and starts the next: milliseconds, whatever has
+        changed. None: nothing changed since the last commit. A failed earlier layer is part of the
+        new one. At most one layer is frozen at a time."""
     #    A layer is read in pages, each behind `after` and in the order of the index's keys; an empty page is behind the last.
     def layer_inodes(self, layer: int, after: int, limit: int) -> list[InodeRow]:
-        """Inodes whose row changed and which still have a name (nlink > 0), as they were at the freeze."""
+        """Inodes whose row changed and which still have a name (nlink > 0), as they were at the
+        freeze."""
     def layer_removed(self, layer: int, after: int, limit: int) -> list[int]:
         """Inodes of the base version (or of an earlier layer) that have no name any more."""
     def layer_entries(self, layer: int, after: tuple[int, bytes], limit: int) -> list[tuple[int, bytes, int]]:
-        """(parent, name, ino) of each directory entry that changed; ino 0: removed. after: parent and name."""
+        """(parent, name, ino) of each directory entry that changed; ino 0: removed. after: parent
+        and name."""
     def layer_contents(self, layer: int, after: int, limit: int) -> list[tuple[int, int]]:
         """(ino, data version) of each file whose extents changed and which still has a name."""
     def layer_totals(self, layer: int) -> tuple[int, int]:
-        """How many files `layer_contents` has, and how many bytes of them are staged and in no chunk. Looks at every file."""
+        """How many files `layer_contents` has, and how many bytes of them are staged and in no
+        chunk. Looks at every file."""
     def layer_extents(self, layer: int, ino: int) -> list[LayerExtent]: ...
     def layer_xattrs(self, layer: int, after: int, limit: int) -> list[tuple[int, list[tuple[bytes, bytes]]]]:
         """Inodes whose extended attributes changed, each with all it has."""
     def layer_next_ino(self, layer: int) -> int: ...
     def read_staged(self, segment: int, offset: int, length: int) -> bytes: ...
     def layer_committed(self, layer: int, contents: FileRows) -> None:
-        """The layer is in the store and its head number on local stable storage. For each file of contents: if it has not
-        changed since the freeze its extents become these rows; else every range still mapped as it was frozen does.
-        Staged bytes of the layer stay readable as a cache until `trim_staging`; its journal is removed.
-        EINVAL, and nothing done, unless contents has every file of `layer_contents`, no other, each at its version."""
+        """The layer is in the store and its head number on local stable storage. For each file of
+        contents: if it has not changed since the freeze its extents become these rows; else every
+        range still mapped as it was frozen does. Staged bytes of the layer stay readable as a cache
+        until `trim_staging`; its journal is removed. EINVAL, and nothing done, unless contents has
+        every file of `layer_contents`, no other, each at its version."""
     def layer_failed(self, layer: int) -> None:
         """Joins the layer with the current one; nothing is lost."""
     def trim_staging(self, max_bytes: int) -> int:
-        """Drops segments no uncommitted extent needs, oldest first, until clean ones and files kept for later segments hold at most
-        max_bytes; returns bytes freed."""
+        """Drops segments no uncommitted extent needs, oldest first, until clean ones and files kept
+        for later segments hold at most max_bytes; returns bytes freed."""
     def committed_staged_bytes(self) -> int:
-        """What `trim_staging(0)` would free at most: staged bytes that are in the store, a cache of what was
-        written last, and files kept for later segments."""
+        """What `trim_staging(0)` would free at most: staged bytes that are in the store, a cache of
+        what was written last, and files kept for later segments."""
     def relieve(self, wanted_bytes: int) -> int:
-        """On a full local disk: frees about wanted_bytes of staging, what is cheapest to lose first, and takes the ballast back;
-        returns bytes freed, 0 when trying again is in vain. Counts extents and may sync; chunk files are not touched."""
+        """On a full local disk: frees about wanted_bytes of staging, what is cheapest to lose
+        first, and takes the ballast back; returns bytes freed, 0 when trying again is in vain.
+        Counts extents and may sync; chunk files are not touched."""
     def restore_ballast(self) -> bool:
-        """Takes back the space that is set aside for leaving a full disk, if there is room; whether bytes may be added."""
+        """Takes back the space that is set aside for leaving a full disk, if there is room; whether
+        bytes may be added."""
     def give_up_ballast(self) -> bool:
-        """Gives up a part of it, for a commit or an unmount that needs a little space; False when none is left."""
+        """Gives up a part of it, for a commit or an unmount that needs a little space; False when
+        none is left."""
     def reclaim_staging(self) -> int:
-        """Drops segments of which every byte was overwritten or removed, committed or not, and moves what is left in mostly dead
-        ones; returns bytes freed. May sync."""
+        """Drops segments of which every byte was overwritten or removed, committed or not, and
+        moves what is left in mostly dead ones; returns bytes freed. May sync."""
     def checkpoint_when_due(self) -> bool:
-        """Replaces the journal by a checkpoint of the state if it has become long or cannot be synced; whether it did. Syncs.
-        A commit that begins or ends meanwhile is waited for, or does not wait long."""
+        """Replaces the journal by a checkpoint of the state if it has become long or cannot be
+        synced; whether it did. Syncs. A commit that begins or ends meanwhile is waited for, or does
+        not wait long."""
     def checkpoint_before_close(self) -> bool:
-        """Likewise if there is a journal that is worth it, so that the next mount has little to replay."""
+        """Likewise if there is a journal that is worth it, so that the next mount has little to
+        replay."""
     def reclaim_when_due(self, timeout_s: float) -> int:
-        """Waits up to timeout_s until so much was staged that `reclaim_staging` may pay, and does it; returns bytes freed."""
+        """Waits up to timeout_s until so much was staged that `reclaim_staging` may pay, and does
+        it; returns bytes freed."""
     def watch(self) -> int:
         """Begins to watch for changes; for `wait_changed`."""
     def wait_changed(self, since: int, timeout_s: float) -> None:
-        """Waits until something was changed or loaded since the `watch` that gave `since`; at most timeout_s."""
+        """Waits until something was changed or loaded since the `watch` that gave `since`; at most
+        timeout_s."""
     def end_waits(self) -> None:
         """The mount ends: `wait_changed` and `reclaim_when_due` return now."""
     def is_reclaim_overdue(self) -> bool:
-        """Whether so much was overwritten that `reclaim_overdue` is to be called before the next write. Never waits."""
+        """Whether so much was overwritten that `reclaim_overdue` is to be called before the next
+        write. Never waits."""
     def reclaim_overdue(self) -> int:
         """As `reclaim_staging`, if it is overdue still when a pass under way has ended."""
     def refused_stores(self) -> list[tuple[int, int, int]]:
-        """(ino, bytes, errno) of each named file that lacks bytes stored through a mapping, since they could not
-        be staged and nothing was written over them."""
+        """(ino, bytes, errno) of each named file that lacks bytes stored through a mapping, since
+        they could not be staged and nothing was written over them."""
     def is_broken(self) -> bool:
-        """Whether a change was given up halfway: every call gives EIO. What was acknowledged is in the journal."""
+        """Whether a change was given up halfway: every call gives EIO. What was acknowledged is in
+        the journal."""
     def quiet_files(self, idle_s: float, after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], int]]:
-        """((time of the last write, ino), data version) of files with staged, uncommitted data not written for idle_s seconds.
+        """((time of the last write, ino), data version) of files with staged, uncommitted data not
+        written for idle_s seconds.
 
-        For background upload. Oldest first, only those behind `after`: pass the last one's first part to go on.
+        For background upload. Oldest first, only those behind `after`: pass the last one's first
+        part to go on.
         """
     def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:
         """(data version, extents) of a file as it is now."""
 
 class Lane:
-    """Answers the kernel's requests of one mount from its engine, on threads of its own (native/lane says how)."""
+    """Answers the kernel's requests of one mount from its engine, on threads of its own
+    (native/lane says how)."""
 
     def __init__(
         self,
@@ -367,38 +414,44 @@ class Lane:
         transport: Literal["device", "uring"] = "device",
         handshake: tuple[int, int, int, int] | None = None,
     ) -> None:
-        """Takes over the descriptor, also when it fails: a mounted /dev/fuse.
-        passthrough: on a read-only mount let the kernel read whole local files by itself, if it can; needs CAP_SYS_ADMIN.
-        spins: keep a processor busy while requests follow each other closely, where that is measured to pay.
-        transport: what carries requests after the handshake.
-        handshake: what an earlier lane agreed on with the kernel (`handshake()`), for a descriptor whose INIT was answered;
-        ValueError with the reason if this one cannot go on from it."""
+        """Takes over the descriptor, also when it fails: a mounted /dev/fuse. passthrough: on a
+        read-only mount let the kernel read whole local files by itself, if it can; needs
+        CAP_SYS_ADMIN. spins: keep a processor busy while requests follow each other closely, where
+        that is measured to pay. transport: what carries requests after the handshake. handshake:
+        what an earlier lane agreed on with the kernel (`handshake()`), for a descriptor whose INIT
+        was answered; ValueError with the reason if this one cannot go on from it."""
     def start(self) -> None:
         """OSError when this process may not use io_uring and was to."""
     def handshake(self) -> tuple[int, int, int, int] | None:
-        """Waits until requests are answered: the protocol's minor number, features, bytes of the largest write, pages of the
-        largest request. None: the lane has ended before."""
+        """Waits until requests are answered: the protocol's minor number, features, bytes of the
+        largest write, pages of the largest request. None: the lane has ended before."""
     def transport(self) -> Literal["device", "uring"]:
         """What carries requests; known after the handshake."""
     def wait(self) -> None:
-        """Returns when the mount is gone or the lane was stopped; OSError when the device failed."""
+        """Returns when the mount is gone or the lane was stopped; OSError when the device
+        failed."""
     def stop(self, grace_ms: int) -> None:
-        """Takes no request any more; those that wait have grace_ms to be answered, then they get EIO. The mount stays: its
-        requests wait for whoever reads the descriptor next, or closes the last copy of it."""
+        """Takes no request any more; those that wait have grace_ms to be answered, then they get
+        EIO. The mount stays: its requests wait for whoever reads the descriptor next, or closes the
+        last copy of it."""
     def next_wanted(self) -> tuple[int, NotResident | Literal["space", "room"]] | None:
-        """Waits for a request that cannot be answered yet: its number, and what it needs: something resident, local disk
-        space, or a reclaim pass (`Engine.reclaim_overdue`). To be answered by `resume` or `fail`. None: the lane has ended."""
+        """Waits for a request that cannot be answered yet: its number, and what it needs: something
+        resident, local disk space, or a reclaim pass (`Engine.reclaim_overdue`). To be answered by
+        `resume` or `fail`. None: the lane has ended."""
     def waiting(self) -> list[tuple[int, str, float, bool]]:
-        """(number, what it needs, for how many seconds, whether `next_wanted` has yet to return it) of each parked request."""
+        """(number, what it needs, for how many seconds, whether `next_wanted` has yet to return it)
+        of each parked request."""
     def resume(self, unique: int) -> None: ...
     def fail(self, unique: int, errno: int) -> None: ...
     def invalidate_inode(self, ino: int) -> None:
-        """The kernel writes back and drops every page of the inode; returns when the writes have been answered.
-        Not from a thread that holds anything an answer needs. ENOENT: the kernel does not know the inode."""
+        """The kernel writes back and drops every page of the inode; returns when the writes have
+        been answered. Not from a thread that holds anything an answer needs. ENOENT: the kernel
+        does not know the inode."""
 
 def cut_points(data: bytes, final: bool) -> list[int]:
-    """Content-defined chunk ends in data, ascending. final False: only ends that no later bytes can move.
-    Sizes: 128 KiB minimum, 512 KiB average, 2 MiB maximum; `docs/format/chunks.md` says why."""
+    """Content-defined chunk ends in data, ascending. final False: only ends that no later bytes can
+    move. Sizes: 128 KiB minimum, 512 KiB average, 2 MiB maximum; `docs/format/chunks.md` says
+    why."""
 
 def zero_runs(data: bytes, minimum: int) -> list[tuple[int, int]]:
     """(offset, length) of the runs of zero bytes of at least `minimum` bytes, ascending."""

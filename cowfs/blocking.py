@@ -1,4 +1,5 @@
-"""cowfs without async: the same names and arguments, without await. For scripts, threads and notebooks."""
+"""cowfs without async: the same names and arguments, without await. For scripts, threads and
+notebooks."""
 
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume

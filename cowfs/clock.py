@@ -1,7 +1,8 @@
 """The only source of time and randomness, so that a simulation can drive both.
 
-`clock.now_ns()` is wall-clock time, `clock.monotonic_s()` measures durations, `clock.sleep_s` waits,
-`clock.random_bytes` makes ids, `clock.jitter` spreads retries. Replace `current` to drive them all.
+`clock.now_ns()` is wall-clock time, `clock.monotonic_s()` measures durations, `clock.sleep_s`
+waits, `clock.random_bytes` makes ids, `clock.jitter` spreads retries. Replace `current` to drive
+them all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where things are unless the caller says otherwise: the default store, caches, working copies, sockets.
+"""Where things are unless the caller says otherwise: the default store, caches, working copies,
+sockets.
 
     what             first that is set                                                     holds
     default store    COWFS_STORE, `store` in config.toml, file://<data home>/cowfs/store   volumes
@@ -57,7 +58,8 @@ def default_store() -> str:
 
 
 def store_timeout_s() -> float:
-    """How long commits and reads of a mount wait for a store that does not answer, without any success in between."""
+    """How long commits and reads of a mount wait for a store that does not answer, without any
+    success in between."""
     if text := os.environ.get("COWFS_STORE_TIMEOUT"):
         name, value = "COWFS_STORE_TIMEOUT", text
     elif (found := _settings().get("store_timeout")) is not None:
@@ -74,7 +76,8 @@ def store_timeout_s() -> float:
 
 
 def trusted_endpoints() -> list[str]:
-    """Servers that may see credentials even if only a locator names them: of config.toml, and of the file beside it."""
+    """Servers that may see credentials even if only a locator names them: of config.toml, and of
+    the file beside it."""
     found = _settings().get("trusted_endpoints", [])
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise InvalidInputError(f"trusted_endpoints in {config_file()} is not a list of texts")
@@ -108,7 +111,8 @@ def earlier_state_dir() -> Path | None:
 
 
 def runtime_dir() -> Path:
-    """The directory of control sockets: created with mode 0700; one that somebody else owns is refused."""
+    """The directory of control sockets: created with mode 0700; one that somebody else owns is
+    refused."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = Path(base) / "cowfs" if base else Path(tempfile.gettempdir()) / f"cowfs-{os.getuid()}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)

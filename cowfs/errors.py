@@ -1,7 +1,8 @@
 """Every error cowfs raises, grouped by what the caller can do about it.
 
-Each class has a stable `kind` (in JSON output and across the daemon's socket), the exit code of the command line and,
-where the error can surface through a mount, an errno. A message says what happened to what; `hint` says what to do next.
+Each class has a stable `kind` (in JSON output and across the daemon's socket), the exit code of the
+command line and, where the error can surface through a mount, an errno. A message says what
+happened to what; `hint` says what to do next.
 
     kind                exit  errno    what the caller does
     internal            1     EIO      report a bug
@@ -19,8 +20,9 @@ where the error can surface through a mount, an errno. A message says what happe
     no_space            13    ENOSPC   free space; nothing acknowledged is lost
     invalid_state       14    EINVAL   the object cannot do this any more
 
-No message holds a credential: whatever it was made from, it passes through `cowfs.redaction`.
-A library function raises; it never logs and goes on. `to_record` and `from_record` carry errors between processes.
+No message holds a credential: whatever it was made from, it passes through `cowfs.redaction`. A
+library function raises; it never logs and goes on. `to_record` and `from_record` carry errors
+between processes.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class CowfsError(Exception):
 
     @property
     def locator(self) -> str | None:
-        """Of the version that the error is about, or of the volume's last one; None when there is none."""
+        """Of the version that the error is about, or of the volume's last one; None when there is
+        none."""
         return self.details.get("locator")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -158,7 +161,8 @@ class InvalidStateError(CowfsError):
 
 
 def from_local_disk(error: OSError, what: str) -> CowfsError:
-    """The error for a call of the operating system that failed on this machine; `what` says what was being done."""
+    """The error for a call of the operating system that failed on this machine; `what` says what
+    was being done."""
     text = f"{what}: {error.strerror or error}"
     if error.errno in (_errno.ENOSPC, _errno.EDQUOT):
         where = f" ({error.filename})" if error.filename else ""
@@ -194,7 +198,8 @@ BY_KIND: dict[str, type[CowfsError]] = {
 
 
 def unexpected(what: str, error: BaseException, *, hint: str) -> CowfsError:
-    """An error that is none of ours, for people: its kind and what it says, never what else it carries."""
+    """An error that is none of ours, for people: its kind and what it says, never what else it
+    carries."""
     return CowfsError(f"{what}: {described(error)}", hint=hint)
 
 
@@ -204,6 +209,7 @@ def to_record(error: CowfsError) -> dict[str, Any]:
 
 
 def from_record(record: dict[str, Any]) -> CowfsError:
-    """The error a record describes; an unknown kind (a newer daemon's) becomes a plain CowfsError."""
+    """The error a record describes; an unknown kind (a newer daemon's) becomes a plain
+    CowfsError."""
     cls = BY_KIND.get(record.get("kind", ""), CowfsError)
     return cls(record.get("message", "unknown error"), hint=record.get("hint", ""), details=record.get("details"))

@@ -1,9 +1,10 @@
 """Named crash points: where a test may kill the process as `kill -9` would.
 
-`COWFS_FAILPOINT=after-packs` kills the process with SIGKILL the first time `hit("after-packs")` runs;
-`after-packs:3` lets two hits pass and dies at the third. Several points are separated by commas.
-Without the variable a hit costs one look into an empty dictionary. The names in use are listed where they are hit;
-nothing here knows them. Nothing is flushed or closed on the way out: that is the point.
+`COWFS_FAILPOINT=after-packs` kills the process with SIGKILL the first time `hit("after-packs")`
+runs; `after-packs:3` lets two hits pass and dies at the third. Several points are separated by
+commas. Without the variable a hit costs one look into an empty dictionary. The names in use are
+listed where they are hit; nothing here knows them. Nothing is flushed or closed on the way out:
+that is the point.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Loads that several threads may want at once: one thread loads, the others wait for it and take its result.
+"""Loads that several threads may want at once: one thread loads, the others wait for it and take
+its result.
 
     load      for one key: this thread loads, or waits for the one that is at it
     claim     for many keys with a result each: what nobody is loading becomes the caller's to end
     board     for many keys that one load brings: they join a flight of the caller's
     end       the result, or the error, goes to all who wait; whoever asks from now on loads again
 
-A flight is a future. It is over before it is done: nobody can join it any more when those who wait hear of its end. Every flight
-that a caller has claimed or boarded must be ended by it, whatever happens. Any thread; the lock is held for look-ups only.
+A flight is a future. It is over before it is done: nobody can join it any more when those who wait
+hear of its end. Every flight that a caller has claimed or boarded must be ended by it, whatever
+happens. Any thread; the lock is held for look-ups only.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ V = TypeVar("V")
 
 
 class Flights(Generic[K, V]):
-    """landed: the value of a key that needs no load (any more), asked under the lock; what a load brings must be there before
-    its flight ends."""
+    """landed: the value of a key that needs no load (any more), asked under the lock; what a load
+    brings must be there before its flight ends."""
 
     def __init__(self, landed: Callable[[K], V | None] = lambda key: None) -> None:
         self._landed = landed

@@ -7,7 +7,8 @@
     WriteId     16 bytes   random, marks one attempt to write a record, so that it can be recognised on read-back
 
 All are immutable `bytes`; `.hex()` is their text form and `from_hex` the strict way back.
-Invariant: a value of these types always has the right length. Not here: locators and object keys (`cowfs.format`).
+Invariant: a value of these types always has the right length. Not here: locators and object keys
+(`cowfs.format`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class _Id(bytes):
 
     @classmethod
     def from_hex(cls, text: str) -> Self:
-        """Parses exactly `2 * length` lower-case hex digits; anything else raises InvalidInputError."""
+        """Parses exactly `2 * length` lower-case hex digits; anything else raises
+        InvalidInputError."""
         if len(text) != cls.length * 2 or set(text) - set("0123456789abcdef"):
             raise InvalidInputError(
                 f"{text!r} is not a {cls.noun}",

@@ -1,7 +1,7 @@
 """One logger tree, `cowfs.*`, quiet unless asked: `COWFS_LOG=debug|info|warning` sets its level.
 
-The command line and the daemon call `configure`; a library user configures logging as for any other package.
-Never logged: credentials, file contents, user file names above debug level.
+The command line and the daemon call `configure`; a library user configures logging as for any other
+package. Never logged: credentials, file contents, user file names above debug level.
 """
 
 from __future__ import annotations

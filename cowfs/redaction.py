@@ -1,7 +1,8 @@
 """What must not be told: credentials in texts that other libraries and servers wrote.
 
-Every message of `cowfs.errors` and every line of the log passes through `redacted`; errors of other libraries are told by
-`described`, never by their repr, which may hold the request with all its headers.
+Every message of `cowfs.errors` and every line of the log passes through `redacted`; errors of other
+libraries are told by `described`, never by their repr, which may hold the request with all its
+headers.
 
     headers                         Authorization: …        also Cookie, X-Amz-…, X-Goog-…, X-Ms-…, X-Api-Key, and any repr of headers
     schemes                         Bearer …, Basic …, AWS4-HMAC-SHA256 …
@@ -74,7 +75,8 @@ def _environment_secrets() -> list[str]:
 
 
 def _leaves(value: str) -> list[str]:
-    """The texts in a value that may be a JSON document, as fsspec's variables are, and the words in those."""
+    """The texts in a value that may be a JSON document, as fsspec's variables are, and the words in
+    those."""
     if not value.startswith(("{", "[")):
         return [value]
     try:

@@ -3,9 +3,10 @@
     python docs/demo.py                  on the default store: a directory, in a fresh temporary home
     python docs/demo.py --store s3       on a SeaweedFS server, killed with -9 and restarted between two versions
 
-Makes a volume, mounts it, copies Python's standard library and two large files in, commits, forks, changes a little, commits;
-then other processes with empty caches mount every version by its locator and their digests are compared with what was
-written. Ends with an error if a version adds more than it should. `--large-mb` and `--medium-mb` make it smaller.
+Makes a volume, mounts it, copies Python's standard library and two large files in, commits, forks,
+changes a little, commits; then other processes with empty caches mount every version by its locator
+and their digests are compared with what was written. Ends with an error if a version adds more than
+it should. `--large-mb` and `--medium-mb` make it smaller.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Store(ABC):
     counted_bytes = 0
 
     def added_bytes(self) -> int:
-        """Bytes that came since the last call: what background uploads brought before a commit counts for its version."""
+        """Bytes that came since the last call: what background uploads brought before a commit
+        counts for its version."""
         stored = self.stored_bytes()
         added, self.counted_bytes = stored - self.counted_bytes, stored
         return added
@@ -182,7 +184,8 @@ async def demonstrate(root: Path, store: Store, large_bytes: int, medium_bytes: 
 
 
 def detach_mounts(root: Path) -> None:
-    """After a failure: takes off what is still mounted below root, so that removing root removes no file through it."""
+    """After a failure: takes off what is still mounted below root, so that removing root removes no
+    file through it."""
     points = [line.split()[4] for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()]
     for point in points:
         if point.startswith(f"{root}/"):
@@ -196,7 +199,8 @@ def check_added(what: str, added_bytes: int, limit_bytes: int) -> None:
 
 
 def read_elsewhere(home: Path, locator: str) -> dict[str, str | int | float]:
-    """Mounts the version in a process with a home, and so caches, of its own; digests it; unmounts."""
+    """Mounts the version in a process with a home, and so caches, of its own; digests it;
+    unmounts."""
     home.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", READER, locator, str(ROOT)],
@@ -237,7 +241,8 @@ def prepend(path: Path, prefix: bytes) -> None:
 
 
 def tree_digest(root: Path) -> tuple[str, int, int]:
-    """A digest of names, types, permissions, times and content below root; the number of files, and their bytes."""
+    """A digest of names, types, permissions, times and content below root; the number of files, and
+    their bytes."""
     digest = hashlib.sha256()
     files = size = 0
     for directory, directories, names in os.walk(root):

@@ -1,7 +1,7 @@
 """What holds for every test of the project.
 
-- Order: quick tests first, so that a plain mistake shows within seconds; then the slow ones, so that of several processes
-  that share the tests none is left with them at the end.
+- Order: quick tests first, so that a plain mistake shows within seconds; then the slow ones, so
+  that of several processes that share the tests none is left with them at the end.
 - A skip must say why; one without a reason fails. A missing tool is a failure, never a skip.
 - Nothing is left behind: a FUSE mount of cowfs that a test made and left fails the session.
 - Seeds: random tests print theirs; hypothesis prints a blob that repeats a failure.

@@ -1,7 +1,9 @@
-"""A store that misbehaves as stores do: errors before the effect, replies lost after it, short bodies, flipped bits, delays.
+"""A store that misbehaves as stores do: errors before the effect, replies lost after it, short
+bodies, flipped bits, delays.
 
-`FaultyStore(store, seed=…)` wraps any store; `inject` arms a fault for the next calls, or for a random part of them. The seed is
-printed, so that a failing run can be repeated. `calls` lists (method, key) in order. Thread-safe as far as the wrapped store is.
+`FaultyStore(store, seed=…)` wraps any store; `inject` arms a fault for the next calls, or for a
+random part of them. The seed is printed, so that a failing run can be repeated. `calls` lists
+(method, key) in order. Thread-safe as far as the wrapped store is.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class FaultyStore:
         skip: int = 0,
         error: CowfsError | None = None,
     ) -> None:
-        """Arms a fault for calls of `methods` (none named: of any) whose key holds key_part; times may be math.inf.
+        """Arms a fault for calls of `methods` (none named: of any) whose key holds key_part; times
+        may be math.inf.
 
         The first `skip` of these calls pass.
         """

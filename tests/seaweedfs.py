@@ -1,8 +1,10 @@
-"""A real S3 server on this machine: SeaweedFS, started, killed and restarted by tests and by the demo.
+"""A real S3 server on this machine: SeaweedFS, started, killed and restarted by tests and by the
+demo.
 
-One server is one data directory, ten free ports of 127.0.0.1, one bucket and one pair of credentials. `start` returns when
-the bucket answers. `kill` is SIGKILL; what was acknowledged is in the directory and a later `start` serves it again.
-The server sends no telemetry. It is ended by its own process id, never by name.
+One server is one data directory, ten free ports of 127.0.0.1, one bucket and one pair of
+credentials. `start` returns when the bucket answers. `kill` is SIGKILL; what was acknowledged is in
+the directory and a later `start` serves it again. The server sends no telemetry. It is ended by its
+own process id, never by name.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class SeaweedFS:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Returns when the bucket answers; raises, with the end of the server's log, when it does not."""
+        """Returns when the bucket answers; raises, with the end of the server's log, when it does
+        not."""
         assert self._process is None, "the server runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:

@@ -1,4 +1,5 @@
-"""One thread loads, the others wait; an error goes to all of them and to nobody who comes later; nothing stays taken."""
+"""One thread loads, the others wait; an error goes to all of them and to nobody who comes later;
+nothing stays taken."""
 
 from __future__ import annotations
 

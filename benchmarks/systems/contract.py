@@ -10,7 +10,8 @@ What `cold` means is made of three steps of a session and one of the machine:
     settle              everything written is in the store
     machine.drop_caches the kernel's caches of every file system are empty
 
-Threads: one. A session touches its own mount only in other processes, so that a file system that hangs can be ended.
+Threads: one. A session touches its own mount only in other processes, so that a file system that
+hangs can be ended.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from benchmarks.library import Library
 
 
 class LeftOut(Exception):
-    """No program, no right, or no kernel support for a system here. The page says why; the run goes on."""
+    """No program, no right, or no kernel support for a system here. The page says why; the run goes
+    on."""
 
 
 class Group(StrEnum):
@@ -62,8 +64,8 @@ class Session(ABC):
 
 
 class System(ABC):
-    """keeps_content: what is read is what was written. has_store: contents can be fetched from a store.
-    is_reader: serves a version that was made before, and takes no writes."""
+    """keeps_content: what is read is what was written. has_store: contents can be fetched from a
+    store. is_reader: serves a version that was made before, and takes no writes."""
 
     name: str
     title: str

@@ -37,7 +37,8 @@ READERS = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.MOUNTS})
 
 class CowfsMount(System):
     def __init__(self, name: str, title: str, groups: frozenset[Group], *, reads: str = "", **options: Any) -> None:
-        """reads: "version" (read-only) or "fork" of what is prepared; "": an empty writable volume."""
+        """reads: "version" (read-only) or "fork" of what is prepared; "": an empty writable
+        volume."""
         self.name, self.title, self.groups = name, title, groups
         self.is_reader = bool(reads)
         self._reads, self._is_plain = reads, not options

@@ -1,7 +1,8 @@
-"""A server on cowfs' own device loop that answers everything with constants: the limit of FUSE for this design.
+"""A server on cowfs' own device loop that answers everything with constants: the limit of FUSE for
+this design.
 
-It remembers which names exist and nothing else (native/lane/examples/do_nothing.rs), so that what is read is zeros and
-directories cannot be listed. Built with the repository.
+It remembers which names exist and nothing else (native/lane/examples/do_nothing.rs), so that what
+is read is zeros and directories cannot be listed. Built with the repository.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class DoNothing(System):
 
 class DoNothingSession(servers.ServerSession):
     def remount(self) -> None:
-        """Mounting anew would lose the names: after the first time, only the kernel's caches are emptied."""
+        """Mounting anew would lose the names: after the first time, only the kernel's caches are
+        emptied."""
         if not self._pid:
             super().remount()
             mount = mount_table.mount_at(str(self.root))

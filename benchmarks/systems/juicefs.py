@@ -1,4 +1,5 @@
-"""JuiceFS as the system to beat runs it: `--writeback`, 60 s caches, metadata in SQLite or Badger, everything else by default.
+"""JuiceFS as the system to beat runs it: `--writeback`, 60 s caches, metadata in SQLite or Badger,
+everything else by default.
 
 store    a local directory, or the S3 bucket of --store (each session below a volume name of its own)
 remount  ends the server and starts it again: its cache directory stays

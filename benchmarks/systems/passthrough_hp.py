@@ -1,4 +1,5 @@
-"""libfuse's `passthrough_hp` over a local directory: a whole file system without versions, at the speed of FUSE itself."""
+"""libfuse's `passthrough_hp` over a local directory: a whole file system without versions, at the
+speed of FUSE itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""FUSE servers of others: started in the foreground, waited for in the mount table, unmounted, ended by process id.
+"""FUSE servers of others: started in the foreground, waited for in the mount table, unmounted,
+ended by process id.
 
 Never looks at a path on the mount: only at the mount table and at the process.
 """
@@ -72,7 +73,8 @@ def running(session: ServerSession) -> Iterator[Session]:
 
 @contextmanager
 def _served(command: list[str], mount_point: Path, log: Path) -> Iterator[int]:
-    """A server that mounts at mount_point; yields its process id once it is mounted. LeftOut when it does not start."""
+    """A server that mounts at mount_point; yields its process id once it is mounted. LeftOut when
+    it does not start."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/")
     try:
@@ -92,7 +94,8 @@ def _await_mount(process: subprocess.Popen[bytes], mount_point: Path, log: Path)
 
 
 def _end(process: subprocess.Popen[bytes], mount_point: Path) -> None:
-    """Unmounts, and waits for the server to finish its work; whatever of it is left after END_TIMEOUT_S is killed."""
+    """Unmounts, and waits for the server to finish its work; whatever of it is left after
+    END_TIMEOUT_S is killed."""
     everyone = list(processes_below(process.pid))
     unmount(mount_point)
     try:
@@ -106,7 +109,8 @@ def _end(process: subprocess.Popen[bytes], mount_point: Path) -> None:
 
 
 def unmount(mount_point: Path) -> None:
-    """Detaches what is mounted there, even if it is busy or hangs. The caller looks whether it is gone."""
+    """Detaches what is mounted there, even if it is busy or hangs. The caller looks whether it is
+    gone."""
     if mount := mount_table.mount_at(str(mount_point)):
         with contextlib.suppress(CowfsError):
             mounting.unmount(mount, lazy=True)

@@ -1,1 +1,2 @@
-"""The groups of workloads that differ from those of `cowfs.bench`: a module each, with `run(trial)`."""
+"""The groups of workloads that differ from those of `cowfs.bench`: a module each, with
+`run(trial)`."""

@@ -1,4 +1,5 @@
-"""From written to stored: cowfs' commit, JuiceFS' upload of what it staged, and the store's own speed beside them.
+"""From written to stored: cowfs' commit, JuiceFS' upload of what it staged, and the store's own
+speed beside them.
 
 commit-large   commit of one incompressible file, right after its last write   the store's own: parallel puts of the same bytes
 upload-large   the same from the first write on; JuiceFS: until nothing is staged any more

@@ -1,1 +1,2 @@
-"""The public objects, and what they stand on: options, names, sources, stores, provenance, starting daemons."""
+"""The public objects, and what they stand on: options, names, sources, stores, provenance, starting
+daemons."""

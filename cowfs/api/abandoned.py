@@ -1,7 +1,7 @@
 """What a user is told when a block over a volume ends by an exception: once, and only what is so.
 
-A traceback shows notes, so that is where they go. What ends a program or a task without one (SystemExit, a cancellation) has
-them logged instead.
+A traceback shows notes, so that is where they go. What ends a program or a task without one
+(SystemExit, a cancellation) has them logged instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _log = log.get("volume")
 
 
 def leave(volume: RWVolume, error: BaseException) -> None:
-    """Leaves the mount without publishing anything, and says what becomes of the work; never hides the error that led here."""
+    """Leaves the mount without publishing anything, and says what becomes of the work; never hides
+    the error that led here."""
     before, notes = volume.locator, []
     is_dirty = True
     try:

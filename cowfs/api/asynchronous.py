@@ -33,7 +33,8 @@ __all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
 
 
 class ROVolume:
-    """A version of a volume. Pickles to its locator, equals every other object of the same version, and can be used on any machine."""
+    """A version of a volume. Pickles to its locator, equals every other object of the same version,
+    and can be used on any machine."""
 
     def __init__(self, blocking: ro_volume.ROVolume) -> None:
         self._blocking = blocking
@@ -91,12 +92,14 @@ class ROVolume:
 
     @property
     def is_pruned(self) -> bool:
-        """Whether `history` found only the name of this version: its bytes are gone, and so are the fields below."""
+        """Whether `history` found only the name of this version: its bytes are gone, and so are the
+        fields below."""
         return self._blocking.is_pruned
 
     @property
     def is_new(self) -> bool:
-        """Whether the commit that returned this object has made the version. False: nothing had changed, this is the last one."""
+        """Whether the commit that returned this object has made the version. False: nothing had
+        changed, this is the last one."""
         return self._blocking.is_new
 
     @property
@@ -128,7 +131,8 @@ class ROVolume:
 
     @property
     def parents(self) -> list[str]:
-        """Version ids; one, but none for a first version and several for a merge. They may be pruned."""
+        """Version ids; one, but none for a first version and several for a merge. They may be
+        pruned."""
         return self._blocking.parents
 
     @property
@@ -146,7 +150,8 @@ class ROVolume:
         return self._blocking.is_mounted
 
     async def resolve(self) -> Self:
-        """Fetches the manifest unless it is here already; of an async version `await version` does the same."""
+        """Fetches the manifest unless it is here already; of an async version `await version` does
+        the same."""
         await in_thread(self._blocking.resolve)
         return self
 
@@ -160,33 +165,37 @@ class ROVolume:
     ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
 
-        Any number of processes may mount it. The kernel caches attributes and names without limit unless told otherwise.
-        mount_path: as for RWVolume. `MountOptions` explains the options, and `options` takes one; what is named besides wins.
+        Any number of processes may mount it. The kernel caches attributes and names without limit
+        unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains the options, and
+        `options` takes one; what is named besides wins.
         """
         return await in_thread(partial(self._blocking.mount, mount_path, options=options, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted. ConflictError while files are open; force: programs that use them get errors."""
+        """Unmounts what this object mounted. ConflictError while files are open; force: programs
+        that use them get errors."""
         await in_thread(partial(self._blocking.unmount, force=force))
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its own traces;
-        strict: ConflictError.
+        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its
+        own traces; strict: ConflictError.
         """
         return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
-        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned ones have is_pruned set."""
+        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
+        ones have is_pruned set."""
         return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
 
 
 class RWVolume:
     """A volume to write to. Made by Volume.new, Volume.open and fork, never directly.
 
-    Pickling: a mounted one is refused (commit, and send the ROVolume); so is one with uncommitted work here, or a
-    finalized one. Any other pickles to its store and name: it is opened, or a new one is made, where it is first used.
+    Pickling: a mounted one is refused (commit, and send the ROVolume); so is one with uncommitted
+    work here, or a finalized one. Any other pickles to its store and name: it is opened, or a new
+    one is made, where it is first used.
     """
 
     def __init__(self, blocking: rw_volume.RWVolume) -> None:
@@ -230,17 +239,20 @@ class RWVolume:
 
     @property
     def name(self) -> str:
-        """The volume's name. Of a new volume it is settled by the first call that reaches the store: a taken one gets a suffix."""
+        """The volume's name. Of a new volume it is settled by the first call that reaches the
+        store: a taken one gets a suffix."""
         return self._blocking.name
 
     @property
     def store_url(self) -> str | None:
-        """The store's canonical URL once it was reached; before that what was given, None for the default store."""
+        """The store's canonical URL once it was reached; before that what was given, None for the
+        default store."""
         return self._blocking.store_url
 
     @property
     def locator(self) -> str | None:
-        """Locator of the last committed version, of a fresh fork's base, or None before the first commit.
+        """Locator of the last committed version, of a fresh fork's base, or None before the first
+        commit.
 
         InvalidStateError for an opened volume that nobody has resolved (or awaited) or mounted yet.
         """
@@ -248,7 +260,8 @@ class RWVolume:
 
     @property
     def forked_from(self) -> ROVolume | None:
-        """The version it was forked from, by the call that returned this object; None for any other object."""
+        """The version it was forked from, by the call that returned this object; None for any other
+        object."""
         found = self._blocking.forked_from
         return ROVolume(found) if found is not None else None
 
@@ -262,19 +275,23 @@ class RWVolume:
         return self._blocking.is_mounted
 
     async def has_changes(self) -> bool:
-        """Whether this machine has work of the volume that is in no version. Without a mount also True for changes that cancel out."""
+        """Whether this machine has work of the volume that is in no version. Without a mount also
+        True for changes that cancel out."""
         return await in_thread(self._blocking.has_changes)
 
     async def status(self) -> MountSummary | WorkingCopySummary | None:
-        """What `cowfs status` shows of the volume: its writable mount here, else its working copy here, else None."""
+        """What `cowfs status` shows of the volume: its writable mount here, else its working copy
+        here, else None."""
         return await in_thread(self._blocking.status)
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
-        """The volume's last version and its ancestors, newest first, at most `limit`; [] before the first commit."""
+        """The volume's last version and its ancestors, newest first, at most `limit`; [] before the
+        first commit."""
         return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
 
     async def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
-        """Reaches the store and finds or makes the volume, without mounting; of an async one `await volume` does the same.
+        """Reaches the store and finds or makes the volume, without mounting; of an async one
+        `await volume` does the same.
 
         NotFoundError: no such volume. Two or three requests the first time, none later.
         """
@@ -290,26 +307,30 @@ class RWVolume:
         progress: ProgressListener | None = None,
         **tuning: Unpack[WriteOptions],
     ) -> Path:
-        """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
+        """Mounts the volume writable and returns the directory; mounting again returns the same,
+        also from another process.
 
-        mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
-        of an earlier mount on this machine is there again; progress hears how far its replay is.
-        cache_dir: where chunks lie; cache_size: the most it may hold ("20GiB"); meta_dir: where uncommitted work lies;
-        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others,
-        and `options` takes one; what is named besides wins.
-        LeaseHeldError: somebody else writes to this volume; it says who, where and since when.
+        mount_path: an empty directory, or a name in an existing one; None: one per volume under
+        ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
+        how far its replay is. cache_dir: where chunks lie; cache_size: the most it may hold
+        ("20GiB"); meta_dir: where uncommitted work lies; resident: load every name first;
+        take_over: from a writer that is gone. `MountOptions` explains these and the others, and
+        `options` takes one; what is named besides wins. LeaseHeldError: somebody else writes to
+        this volume; it says who, where and since when.
         """
         return await in_thread(partial(self._blocking.mount, mount_path, options=options, progress=progress, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine.
 
-        ConflictError while files are open; force: unmounts all the same, and programs that use them get errors.
+        ConflictError while files are open; force: unmounts all the same, and programs that use them
+        get errors.
         """
         await in_thread(partial(self._blocking.unmount, force=force))
 
     async def discard(self, *, force: bool = False) -> None:
-        """Unmounts and drops uncommitted work for good; the volume is again what its last version is. force: as for unmount."""
+        """Unmounts and drops uncommitted work for good; the volume is again what its last version
+        is. force: as for unmount."""
         await in_thread(partial(self._blocking.discard, force=force))
 
     async def commit(
@@ -321,12 +342,14 @@ class RWVolume:
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Publishes everything written before the call as a version; writers go on meanwhile, the volume stays mounted.
+        """Publishes everything written before the call as a version; writers go on meanwhile, the
+        volume stays mounted.
 
-        Nothing changed: the last version again, its `is_new` False; but a message, author or labels that it does not have
-        make a version of the same tree. Never mounted: the base, or an empty first version. LeaseLostError: somebody else
-        took the volume over; the work is kept. progress is called with a `Progress`, from another thread than that of an
-        async caller; first of a commit already under way, which is waited for.
+        Nothing changed: the last version again, its `is_new` False; but a message, author or labels
+        that it does not have make a version of the same tree. Never mounted: the base, or an empty
+        first version. LeaseLostError: somebody else took the volume over; the work is kept.
+        progress is called with a `Progress`, from another thread than that of an async caller;
+        first of a commit already under way, which is waited for.
         """
         return ROVolume(
             await in_thread(
@@ -353,10 +376,11 @@ class RWVolume:
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
-        When committing fails the object lives on and finalize can be tried again; once the version is published it is
-        returned, whatever happens to the mount. Programs that still have files open, or this process itself, keep them until
-        they close them: the directory is gone all the same, and what they write from now on is not in this version: it stays
-        on this machine as uncommitted work of the volume. force: they get errors instead.
+        When committing fails the object lives on and finalize can be tried again; once the version
+        is published it is returned, whatever happens to the mount. Programs that still have files
+        open, or this process itself, keep them until they close them: the directory is gone all the
+        same, and what they write from now on is not in this version: it stays on this machine as
+        uncommitted work of the volume. force: they get errors instead.
         """
         return ROVolume(
             await in_thread(
@@ -373,17 +397,19 @@ class RWVolume:
         )
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
-        """A new volume that starts from here; uncommitted work is committed first. Shares every byte: two small objects.
+        """A new volume that starts from here; uncommitted work is committed first. Shares every
+        byte: two small objects.
 
-        The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6 hex>; strict:
-        ConflictError. When another writer has taken this volume over, uncommitted work can't be committed any more: it
-        moves to the fork, unpublished, and this mount ends.
+        The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6
+        hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
+        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
         """
         return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
 
 
 class Volume:
-    """The entry to cowfs. store: a URL or directory; None: COWFS_STORE, the config file, else a directory of the user."""
+    """The entry to cowfs. store: a URL or directory; None: COWFS_STORE, the config file, else a
+    directory of the user."""
 
     def __init__(self) -> None:
         raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
@@ -392,37 +418,43 @@ class Volume:
     def new(
         name: str | None = None, *, store: str | None = None, strict: bool = False, exist_ok: bool = False
     ) -> RWVolume:
-        """A volume that does not exist yet. Nothing is read or written until it is mounted (or resolved).
+        """A volume that does not exist yet. Nothing is read or written until it is mounted (or
+        resolved).
 
-        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict: ConflictError then;
-        exist_ok: the volume of that name is opened, so that a task that is tried again goes on with it.
-        Without a name one is made up.
+        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict:
+        ConflictError then; exist_ok: the volume of that name is opened, so that a task that is
+        tried again goes on with it. Without a name one is made up.
         """
         return RWVolume(volume_module.Volume.new(name, store=store, strict=strict, exist_ok=exist_ok))
 
     @staticmethod
     def open(name: str, *, store: str | None = None, create: bool = False) -> RWVolume:
-        """A volume by name: mounting it goes on from its head, with the uncommitted work this machine has of it.
+        """A volume by name: mounting it goes on from its head, with the uncommitted work this
+        machine has of it.
 
-        Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes what is missing.
+        Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes
+        what is missing.
         """
         return RWVolume(volume_module.Volume.open(name, store=store, create=create))
 
     @staticmethod
     async def version(source: str, *, store: str | None = None) -> ROVolume:
-        """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG, NAME@VERSION (8 digits or more),
-        or a locator. NotFoundError, also for a volume without versions.
+        """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
+        NAME@VERSION (8 digits or more), or a locator. NotFoundError, also for a volume without
+        versions.
         """
         return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
     @staticmethod
     async def list(store: str | None = None) -> builtins.list[VolumeSummary]:
-        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there is no cowfs store."""
+        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
+        is no cowfs store."""
         return await in_thread(partial(volume_module.Volume.list, store))
 
     @staticmethod
     async def from_locator(locator: str | Locator) -> ROVolume:
-        """The version a locator names, verified to exist: one request. NotFoundError, InvalidInputError, CorruptError."""
+        """The version a locator names, verified to exist: one request. NotFoundError,
+        InvalidInputError, CorruptError."""
         return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator)))
 
 

@@ -1,4 +1,5 @@
-"""Finding a volume by its name, or taking a name for a new one: the one that was asked for, or one beside it when it is taken."""
+"""Finding a volume by its name, or taking a name for a new one: the one that was asked for, or one
+beside it when it is taken."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ NAME_TRIES = 20
 
 
 def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool) -> Head:
-    """The head of the volume that `claim` says: a new one, an existing one (NotFoundError when there is none), or either."""
+    """The head of the volume that `claim` says: a new one, an existing one (NotFoundError when
+    there is none), or either."""
 
     def create(name: str) -> Head:
         return volumes.create_volume(store, name, owner=author())

@@ -1,12 +1,13 @@
-"""Starts mount daemons: `python -m cowfs.daemon` in a session of its own, told what to do on its standard input.
+"""Starts mount daemons: `python -m cowfs.daemon` in a session of its own, told what to do on its
+standard input.
 
     to the daemon      stdin: one MountSpec as JSON; its environment (credentials come that way); stderr: the log
     from the daemon    stdout: lines {"progress": {stage, done, total}} while it replays a journal, at last one line,
                        {"ready": {…}} or {"error": {kind, message, hint, details}}
 
-The daemon inherits no descriptor but a handed-in /dev/fuse. It outlives the process that started it, and a thread here
-reaps it if it does not. A daemon that says nothing for too long is ended by its pid before the error is raised; one that
-reports progress has all the time it needs.
+The daemon inherits no descriptor but a handed-in /dev/fuse. It outlives the process that started
+it, and a thread here reaps it if it does not. A daemon that says nothing for too long is ended by
+its pid before the error is raised; one that reports progress has all the time it needs.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from cowfs.store import trust
 from cowfs.version.commit import Progress, ProgressListener
 
 READY_TIMEOUT_S = 300.0
-"""Since the last sign of progress. A guess: everything but loading and replaying must fit in, a hang must not look like work."""
+"""Since the last sign of progress. A guess: everything but loading and replaying must fit in, a
+hang must not look like work."""
 END_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Started:
-    """A daemon that serves its mount. ready is what it said about itself; wait blocks until it ends."""
+    """A daemon that serves its mount. ready is what it said about itself; wait blocks until it
+    ends."""
 
     ready: Ready
     pid: int
@@ -49,7 +52,8 @@ class Started:
 def start(
     spec: MountSpec, *, progress: ProgressListener = lambda _: None, ready_timeout_s: float = READY_TIMEOUT_S
 ) -> Started:
-    """Starts a daemon and waits until it is mounted. progress hears how far the replay of a journal is."""
+    """Starts a daemon and waits until it is mounted. progress hears how far the replay of a journal
+    is."""
     process = _spawn(spec)
     try:
         answer = _exchange(process, spec, progress, ready_timeout_s)
@@ -89,7 +93,8 @@ def _spawn(spec: MountSpec) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and where cowfs itself was imported from. Not all of sys.path: a script's own modules are none of the daemon's."""
+    """Ours, and where cowfs itself was imported from. Not all of sys.path: a script's own modules
+    are none of the daemon's."""
     home = str(Path(cowfs.__file__).resolve().parents[1])
     known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     return {

@@ -1,5 +1,6 @@
-"""Errors that are about a version, or a volume that has one, name its locator (`CowfsError.locator`), so that a program that
-catches one far away knows where the last good version is.
+"""Errors that are about a version, or a volume that has one, name its locator
+(`CowfsError.locator`), so that a program that catches one far away knows where the last good
+version is.
 """
 
 from __future__ import annotations

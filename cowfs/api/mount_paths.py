@@ -1,9 +1,9 @@
 """Where mounts go and what every mount specification has in common.
 
-The default is one directory per volume under ~/cowfs: made when it is needed, removed again when its mount is gone, so
-that nothing is written below it by mistake. A path the user gave is the user's: the daemon makes it if only its last
-component is missing, and it stays.
-Not here: judging the path in full (the daemon does, just before it mounts).
+The default is one directory per volume under ~/cowfs: made when it is needed, removed again when
+its mount is gone, so that nothing is written below it by mistake. A path the user gave is the
+user's: the daemon makes it if only its last component is missing, and it stays. Not here: judging
+the path in full (the daemon does, just before it mounts).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def default_root() -> Path:
 
 @contextmanager
 def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -> Iterator[str]:
-    """The canonical path to mount on; a default one that the block fails to use is removed again."""
+    """The canonical path to mount on; a default one that the block fails to use is removed
+    again."""
     if given is not None:
         path = _checked(given)
         with reservation.reserved(path) if _is_default(path) else contextlib.nullcontext():
@@ -43,7 +44,8 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
 
 
 def check(given: str | os.PathLike[str] | None) -> None:
-    """Refuses, before anything is claimed in a store, a path that can't be mounted on because its parent is missing."""
+    """Refuses, before anything is claimed in a store, a path that can't be mounted on because its
+    parent is missing."""
     if given is None:
         return
     parent = os.path.dirname(_checked(given))
@@ -52,7 +54,8 @@ def check(given: str | os.PathLike[str] | None) -> None:
 
 
 def leave(*paths: str | None) -> None:
-    """After mounts at these paths have ended, or their daemons have died: nothing of ours stays there."""
+    """After mounts at these paths have ended, or their daemons have died: nothing of ours stays
+    there."""
     for path in paths:
         if path is not None and registry.find_by_path(path) is None:
             mounting.detach_dead(path)
@@ -75,7 +78,8 @@ def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
 
 
 def is_there(entry: MountEntry) -> bool:
-    """Whether the mount is at its path still. A daemon that is told to end takes its mount off first, and then may need seconds."""
+    """Whether the mount is at its path still. A daemon that is told to end takes its mount off
+    first, and then may need seconds."""
     found = mount_table.mount_at(entry.mount_path)
     return found is not None and found.is_cowfs
 
@@ -83,7 +87,8 @@ def is_there(entry: MountEntry) -> bool:
 def remove_default(path: str) -> None:
     """Removes a mount point that `chosen` made; leaves anything else, and anything in use, alone.
 
-    In use is also what another process has chosen and will mount on as soon as the mount before it has ended.
+    In use is also what another process has chosen and will mount on as soon as the mount before it
+    has ended.
     """
     if _is_default(path):
         with reservation.reserved(path) as is_ours:
@@ -101,7 +106,8 @@ def _remove(path: str) -> None:
 
 
 def _defaults(name: str, store_id: StoreId) -> list[str]:
-    """~/cowfs/NAME, and with a few digits more, for when a volume of that name in another store or another mount is there."""
+    """~/cowfs/NAME, and with a few digits more, for when a volume of that name in another store or
+    another mount is there."""
     root = default_root()
     try:
         root.mkdir(parents=True, exist_ok=True)

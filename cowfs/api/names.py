@@ -11,7 +11,8 @@ LONGEST = 128
 
 
 def checked(name: str) -> str:
-    """The name as stores know it. A leading slash is dropped: volume("/mydata") and volume("mydata") are one."""
+    """The name as stores know it. A leading slash is dropped: volume("/mydata") and
+    volume("mydata") are one."""
     if not isinstance(name, str):
         raise InvalidInputError(f"a volume's name is text, not {name!r}", hint="Give a name like 'my-dataset'.")
     if is_locator(name):
@@ -30,5 +31,6 @@ def generated() -> str:
 
 
 def beside(name: str) -> str:
-    """Another name for a volume whose name is taken: tasks are retried and must not fail on their own traces."""
+    """Another name for a volume whose name is taken: tasks are retried and must not fail on their
+    own traces."""
     return f"{name[: LONGEST - 7]}-{clock.random_bytes(3).hex()}"

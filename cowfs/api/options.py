@@ -13,7 +13,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def shows_options(options: type[ReadOptions], cache_s: float | None = None) -> Callable[[F], F]:
-    """Lets the signature of a function that takes `**options` name each of them with its default, for `help` and notebooks.
+    """Lets the signature of a function that takes `**options` name each of them with its default,
+    for `help` and notebooks.
 
     cache_s: the default of this mode's cache times."""
     defaults = {field.name: field.default for field in fields(MountOptions)}

@@ -1,7 +1,8 @@
 """What there is: the volumes of a store, and the mounts and working copies of this machine.
 
-A store is asked five times a volume, several volumes at a time. Mounts are asked through their daemons; one that does not
-answer in time is shown as such, and a mount whose daemon has died as dead. Nothing here touches a mount point.
+A store is asked five times a volume, several volumes at a time. Mounts are asked through their
+daemons; one that does not answer in time is shown as such, and a mount whose daemon has died as
+dead. Nothing here touches a mount point.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ DAEMONS_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class VolumeSummary:
-    """One volume of a store. version, locator: None before the first version. is_missing: the head's version is gone.
+    """One volume of a store. version, locator: None before the first version. is_missing: the
+    head's version is gone.
 
-    mounted: "host:path" of its writer; None: nobody, or it can't be told (the store's clock takes a write to read).
+    mounted: "host:path" of its writer; None: nobody, or it can't be told (the store's clock takes a
+    write to read).
     """
 
     name: str
@@ -48,7 +51,8 @@ class VolumeSummary:
 class MountSummary:
     """One live mount. is_detached: off its path, and served until the last open file is closed.
 
-    uncommitted: None when its daemon does not say; error: why it does not. details: all that it says.
+    uncommitted: None when its daemon does not say; error: why it does not. details: all that it
+    says.
     """
 
     mount_path: str
@@ -68,7 +72,8 @@ class MountSummary:
 
 @dataclass(frozen=True)
 class WorkingCopySummary:
-    """A working copy that no daemon serves. pid: of a process that holds it all the same. error: it can't be read."""
+    """A working copy that no daemon serves. pid: of a process that holds it all the same. error: it
+    can't be read."""
 
     working_copy: str
     volume: str
@@ -98,7 +103,8 @@ def volumes_of(store: str | None = None) -> list[VolumeSummary]:
 
 
 def status(store: str | None = None, *, meta_dir: Path | None = None) -> Status:
-    """Mounts and working copies of this machine; of one store only, if one is named. meta_dir: look there too."""
+    """Mounts and working copies of this machine; of one store only, if one is named. meta_dir: look
+    there too."""
     live = registry.list_mounts()
     with ThreadPoolExecutor(DAEMONS_AT_ONCE) as pool:
         mounted = list(pool.map(mount_summary, live))

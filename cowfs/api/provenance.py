@@ -4,8 +4,8 @@
     produced_by   argument, COWFS_PRODUCED_BY (a JSON object), else what the environment of a known system shows;
                   keys: system, run, action, output, host. host is added when it is missing.
 
-Known systems: Flyte (its execution and task variables), GitHub Actions. Nothing secret is read: only the variables
-named here, and none of their values is a credential.
+Known systems: Flyte (its execution and task variables), GitHub Actions. Nothing secret is read:
+only the variables named here, and none of their values is a credential.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def commit_request(
     produced_by_given: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> CommitRequest:
-    """A commit's record of itself, completed from the environment. InvalidInputError for what is no text."""
+    """A commit's record of itself, completed from the environment. InvalidInputError for what is no
+    text."""
     if not isinstance(message, str):
         raise InvalidInputError(f"message is {message!r}", hint="Give a text; leave it out for none.")
     if not isinstance(author_given, str | None):
@@ -115,7 +116,8 @@ def _detected() -> dict[str, str]:
 
 
 def _git(key: str) -> str:
-    """The user's own setting; asked at / so that git does not look into a repository that may lie on a hanging mount."""
+    """The user's own setting; asked at / so that git does not look into a repository that may lie
+    on a hanging mount."""
     try:
         done = subprocess.run(
             ["git", "config", "--get", key], cwd="/", capture_output=True, text=True, timeout=5, check=False

@@ -1,4 +1,5 @@
-"""Work that can't be published in its own line, since another writer took it over, goes on in a new one."""
+"""Work that can't be published in its own line, since another writer took it over, goes on in a new
+one."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from cowfs.version import volumes
 def fork(
     store: stores.OpenStore, working_copy: WorkingCopy, name: str | None, *, strict: bool, meta_path: Path | None
 ) -> RWVolume:
-    """A volume made of the version that the work was made on, with the working copy moved to it. The working copy is not mounted."""
+    """A volume made of the version that the work was made on, with the working copy moved to it.
+    The working copy is not mounted."""
     state = WorkingCopy(working_copy.path).state
     if state.base_version is not None:
         base = volumes.locator(store.objects, state.volume, state.base_version)

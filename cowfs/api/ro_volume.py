@@ -1,9 +1,10 @@
 """ROVolume: one version, immutable. Blocking; `asynchronous` has its async twin.
 
-Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`, `from_locator` and
-`history` have it already; an unpickled one fetches it when a field is first asked for, which blocks for one request:
-resolve() (of an async one, `await version`) does it beforehand.
-Mounts are read-only; each object has at most one. Threads: any; calls that change the mount wait for each other.
+Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`,
+`from_locator` and `history` have it already; an unpickled one fetches it when a field is first
+asked for, which blocks for one request: resolve() (of an async one, `await version`) does it
+beforehand. Mounts are read-only; each object has at most one. Threads: any; calls that change the
+mount wait for each other.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 
 class ROVolume:
-    """A version of a volume. Pickles to its locator, equals every other object of the same version, and can be used on any machine."""
+    """A version of a volume. Pickles to its locator, equals every other object of the same version,
+    and can be used on any machine."""
 
     def __init__(
         self, locator: Locator, manifest: Manifest | None = None, *, is_pruned: bool = False, is_new: bool = False
@@ -55,7 +57,8 @@ class ROVolume:
 
     @classmethod
     def from_locator(cls, locator: str | Locator) -> Self:
-        """The version a locator names, verified to exist: one request. NotFoundError, InvalidInputError, CorruptError."""
+        """The version a locator names, verified to exist: one request. NotFoundError,
+        InvalidInputError, CorruptError."""
         if not isinstance(locator, str | Locator):
             raise InvalidInputError(
                 f"a locator is text, not {locator!r}",
@@ -80,12 +83,14 @@ class ROVolume:
 
     @property
     def is_pruned(self) -> bool:
-        """Whether `history` found only the name of this version: its bytes are gone, and so are the fields below."""
+        """Whether `history` found only the name of this version: its bytes are gone, and so are the
+        fields below."""
         return self._is_pruned
 
     @property
     def is_new(self) -> bool:
-        """Whether the commit that returned this object has made the version. False: nothing had changed, this is the last one."""
+        """Whether the commit that returned this object has made the version. False: nothing had
+        changed, this is the last one."""
         return self._is_new
 
     @property
@@ -117,7 +122,8 @@ class ROVolume:
 
     @property
     def parents(self) -> list[str]:
-        """Version ids; one, but none for a first version and several for a merge. They may be pruned."""
+        """Version ids; one, but none for a first version and several for a merge. They may be
+        pruned."""
         return [parent.hex() for parent in self._fetched().parents]
 
     @property
@@ -144,7 +150,8 @@ class ROVolume:
 
     @names_locator
     def resolve(self) -> Self:
-        """Fetches the manifest unless it is here already; of an async version `await version` does the same."""
+        """Fetches the manifest unless it is here already; of an async version `await version` does
+        the same."""
         self._fetched()
         return self
 
@@ -159,8 +166,9 @@ class ROVolume:
     ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
 
-        Any number of processes may mount it. The kernel caches attributes and names without limit unless told otherwise.
-        mount_path: as for RWVolume. `MountOptions` explains the options, and `options` takes one; what is named besides wins.
+        Any number of processes may mount it. The kernel caches attributes and names without limit
+        unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains the options, and
+        `options` takes one; what is named besides wins.
         """
         chosen = replace(options or MountOptions(), **tuning)
         if chosen.take_over or chosen.accept_unsafe_store or chosen.meta_dir is not None:
@@ -197,7 +205,8 @@ class ROVolume:
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted. ConflictError while files are open; force: programs that use them get errors."""
+        """Unmounts what this object mounted. ConflictError while files are open; force: programs
+        that use them get errors."""
         with self._mutex:
             if (entry := self._live()) is not None:
                 live_mount.unmount(entry, force=force)
@@ -208,8 +217,8 @@ class ROVolume:
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
 
-        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its own traces;
-        strict: ConflictError.
+        A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its
+        own traces; strict: ConflictError.
         """
         from cowfs.api.rw_volume import RWVolume
 
@@ -223,7 +232,8 @@ class ROVolume:
 
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
-        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned ones have is_pruned set."""
+        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
+        ones have is_pruned set."""
         return list(islice(self._history(), limit))
 
     def _history(self) -> Iterator[ROVolume]:

@@ -1,4 +1,5 @@
-"""RWVolume: the writable end of a volume, mounted on this machine. Blocking; `asynchronous` has its async twin.
+"""RWVolume: the writable end of a volume, mounted on this machine. Blocking; `asynchronous` has its
+async twin.
 
     unclaimed ── resolve ── claimed ── mount ── mounted ── unmount ── claimed … ── finalize ── ended
 
@@ -12,7 +13,8 @@ ended        finalized: the line goes on, but through another object
                                                      normal exit: committed, unmounted, ended (finalize)
                                                      exception: unmounted, nothing published, work kept; a note says where
 
-Work that is not committed lives in the working copy, never in this object. Threads: any; calls wait for each other, commits in the daemon.
+Work that is not committed lives in the working copy, never in this object. Threads: any; calls wait
+for each other, commits in the daemon.
 """
 
 from __future__ import annotations
@@ -54,12 +56,14 @@ _log = log.get("volume")
 class RWVolume:
     """A volume to write to. Made by Volume.new, Volume.open and fork, never directly.
 
-    Pickling: a mounted one is refused (commit, and send the ROVolume); so is one with uncommitted work here, or a
-    finalized one. Any other pickles to its store and name: it is opened, or a new one is made, where it is first used.
+    Pickling: a mounted one is refused (commit, and send the ROVolume); so is one with uncommitted
+    work here, or a finalized one. Any other pickles to its store and name: it is opened, or a new
+    one is made, where it is first used.
     """
 
     def __init__(self, store_url: str | None, name: str, claim: Claim, *, strict: bool = False) -> None:
-        """claim says what resolve does about the name: make it (strict: refuse a taken one), find it, or either."""
+        """claim says what resolve does about the name: make it (strict: refuse a taken one), find
+        it, or either."""
         self._name = name
         self._store_url = store_url
         self._claim = claim
@@ -90,17 +94,20 @@ class RWVolume:
 
     @property
     def name(self) -> str:
-        """The volume's name. Of a new volume it is settled by the first call that reaches the store: a taken one gets a suffix."""
+        """The volume's name. Of a new volume it is settled by the first call that reaches the
+        store: a taken one gets a suffix."""
         return self._name
 
     @property
     def store_url(self) -> str | None:
-        """The store's canonical URL once it was reached; before that what was given, None for the default store."""
+        """The store's canonical URL once it was reached; before that what was given, None for the
+        default store."""
         return self._store_url
 
     @property
     def locator(self) -> str | None:
-        """Locator of the last committed version, of a fresh fork's base, or None before the first commit.
+        """Locator of the last committed version, of a fresh fork's base, or None before the first
+        commit.
 
         InvalidStateError for an opened volume that nobody has resolved (or awaited) or mounted yet.
         """
@@ -112,7 +119,8 @@ class RWVolume:
 
     @property
     def forked_from(self) -> ROVolume | None:
-        """The version it was forked from, by the call that returned this object; None for any other object."""
+        """The version it was forked from, by the call that returned this object; None for any other
+        object."""
         return self._forked_from
 
     @property
@@ -133,19 +141,22 @@ class RWVolume:
         return self._own_mount() is not None
 
     def has_changes(self) -> bool:
-        """Whether this machine has work of the volume that is in no version. Without a mount also True for changes that cancel out."""
+        """Whether this machine has work of the volume that is in no version. Without a mount also
+        True for changes that cancel out."""
         if (entry := self.live()) is not None:
             return live_mount.has_uncommitted(entry)
         return not self._is_unclaimed and self.resolve()._working_copy().may_have_uncommitted
 
     def status(self) -> MountSummary | WorkingCopySummary | None:
-        """What `cowfs status` shows of the volume: its writable mount here, else its working copy here, else None."""
+        """What `cowfs status` shows of the volume: its writable mount here, else its working copy
+        here, else None."""
         if (entry := self.live()) is not None:
             return overview.mount_summary(entry)
         return None if self._is_unclaimed else overview.working_copy_summary(self.resolve()._working_copy())
 
     def history(self, limit: int | None = None) -> list[ROVolume]:
-        """The volume's last version and its ancestors, newest first, at most `limit`; [] before the first commit."""
+        """The volume's last version and its ancestors, newest first, at most `limit`; [] before the
+        first commit."""
         if self._is_unclaimed:
             return []
         head = volumes.read_head(self.resolve()._opened().objects, self.name)
@@ -162,7 +173,8 @@ class RWVolume:
     # -- claiming
 
     def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
-        """Reaches the store and finds or makes the volume, without mounting; of an async one `await volume` does the same.
+        """Reaches the store and finds or makes the volume, without mounting; of an async one
+        `await volume` does the same.
 
         NotFoundError: no such volume. Two or three requests the first time, none later.
         """
@@ -190,14 +202,16 @@ class RWVolume:
         progress: ProgressListener | None = None,
         **tuning: Unpack[WriteOptions],
     ) -> Path:
-        """Mounts the volume writable and returns the directory; mounting again returns the same, also from another process.
+        """Mounts the volume writable and returns the directory; mounting again returns the same,
+        also from another process.
 
-        mount_path: an empty directory, or a name in an existing one; None: one per volume under ~/cowfs. Uncommitted work
-        of an earlier mount on this machine is there again; progress hears how far its replay is.
-        cache_dir: where chunks lie; cache_size: the most it may hold ("20GiB"); meta_dir: where uncommitted work lies;
-        resident: load every name first; take_over: from a writer that is gone. `MountOptions` explains these and the others,
-        and `options` takes one; what is named besides wins.
-        LeaseHeldError: somebody else writes to this volume; it says who, where and since when.
+        mount_path: an empty directory, or a name in an existing one; None: one per volume under
+        ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
+        how far its replay is. cache_dir: where chunks lie; cache_size: the most it may hold
+        ("20GiB"); meta_dir: where uncommitted work lies; resident: load every name first;
+        take_over: from a writer that is gone. `MountOptions` explains these and the others, and
+        `options` takes one; what is named besides wins. LeaseHeldError: somebody else writes to
+        this volume; it says who, where and since when.
         """
         chosen = replace(options or MountOptions(), **tuning)
         with self._mutex:
@@ -249,7 +263,8 @@ class RWVolume:
     def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine.
 
-        ConflictError while files are open; force: unmounts all the same, and programs that use them get errors.
+        ConflictError while files are open; force: unmounts all the same, and programs that use them
+        get errors.
         """
         with self._mutex:
             self._require_not_ended()
@@ -261,7 +276,8 @@ class RWVolume:
 
     @names_locator
     def discard(self, *, force: bool = False) -> None:
-        """Unmounts and drops uncommitted work for good; the volume is again what its last version is. force: as for unmount."""
+        """Unmounts and drops uncommitted work for good; the volume is again what its last version
+        is. force: as for unmount."""
         with self._mutex:
             self._require_not_ended()
             if (entry := self.live()) is not None:
@@ -284,12 +300,14 @@ class RWVolume:
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Publishes everything written before the call as a version; writers go on meanwhile, the volume stays mounted.
+        """Publishes everything written before the call as a version; writers go on meanwhile, the
+        volume stays mounted.
 
-        Nothing changed: the last version again, its `is_new` False; but a message, author or labels that it does not have
-        make a version of the same tree. Never mounted: the base, or an empty first version. LeaseLostError: somebody else
-        took the volume over; the work is kept. progress is called with a `Progress`, from another thread than that of an
-        async caller; first of a commit already under way, which is waited for.
+        Nothing changed: the last version again, its `is_new` False; but a message, author or labels
+        that it does not have make a version of the same tree. Never mounted: the base, or an empty
+        first version. LeaseLostError: somebody else took the volume over; the work is kept.
+        progress is called with a `Progress`, from another thread than that of an async caller;
+        first of a commit already under way, which is waited for.
         """
         return self._commit(commit_request(message, author, produced_by, labels), progress)
 
@@ -306,10 +324,11 @@ class RWVolume:
     ) -> ROVolume:
         """Commits, unmounts and ends this object: every later call raises InvalidStateError.
 
-        When committing fails the object lives on and finalize can be tried again; once the version is published it is
-        returned, whatever happens to the mount. Programs that still have files open, or this process itself, keep them until
-        they close them: the directory is gone all the same, and what they write from now on is not in this version: it stays
-        on this machine as uncommitted work of the volume. force: they get errors instead.
+        When committing fails the object lives on and finalize can be tried again; once the version
+        is published it is returned, whatever happens to the mount. Programs that still have files
+        open, or this process itself, keep them until they close them: the directory is gone all the
+        same, and what they write from now on is not in this version: it stays on this machine as
+        uncommitted work of the volume. force: they get errors instead.
         """
         request = commit_request(message, author, produced_by, labels)
         with self._mutex:
@@ -319,7 +338,8 @@ class RWVolume:
             return version
 
     def _release(self, force: bool) -> None:
-        """Lets go of a mount whose work is published: what goes wrong here is no failure any more."""
+        """Lets go of a mount whose work is published: what goes wrong here is no failure any
+        more."""
         entry = self.live()
         trouble = live_mount.release(entry, force=force).trouble if entry is not None else ""
         try:
@@ -332,11 +352,12 @@ class RWVolume:
 
     @names_locator
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
-        """A new volume that starts from here; uncommitted work is committed first. Shares every byte: two small objects.
+        """A new volume that starts from here; uncommitted work is committed first. Shares every
+        byte: two small objects.
 
-        The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6 hex>; strict:
-        ConflictError. When another writer has taken this volume over, uncommitted work can't be committed any more: it
-        moves to the fork, unpublished, and this mount ends.
+        The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6
+        hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
+        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
         """
         with self._mutex:
             message = f"before the fork {name}" if name else "before a fork"
@@ -347,7 +368,8 @@ class RWVolume:
             return version.fork(name, strict=strict)
 
     def _commit(self, request: CommitRequest, progress: ProgressListener | None = None) -> ROVolume:
-        """The daemon lets one commit follow the other, and tells all who wait how far it is: no lock is held for that."""
+        """The daemon lets one commit follow the other, and tells all who wait how far it is: no
+        lock is held for that."""
         with self._mutex:
             self._require_not_ended()
             self.resolve()
@@ -360,7 +382,8 @@ class RWVolume:
                     raise
             else:
                 return self._committed(done.head_number, done.version, is_new=done.is_new)
-        # Not mounted, or its daemon has just died: whether that had published is found out by opening the volume.
+        # Not mounted, or its daemon has just died: whether that had published is found out by
+        # opening the volume.
         with self._mutex:
             store, working_copy = self._opened(), self._working_copy()
             head = volumes.read_head(store.objects, self.name)  # somebody may have gone on with it

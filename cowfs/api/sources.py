@@ -1,7 +1,8 @@
-"""What SOURCE means on the command line: NAME, NAME@ (its last version), NAME@TAG, NAME@VERSION (8 hex digits or more will do) or
-a locator.
+"""What SOURCE means on the command line: NAME, NAME@ (its last version), NAME@TAG, NAME@VERSION (8
+hex digits or more will do) or a locator.
 
-A bare name means the volume and can be written to; everything else means one version and can only be read.
+A bare name means the volume and can be written to; everything else means one version and can only
+be read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Source:
 
 
 def find(text: object, store_url: str | None) -> Source:
-    """The volume or version that `text` means; store_url None: the default store, or the locator's own."""
+    """The volume or version that `text` means; store_url None: the default store, or the locator's
+    own."""
     if not isinstance(text, str):
         raise InvalidInputError(f"a source is text, not {text!r}", hint="Give NAME, NAME@VERSION or a locator.")
     parsed = history.parse_source(text)

@@ -1,7 +1,9 @@
-"""Opened stores of this process: one per URL, checked to be a cowfs store, shared by all volume objects.
+"""Opened stores of this process: one per URL, checked to be a cowfs store, shared by all volume
+objects.
 
-A store stays open while the process lives: connections are reused, and its record is read once. After a fork the child
-opens its own, since connections and their threads do not survive one. Threads: any.
+A store stays open while the process lives: connections are reused, and its record is read once.
+After a fork the child opens its own, since connections and their threads do not survive one.
+Threads: any.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _open: dict[tuple[int, str], OpenStore] = {}
 
 
 def open_store(url: str | None = None) -> OpenStore:
-    """The store that the user names (None: the default store). NotFoundError when there is no cowfs store."""
+    """The store that the user names (None: the default store). NotFoundError when there is no cowfs
+    store."""
     return open_located(canonical_url(url))
 
 
@@ -68,7 +71,8 @@ def open_or_initialize(url: str | None = None) -> OpenStore:
 
 
 def name(url: str | None) -> None:
-    """The user named this store: its server may see the user's credentials (`store.trust`). InvalidInputError: no store URL."""
+    """The user named this store: its server may see the user's credentials (`store.trust`).
+    InvalidInputError: no store URL."""
     if url is not None:
         trust.name(StoreUrl.parse(canonical_url(url)))
 
@@ -79,12 +83,14 @@ def trust_server(server: str) -> None:
 
 
 def canonical_url(url: str | None = None) -> str:
-    """How the store calls itself: what registrations and working copies carry. No request is made."""
+    """How the store calls itself: what registrations and working copies carry. No request is
+    made."""
     return str(place_named(config.default_store() if url is None else url))
 
 
 def endpoint_note(url: str | None) -> str:
-    """What there is to know about a store whose endpoint comes from the environment; "" when it does not."""
+    """What there is to know about a store whose endpoint comes from the environment; "" when it
+    does not."""
     given, place = placed(config.default_store() if url is None else url), StoreUrl.parse(canonical_url(url))
     if place.endpoint is None or given.endpoint is not None:
         return ""
@@ -95,7 +101,8 @@ def endpoint_note(url: str | None) -> str:
 
 
 def refuse_memory(store: OpenStore) -> None:
-    """A memory: store lives in one process and a mount is always another one: its daemon would find nothing."""
+    """A memory: store lives in one process and a mount is always another one: its daemon would find
+    nothing."""
     if store.url.startswith("memory:"):
         raise InvalidInputError(
             f"{store.url} cannot be mounted: it lives in this process, a mount is another one",

@@ -1,7 +1,9 @@
-"""PATH|NAME: which mount, or which volume, a command is about; and what can be done with a mount that somebody else made.
+"""PATH|NAME: which mount, or which volume, a command is about; and what can be done with a mount
+that somebody else made.
 
-Anything with a slash, and "." and "..", is a path. A bare word is a volume's name, unless a mount of cowfs is at that path
-below the current directory; when both are mounted, and differ, the word is refused rather than guessed.
+Anything with a slash, and "." and "..", is a path. A bare word is a volume's name, unless a mount
+of cowfs is at that path below the current directory; when both are mounted, and differ, the word is
+refused rather than guessed.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Mounted:
     def commit_and_unmount(
         self, message: str = "", *, force: bool = False, progress: ProgressListener | None = None
     ) -> tuple[ROVolume, Released]:
-        """The version, once it is published, whatever happens to the mount; and how that was taken away."""
+        """The version, once it is published, whatever happens to the mount; and how that was taken
+        away."""
         version = self.commit(message, progress=progress)
         released = live_mount.release(self._entry, force=force)
         try:
@@ -68,7 +71,8 @@ class Mounted:
         return version, released
 
     def unmount(self, *, force: bool = False) -> bool:
-        """Whether uncommitted work is kept for the next mount. force: also while in use; programs that use it get errors."""
+        """Whether uncommitted work is kept for the next mount. force: also while in use; programs
+        that use it get errors."""
         left = live_mount.unmount(self._entry, force=force)
         mount_paths.leave(self.path)
         self._tidy()
@@ -102,9 +106,11 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
 
 
 def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mounted | RWVolume:
-    """The live mount that target means, else the volume of that name (which exists, and is not mounted here).
+    """The live mount that target means, else the volume of that name (which exists, and is not
+    mounted here).
 
-    inside: a path (with a slash) below a mount point will do. NotFoundError for a path that is no mount, and for an unknown volume.
+    inside: a path (with a slash) below a mount point will do. NotFoundError for a path that is no
+    mount, and for an unknown volume.
     """
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
@@ -127,7 +133,8 @@ def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mount
 
 
 def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
-    """The volume of that name; None when there is none and a mount of that path was found already."""
+    """The volume of that name; None when there is none and a mount of that path was found
+    already."""
     try:
         volume = Volume.open(name, store=store).resolve()
     except (NotFoundError, InvalidInputError):

@@ -1,7 +1,8 @@
 """From blocking to async: one call in a worker thread, under asyncio or trio.
 
-Cancelling the caller waits for the thread: a mount or commit is never abandoned halfway. That holds for asyncio's own
-`Task.cancel` too (`asyncio.timeout`, Ctrl-C), which knows nothing of anyio's shields: it is let through when the call is over.
+Cancelling the caller waits for the thread: a mount or commit is never abandoned halfway. That holds
+for asyncio's own `Task.cancel` too (`asyncio.timeout`, Ctrl-C), which knows nothing of anyio's
+shields: it is let through when the call is over.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def is_commit_due(store: stores.OpenStore, head: Head, request: CommitRequest) -
 
 
 def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
-    """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed only costs space."""
+    """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed
+    only costs space."""
     pin = working_copy.state.pin if working_copy.exists else None
     working_copy.delete()
     try:

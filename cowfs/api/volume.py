@@ -1,4 +1,5 @@
-"""Volume: where everything begins. Makes, opens and finds volumes and versions; holds nothing itself."""
+"""Volume: where everything begins. Makes, opens and finds volumes and versions; holds nothing
+itself."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from cowfs.format.locator import Locator
 
 
 class Volume:
-    """The entry to cowfs. store: a URL or directory; None: COWFS_STORE, the config file, else a directory of the user."""
+    """The entry to cowfs. store: a URL or directory; None: COWFS_STORE, the config file, else a
+    directory of the user."""
 
     def __init__(self) -> None:
         raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
@@ -22,11 +24,12 @@ class Volume:
     def new(
         name: str | None = None, *, store: str | None = None, strict: bool = False, exist_ok: bool = False
     ) -> RWVolume:
-        """A volume that does not exist yet. Nothing is read or written until it is mounted (or resolved).
+        """A volume that does not exist yet. Nothing is read or written until it is mounted (or
+        resolved).
 
-        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict: ConflictError then;
-        exist_ok: the volume of that name is opened, so that a task that is tried again goes on with it.
-        Without a name one is made up.
+        Then the name is claimed; a taken one becomes NAME-<6 hex>, and `.name` tells; strict:
+        ConflictError then; exist_ok: the volume of that name is opened, so that a task that is
+        tried again goes on with it. Without a name one is made up.
         """
         stores.name(store)
         if exist_ok and (strict or name is None):
@@ -38,30 +41,35 @@ class Volume:
 
     @staticmethod
     def open(name: str, *, store: str | None = None, create: bool = False) -> RWVolume:
-        """A volume by name: mounting it goes on from its head, with the uncommitted work this machine has of it.
+        """A volume by name: mounting it goes on from its head, with the uncommitted work this
+        machine has of it.
 
-        Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes what is missing.
+        Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes
+        what is missing.
         """
         stores.name(store)
         return RWVolume(store, names.checked(name), "either" if create else "existing")
 
     @staticmethod
     def version(source: str, *, store: str | None = None) -> ROVolume:
-        """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG, NAME@VERSION (8 digits or more),
-        or a locator. NotFoundError, also for a volume without versions.
+        """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
+        NAME@VERSION (8 digits or more), or a locator. NotFoundError, also for a volume without
+        versions.
         """
         stores.name(store)
         return ROVolume(sources.find(source, store).locator()).resolve()
 
     @staticmethod
     def list(store: str | None = None) -> builtins.list[VolumeSummary]:
-        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there is no cowfs store."""
+        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
+        is no cowfs store."""
         stores.name(store)
         return overview.volumes_of(store)
 
     @staticmethod
     def from_locator(locator: str | Locator) -> ROVolume:
-        """The version a locator names, verified to exist: one request. NotFoundError, InvalidInputError, CorruptError."""
+        """The version a locator names, verified to exist: one request. NotFoundError,
+        InvalidInputError, CorruptError."""
         return ROVolume.from_locator(locator)
 
 

@@ -1,8 +1,8 @@
 """The workers of a run: started once, told to begin together, given up when they do not answer.
 
-`run` gives each worker its share and returns how long the slowest took from the first one's start, and their results.
-A worker that does not answer in time is killed without waiting for it (it may hang in the file system until that is gone)
-and the next run gets a new one.
+`run` gives each worker its share and returns how long the slowest took from the first one's start,
+and their results. A worker that does not answer in time is killed without waiting for it (it may
+hang in the file system until that is gone) and the next run gets a new one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What a worker does on a file system: each job prepares, does the timed part, and checks what came out of it.
+"""What a worker does on a file system: each job prepares, does the timed part, and checks what came
+out of it.
 
-A job is a generator: it gets ready up to its first `yield`, where it waits for all workers; the part up to its second
-`yield` is timed; what follows checks the result and returns it. A wrong result raises Wrong: the run fails.
+A job is a generator: it gets ready up to its first `yield`, where it waits for all workers; the
+part up to its second `yield` is timed; what follows checks the result and returns it. A wrong
+result raises Wrong: the run fails.
 
     files   create, stat, traverse, read, rename, unlink on directories of small files; contents differ from file to file
     large   write, read, random_read, random_write on one file whose bytes are those of the material file (`material`)
@@ -139,7 +141,8 @@ def remove(path: str) -> Job:
 
 
 def write(path: str, material: str, syncs: bool) -> Job:
-    """Whole 1 MiB writes of a new file; the result is the seconds until the last one returned, without fsync."""
+    """Whole 1 MiB writes of a new file; the result is the seconds until the last one returned,
+    without fsync."""
     content = memoryview(_material(material))
     blocks = [content[offset : offset + BLOCK_BYTES] for offset in range(0, len(content), BLOCK_BYTES)]
     yield

@@ -5,7 +5,8 @@
 
 Both see the same load of the machine: they take turns within a round, and the other one begins in
 the next round. Worker processes do everything below the two directories, so a file system that
-hangs does not hang the run. A directory where a workload fails is left out of that group from then on.
+hangs does not hang the run. A directory where a workload fails is left out of that group from then
+on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How much work a run does: the full measure, or a glimpse that only shows that everything works."""
+"""How much work a run does: the full measure, or a glimpse that only shows that everything
+works."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 class Sizes:
     """Small files lie `per_directory` in each of `directories`.
 
-    random_writes: few, for the time they take: on a busy machine JuiceFS did 200 to 500 a second, whether of 2,000 or of
-    10,000; why is not known, and an idle machine may show far more.
+    random_writes: few, for the time they take: on a busy machine JuiceFS did 200 to 500 a second,
+    whether of 2,000 or of 10,000; why is not known, and an idle machine may show far more.
     """
 
     large_bytes: int = 512 << 20

@@ -1,10 +1,12 @@
-"""A process that works on a file system under test: `python -m cowfs.bench.worker`, one JSON line a message.
+"""A process that works on a file system under test: `python -m cowfs.bench.worker`, one JSON line a
+message.
 
     to the worker    {"job": NAME, "arguments": {…}}     from it   {"ready": true} or {"error": TEXT, "wrong": bool}
                      {"go": true}                                  {"start_s", "end_s", "result"} or {"error": …}
 
-Times are of the machine's monotonic clock, so that those of several workers can be compared. A process of its own since a
-file system that hangs must not hang the one that can end it; several of them since threads would measure Python's lock.
+Times are of the machine's monotonic clock, so that those of several workers can be compared. A
+process of its own since a file system that hangs must not hang the one that can end it; several of
+them since threads would measure Python's lock.
 """
 
 from __future__ import annotations

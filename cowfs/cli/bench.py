@@ -23,7 +23,8 @@ from cowfs.errors import CowfsError
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only these workloads; may be given again.")
 @output.json_option
 def command(directory: Path, as_json: bool, **choice: Any) -> None:
-    """Measure DIR, a mounted volume or any other directory, beside the local disk. Takes minutes and a gigabyte."""
+    """Measure DIR, a mounted volume or any other directory, beside the local disk. Takes minutes
+    and a gigabyte."""
     from cowfs import bench
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind

@@ -1,4 +1,5 @@
-"""cowfs commit PATH|NAME: publishes everything written before it was called. Also from another process than the mount's."""
+"""cowfs commit PATH|NAME: publishes everything written before it was called. Also from another
+process than the mount's."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ from cowfs.errors import InvalidInputError
 def command(
     target: str, message: str, author: str | None, labels: tuple[str, ...], store: str | None, as_json: bool
 ) -> None:
-    """Commit the volume mounted at PATH (or around it), or volume NAME. Prints the version's locator.
+    """Commit the volume mounted at PATH (or around it), or volume NAME. Prints the version's
+    locator.
 
-    Nothing changed: the last version's locator again, unless you give a message, author or labels that it does not have.
+    Nothing changed: the last version's locator again, unless you give a message, author or labels
+    that it does not have.
     """
     from cowfs.api import targets
     from cowfs.cli import versions

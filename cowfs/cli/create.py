@@ -1,4 +1,5 @@
-"""cowfs create NAME: makes a volume without versions, and the store when there is none. A taken name is refused."""
+"""cowfs create NAME: makes a volume without versions, and the store when there is none. A taken
+name is refused."""
 
 from __future__ import annotations
 

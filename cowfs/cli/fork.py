@@ -1,6 +1,8 @@
-"""cowfs fork SOURCE NAME: a volume that starts from a version and shares every byte. A taken name is refused.
+"""cowfs fork SOURCE NAME: a volume that starts from a version and shares every byte. A taken name
+is refused.
 
-A volume with uncommitted work on this machine is committed first, so that the fork has what its files show; that is said.
+A volume with uncommitted work on this machine is committed first, so that the fork has what its
+files show; that is said.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from cowfs.cli import output
 @click.argument("name")
 @output.common_options
 def command(source: str, name: str, store: str | None, as_json: bool) -> None:
-    """Make volume NAME from SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR). Prints the new name.
+    """Make volume NAME from SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR). Prints the new
+    name.
 
     SOURCE as a bare NAME: uncommitted work that this machine has of it is committed first.
     """

@@ -1,4 +1,5 @@
-"""cowfs log SOURCE: a version and its ancestors, newest first. Pruned ones are shown by their names alone."""
+"""cowfs log SOURCE: a version and its ancestors, newest first. Pruned ones are shown by their names
+alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""cowfs ls: the store's volumes with size, files, owner, head, and where they are mounted writable."""
+"""cowfs ls: the store's volumes with size, files, owner, head, and where they are mounted
+writable."""
 
 from __future__ import annotations
 

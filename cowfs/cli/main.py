@@ -1,4 +1,5 @@
-"""The `cowfs` command: finds the subcommand and turns every failure into a message and an exit code.
+"""The `cowfs` command: finds the subcommand and turns every failure into a message and an exit
+code.
 
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
@@ -99,7 +100,8 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
 
 
 def _is_trusted_now(error: CowfsError) -> bool:
-    """Asks a person whether the server that only a locator names, and that refused strangers, may see credentials."""
+    """Asks a person whether the server that only a locator names, and that refused strangers, may
+    see credentials."""
     server = error.details.get("untrusted_server")
     if server is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False

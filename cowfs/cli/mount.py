@@ -1,6 +1,8 @@
-"""cowfs mount SOURCE PATH: a volume to write, or a version to read. The daemon stays when the command returns.
+"""cowfs mount SOURCE PATH: a volume to write, or a version to read. The daemon stays when the
+command returns.
 
-With --foreground the command stays too, until the mount is gone; Ctrl-C and SIGTERM unmount (uncommitted work is kept).
+With --foreground the command stays too, until the mount is gone; Ctrl-C and SIGTERM unmount
+(uncommitted work is kept).
 """
 
 from __future__ import annotations

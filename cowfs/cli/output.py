@@ -1,4 +1,5 @@
-"""How commands speak: results on stdout, as text or as one JSON document; everything else on stderr.
+"""How commands speak: results on stdout, as text or as one JSON document; everything else on
+stderr.
 
 Also the options every command has, and how times and tables are shown to people.
 """
@@ -38,7 +39,8 @@ def json_option(function: F) -> F:
 
 
 def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
-    """A store that the user names is the user's own (`store.trust`); one that ends with the command is of no use."""
+    """A store that the user names is the user's own (`store.trust`); one that ends with the command
+    is of no use."""
     chosen = os.environ.get("COWFS_STORE", "") if url is None else url
     if chosen.lower().startswith("memory:"):
         raise InvalidInputError(
@@ -61,7 +63,8 @@ def emit(as_json: bool, record: dict[str, Any], text: str) -> None:
 
 
 def document(record: dict[str, Any]) -> str:
-    """The one JSON document of a command (docs/reference/json.md). A record with a format of its own stays as it is."""
+    """The one JSON document of a command (docs/reference/json.md). A record with a format of its
+    own stays as it is."""
     whole = record if "format" in record else {"format": JSON_FORMAT, **_with_text_times(record)}
     return json.dumps(whole, default=str)
 
@@ -83,7 +86,8 @@ def say(as_json: bool, text: str) -> None:
 
 
 class ProgressLine:
-    """Shows on a terminal how far a commit or a mount is, nothing anywhere else. Called from any one thread."""
+    """Shows on a terminal how far a commit or a mount is, nothing anywhere else. Called from any
+    one thread."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()

@@ -1,4 +1,5 @@
-"""cowfs status: mounts and working copies on this machine, with process, and whether they hold uncommitted work.
+"""cowfs status: mounts and working copies on this machine, with process, and whether they hold
+uncommitted work.
 
 Needs no store: --store only narrows the list.
 """

@@ -1,8 +1,10 @@
 """cowfs unmount PATH|NAME: keeps uncommitted work for the next mount, commits it, or discards it.
 
-With --commit a mount that is in use goes off its path all the same: its version is published by then.
+With --commit a mount that is in use goes off its path all the same: its version is published by
+then.
 
-A mount whose daemon has died is taken off too; what was written is in the working copy and comes back at the next mount.
+A mount whose daemon has died is taken off too; what was written is in the working copy and comes
+back at the next mount.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 def command(
     target: str, is_commit: bool, message: str, is_discard: bool, is_forced: bool, store: str | None, as_json: bool
 ) -> None:
-    """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say otherwise."""
+    """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say
+    otherwise."""
     from cowfs.api import targets
 
     if is_commit and is_discard:
@@ -86,7 +89,8 @@ def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, 
 
 
 def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
-    """A volume that is not mounted here has nothing to unmount, but may have a working copy to drop."""
+    """A volume that is not mounted here has nothing to unmount, but may have a working copy to
+    drop."""
     if not is_discard:
         raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")
     volume.discard()

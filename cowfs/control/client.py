@@ -1,7 +1,8 @@
 """Asks a mount daemon something over its control socket.
 
-One connection a call, so a client may be shared between threads. Errors come back as the class they were raised as.
-A daemon that is gone, or goes before it has answered, is an UnavailableError; what it did until then stands.
+One connection a call, so a client may be shared between threads. Errors come back as the class they
+were raised as. A daemon that is gone, or goes before it has answered, is an UnavailableError; what
+it did until then stands.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from cowfs.version.commit import Progress, ProgressListener
 
 
 class Client:
-    """`timeout_s` bounds each wait for the next line (None: no bound, right for commits, which report progress)."""
+    """`timeout_s` bounds each wait for the next line (None: no bound, right for commits, which
+    report progress)."""
 
     def __init__(self, path: str | Path, *, timeout_s: float | None = None) -> None:
         self._path = os.fspath(path)
         self._timeout_s = timeout_s
 
     def ask(self, operation: Operation[A, R], arguments: A, on_progress: ProgressListener | None = None) -> R:
-        """Sends one request and returns its answer. UnsupportedFormatError: a daemon of another cowfs has done it, and answered."""
+        """Sends one request and returns its answer. UnsupportedFormatError: a daemon of another
+        cowfs has done it, and answered."""
         answer = self.call(operation.name, on_progress=on_progress, **to_json(arguments))
         try:
             return from_json(operation.answer, answer, f"the answer to {operation.name}")
@@ -65,7 +68,8 @@ class Client:
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:
-    """Waits until process `pid` has ended (reaped or not); False when it still runs after timeout_s.
+    """Waits until process `pid` has ended (reaped or not); False when it still runs after
+    timeout_s.
 
     Call it only for a pid just learnt from the daemon itself: a number may be used again.
     """

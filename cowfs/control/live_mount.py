@@ -1,6 +1,8 @@
-"""One live mount as other processes see it: asks its daemon, through the registry, from whatever process.
+"""One live mount as other processes see it: asks its daemon, through the registry, from whatever
+process.
 
-Nothing here touches the mount point. A daemon that died between look-up and call is an UnavailableError.
+Nothing here touches the mount point. A daemon that died between look-up and call is an
+UnavailableError.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ DEATH_S = 2.0
 
 @dataclass(frozen=True)
 class Released:
-    """How a mount was taken away. users: who has files open still, "" mostly. trouble: why it may be mounted still, "" mostly."""
+    """How a mount was taken away. users: who has files open still, "" mostly. trouble: why it may
+    be mounted still, "" mostly."""
 
     users: str = ""
     trouble: str = ""
@@ -55,17 +58,19 @@ def has_uncommitted(entry: MountEntry) -> bool:
 
 
 def unmount(entry: MountEntry, *, force: bool = False) -> Left:
-    """Unmounts, keeping uncommitted work, and waits until the daemon has ended. ConflictError while it is in use."""
+    """Unmounts, keeping uncommitted work, and waits until the daemon has ended. ConflictError while
+    it is in use."""
     left = Client(entry.socket).ask(UNMOUNT, Ending(force))
     _wait_ended(entry)
     return left
 
 
 def release(entry: MountEntry, *, force: bool = False) -> Released:
-    """Takes away a mount whose work has been published, so that nothing here may fail: what did not work is told.
+    """Takes away a mount whose work has been published, so that nothing here may fail: what did not
+    work is told.
 
-    While files are open the mount goes off its path, and its daemon serves them until the last one is closed. force: unmounts
-    all the same; programs that use it get errors.
+    While files are open the mount goes off its path, and its daemon serves them until the last one
+    is closed. force: unmounts all the same; programs that use it get errors.
     """
     try:
         try:

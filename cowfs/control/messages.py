@@ -1,4 +1,5 @@
-"""What may be asked of a mount's daemon, and what it answers: one type each, for both ends and for whoever shows it.
+"""What may be asked of a mount's daemon, and what it answers: one type each, for both ends and for
+whoever shows it.
 
     PING     Nothing         Pong
     STATUS   Nothing         MountStatus                     what `cowfs status` shows
@@ -7,8 +8,9 @@
     DETACH   Nothing         Nothing                         off its path at once, served until the last file is closed
     DISCARD  Ending          Nothing                         as UNMOUNT, and the working copy is deleted
 
-`Ready` is what a daemon tells the program that started it, on a pipe. A field that is added to a type here is filled in by the
-daemon (`daemon.requests`, `daemon.process`), or it does not start; nothing in between names fields.
+`Ready` is what a daemon tells the program that started it, on a pipe. A field that is added to a
+type here is filled in by the daemon (`daemon.requests`, `daemon.process`), or it does not start;
+nothing in between names fields.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class LostFile:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The kernel's requests that wait for something to be loaded, and how many were given up because nobody was at them."""
+    """The kernel's requests that wait for something to be loaded, and how many were given up
+    because nobody was at them."""
 
     requests: int
     oldest_s: float
@@ -71,7 +74,8 @@ class WriterStatus:
 
 @dataclass(frozen=True)
 class MountStatus:
-    """What a daemon says about its mount. version: the last one, None before the first. waiting: None where it is not known."""
+    """What a daemon says about its mount. version: the last one, None before the first. waiting:
+    None where it is not known."""
 
     pid: int
     registration: str
@@ -96,7 +100,8 @@ class MountStatus:
 
 @dataclass(frozen=True)
 class Committed:
-    """The last version after a commit, and the number of its head. is_new: whether this commit has made it."""
+    """The last version after a commit, and the number of its head. is_new: whether this commit has
+    made it."""
 
     version: VersionId
     locator: str
@@ -114,8 +119,8 @@ class Ending:
 
 @dataclass(frozen=True)
 class Left:
-    """What an unmount leaves behind: the last version, None before the first, and its head's number; whether work that is in no
-    version is kept."""
+    """What an unmount leaves behind: the last version, None before the first, and its head's
+    number; whether work that is in no version is kept."""
 
     version: VersionId | None
     head_number: int
@@ -124,7 +129,8 @@ class Left:
 
 @dataclass(frozen=True)
 class Ready:
-    """A mount that is served: where, by whom, on what version; and what an interrupted one left behind."""
+    """A mount that is served: where, by whom, on what version; and what an interrupted one left
+    behind."""
 
     pid: int
     registration: str

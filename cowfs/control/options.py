@@ -1,11 +1,12 @@
-"""How a mount is tuned: one type for Python arguments, command line flags and the daemon's specification.
+"""How a mount is tuned: one type for Python arguments, command line flags and the daemon's
+specification.
 
-Checked before anything is started. A new option is added here, and where it is used; a flag on the command line makes it one for
-people. Whatever lies between hands on a whole `MountOptions`.
+Checked before anything is started. A new option is added here, and where it is used; a flag on the
+command line makes it one for people. Whatever lies between hands on a whole `MountOptions`.
 
-Cache times are seconds the kernel may answer without asking: attributes, names of files, names of directories.
-None stands for the mode's default: 60 s writable (one writer, so nothing changes behind the kernel's back), unlimited
-read-only (a version never changes).
+Cache times are seconds the kernel may answer without asking: attributes, names of files, names of
+directories. None stands for the mode's default: 60 s writable (one writer, so nothing changes
+behind the kernel's back), unlimited read-only (a version never changes).
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class MountOptions:
         _ = self.cache_size_bytes
 
     def resolved(self) -> MountOptions:
-        """With all in it that environment, configuration and working directory have to say: it means the same in every process."""
+        """With all in it that environment, configuration and working directory have to say: it
+        means the same in every process."""
         return replace(
             self,
             attr_cache=_finite(self.attr_cache),

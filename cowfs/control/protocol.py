@@ -3,9 +3,10 @@
     request   {"op": NAME, ARGUMENT: …, …}
     reply     zero or more {"progress": {…}}, then one {"result": …} or {"error": {kind, message, hint, details}}
 
-A connection carries any number of requests, one after the other. Lines end with "\\n" and have at most LINE_LIMIT_BYTES;
-a longer one, a line that is not a JSON object, or an end in the middle of a line breaks the connection.
-Both ends are the same user on the same machine: nothing here is versioned or secret, and nothing is trusted either.
+A connection carries any number of requests, one after the other. Lines end with "\\n" and have at
+most LINE_LIMIT_BYTES; a longer one, a line that is not a JSON object, or an end in the middle of a
+line breaks the connection. Both ends are the same user on the same machine: nothing here is
+versioned or secret, and nothing is trusted either.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ LINE_LIMIT_BYTES = 1 << 20
 
 
 class LineSocket:
-    """A connected socket that sends and receives JSON objects as lines. One thread at a time per direction."""
+    """A connected socket that sends and receives JSON objects as lines. One thread at a time per
+    direction."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

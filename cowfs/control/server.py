@@ -1,9 +1,10 @@
 """Answers control requests on a Unix socket: the daemon's side of `protocol`.
 
-Each connection has a thread of its own, none of them the FUSE loop's, so a long commit blocks nobody. The socket is
-mode 0600 in a directory of mode 0700, and SO_PEERCRED must name this user or root.
-A client that goes away does not stop what it asked for: the handler runs to its end, its answer is dropped.
-Handlers raise CowfsError for everything they expect; anything else is logged with its traceback and answered as `internal`.
+Each connection has a thread of its own, none of them the FUSE loop's, so a long commit blocks
+nobody. The socket is mode 0600 in a directory of mode 0700, and SO_PEERCRED must name this user or
+root. A client that goes away does not stop what it asked for: the handler runs to its end, its
+answer is dropped. Handlers raise CowfsError for everything they expect; anything else is logged
+with its traceback and answered as `internal`.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from cowfs.errors import (
 from cowfs.version.commit import ProgressListener
 
 Handler = Callable[[dict[str, Any], ProgressListener], Any]
-"""(arguments without "op", progress) → result, as JSON values. Called on the connection's thread."""
+"""(arguments without "op", progress) → result, as JSON values. Called on the connection's
+thread."""
 
 CONNECTION_LIMIT = 64
 SEND_TIMEOUT_S = 10
-"""A client that does not read its progress for so long counts as gone: it must not hold up a commit."""
+"""A client that does not read its progress for so long counts as gone: it must not hold up a
+commit."""
 
 HEAR_OUT_S = 1.0
 
@@ -48,7 +51,8 @@ class Server:
     """Listens from construction until `close`."""
 
     def __init__(self, path: str | Path, handlers: Mapping[str, Handler]) -> None:
-        """Binds the socket: AccessDeniedError if its directory is not private, a stale socket in its place is replaced."""
+        """Binds the socket: AccessDeniedError if its directory is not private, a stale socket in
+        its place is replaced."""
         self._path = Path(path)
         self._handlers = dict(handlers)
         self._lock = threading.Lock()
@@ -61,7 +65,8 @@ class Server:
         self._acceptor.start()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Accepts nothing more, waits until running requests are answered (at most timeout_s), removes the socket."""
+        """Accepts nothing more, waits until running requests are answered (at most timeout_s),
+        removes the socket."""
         with self._lock:
             if self._closing:
                 return
@@ -169,7 +174,8 @@ class Server:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Listens before the socket has its name, so that one that refuses connections is always a dead daemon's."""
+    """Listens before the socket has its name, so that one that refuses connections is always a dead
+    daemon's."""
     directory = path.parent.lstat()
     is_private = stat.S_ISDIR(directory.st_mode) and not stat.S_IMODE(directory.st_mode) & 0o077
     if directory.st_uid != os.geteuid() or not is_private:
@@ -223,7 +229,8 @@ class _Listener:
 
 
 def _hear_out(connection: socket.socket) -> None:
-    """Lets a refused client finish its request and hang up: closed at once, it would see a broken pipe and no reason."""
+    """Lets a refused client finish its request and hang up: closed at once, it would see a broken
+    pipe and no reason."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(HEAR_OUT_S)

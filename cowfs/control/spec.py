@@ -1,8 +1,8 @@
 """What a mount daemon is asked to do: one JSON document on its standard input.
 
-`api` writes it, `python -m cowfs.daemon` reads it. It is strict both ways: an unknown field, a missing one or a value
-of the wrong type is refused, so that a newer caller and an older daemon notice each other. It holds no credentials:
-those come to the daemon by the environment it inherits.
+`api` writes it, `python -m cowfs.daemon` reads it. It is strict both ways: an unknown field, a
+missing one or a value of the wrong type is refused, so that a newer caller and an older daemon
+notice each other. It holds no credentials: those come to the daemon by the environment it inherits.
 
 How the mount is tuned is one field, `options`; whoever hands it on names none of them.
 """

@@ -1,11 +1,13 @@
-"""Values of annotated types as JSON, and back: mount specifications, control messages and their answers are made of them.
+"""Values of annotated types as JSON, and back: mount specifications, control messages and their
+answers are made of them.
 
     dataclass           object of its fields          id (`cowfs.ids`)     hex digits
     tuple, frozenset    array                         path                 text
     mapping             object                        str, int, float, bool, None: as they are
 
-`from_json` is strict, so that two programs that differ in a type notice it: an unknown field, a missing one, or a value of
-another type is an InvalidInputError that names it. A field is read by its annotation; nothing else has to be told of it.
+`from_json` is strict, so that two programs that differ in a type notice it: an unknown field, a
+missing one, or a value of another type is an InvalidInputError that names it. A field is read by
+its annotation; nothing else has to be told of it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def from_json(kind: type[T], value: Any, what: str = "the value") -> T:
 
 
 def matches(value: object, kind: Any) -> bool:
-    """Whether a value is of an annotated type: no bool for an int, but an int for a float. Not looked into: what is inside."""
+    """Whether a value is of an annotated type: no bool for an int, but an int for a float. Not
+    looked into: what is inside."""
     origin = typing.get_origin(kind)
     if origin is Literal:
         return value in typing.get_args(kind)

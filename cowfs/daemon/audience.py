@@ -1,4 +1,5 @@
-"""Who hears how far a commit is: whoever asked for it, and whoever waits for it to end before the next one.
+"""Who hears how far a commit is: whoever asked for it, and whoever waits for it to end before the
+next one.
 
 Listeners are called one at a time, from the thread that commits, or from their own when they join.
 """
@@ -20,7 +21,8 @@ class Audience:
 
     @contextmanager
     def joined(self, listener: ProgressListener) -> Iterator[None]:
-        """For the length of a block the listener hears of every commit, first of all how far the one under way is."""
+        """For the length of a block the listener hears of every commit, first of all how far the
+        one under way is."""
         with self._lock:
             self._listeners.append(listener)
             if self._last is not None:

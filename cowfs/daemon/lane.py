@@ -1,4 +1,5 @@
-"""The native server of one mount: the lane on the device (native/lane), and the threads that serve it.
+"""The native server of one mount: the lane on the device (native/lane), and the threads that serve
+it.
 
     lane-misses    takes what parked requests need; chunks it asks for without waiting, everything else it hands to
     lane-load      up to LOAD_THREADS threads that make it resident and resume the request, or ask for the chunks that the
@@ -6,11 +7,12 @@
     lane-room      frees disk space and makes reclaim passes (`relief`)
     lane-end       waits for the kernel's handshake, then for the lane's end; so others can wait for either, or for `stop`
 
-Whatever goes wrong on one of them costs the request it was about. `look_after`, called now and then, answers requests that
-are parked with nobody at work on them, and starts lane-misses anew should it have ended.
+Whatever goes wrong on one of them costs the request it was about. `look_after`, called now and
+then, answers requests that are parked with nobody at work on them, and starts lane-misses anew
+should it have ended.
 
-A `Handshake` that an earlier lane made is enough to go on from a descriptor whose INIT was answered: the kernel asks once
-in a mount's life.
+A `Handshake` that an earlier lane made is enough to go on from a descriptor whose INIT was
+answered: the kernel asks once in a mount's life.
 
 Not here: mounting (`machine.mounting`).
 """
@@ -42,7 +44,8 @@ _logger = log.get("mount")
 
 
 class Handshake(NamedTuple):
-    """What the lane and the kernel have agreed on: the protocol's minor number, features, and how large requests may be."""
+    """What the lane and the kernel have agreed on: the protocol's minor number, features, and how
+    large requests may be."""
 
     minor: int
     flags: int
@@ -147,7 +150,8 @@ class FastLane:
         return Waiting(len(ages), round(max(ages, default=0.0), 1), self._abandoned)
 
     def look_after(self) -> None:
-        """Answers, with EIO, requests that nobody was at work on in ABANDONED_LOOKS calls one after the other."""
+        """Answers, with EIO, requests that nobody was at work on in ABANDONED_LOOKS calls one after
+        the other."""
         if (lane := self._lane) is None:
             return
         dispatcher = self._dispatcher

@@ -1,12 +1,15 @@
-"""Brings in what programs stored through shared mappings: bytes that are only in the kernel's page cache.
+"""Brings in what programs stored through shared mappings: bytes that are only in the kernel's page
+cache.
 
-A notification about an inode (FUSE_NOTIFY_INVAL_INODE) makes the kernel write its dirty pages back and returns when the
-writes have been answered. So `flush` is called from a thread that holds nothing the FUSE loop needs, and only while the
-loop runs: without it the caller would sleep uninterruptibly, past kill -9. `paused` is how the loop is ended safely:
-no flush is under way while it is held, and after `close` none begins.
+A notification about an inode (FUSE_NOTIFY_INVAL_INODE) makes the kernel write its dirty pages back
+and returns when the writes have been answered. So `flush` is called from a thread that holds
+nothing the FUSE loop needs, and only while the loop runs: without it the caller would sleep
+uninterruptibly, past kill -9. `paused` is how the loop is ended safely: no flush is under way while
+it is held, and after `close` none begins.
 
-A page that could not be staged is dropped by the kernel, which tells nobody who does not sync. The engine remembers it;
-`check` raises until its bytes are written again, are truncated or deleted with the file, or the volume was mounted anew.
+A page that could not be staged is dropped by the kernel, which tells nobody who does not sync. The
+engine remembers it; `check` raises until its bytes are written again, are truncated or deleted with
+the file, or the volume was mounted anew.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ class Mappings:
                 self._write_back(ino)
 
     def check(self) -> None:
-        """Raises, after a `flush`, if files lack bytes that were stored through mappings and could not be staged."""
+        """Raises, after a `flush`, if files lack bytes that were stored through mappings and could
+        not be staged."""
         refused = self._engine.refused_stores()
         if not refused:
             return

@@ -3,13 +3,14 @@
     mount point checked → session opened → control socket → mounted and verified → server started → `ready` → detached
     → mount gone (unmounted by anybody, told to end, or a signal) → threads stopped → session closed → reply → exit
 
-The answer to the starter is one line on the pipe that was standard output: {"ready": {…}} once the kernel has finished
-its handshake, or {"error": record}. Until then everything is undone on an error and nothing stays mounted; afterwards
-the starter is not needed any more (own session, log file instead of its terminal; not with `foreground`).
+The answer to the starter is one line on the pipe that was standard output: {"ready": {…}} once the
+kernel has finished its handshake, or {"error": record}. Until then everything is undone on an error
+and nothing stays mounted; afterwards the starter is not needed any more (own session, log file
+instead of its terminal; not with `foreground`).
 
-Threads: this one opens, waits until the mount is over, and closes. The server of the kernel's requests (`server`), control
-connections and the keeper have threads of their own. Only control threads and the one of signals ever touch the mount
-point's path, to unmount it.
+Threads: this one opens, waits until the mount is over, and closes. The server of the kernel's
+requests (`server`), control connections and the keeper have threads of their own. Only control
+threads and the one of signals ever touch the mount point's path, to unmount it.
 """
 
 from __future__ import annotations
@@ -62,13 +63,16 @@ DESCRIPTORS = 1 << 14
 LOG_LIMIT_BYTES = 1 << 20
 HANDSHAKE_S = 30.0
 DECIDE_S = 10.0
-"""Between a mount's end and the word of whoever ended it on what becomes of its work. Mostly nothing."""
+"""Between a mount's end and the word of whoever ended it on what becomes of its work. Mostly
+nothing."""
 REQUESTS_GRACE_S = 10.0
 """Requests that wait for a store when the mount ends may be answered."""
 COMMIT_GRACE_S = 60.0
-"""A commit under way when the mount ends may finish; one that takes longer is resolved by the next mount."""
+"""A commit under way when the mount ends may finish; one that takes longer is resolved by the next
+mount."""
 SIGNAL_GRACE_S = 10.0
-"""The same after a signal. Kubernetes kills 30 s after SIGTERM; docs/concurrency.md, "Shutdown", adds the steps up."""
+"""The same after a signal. Kubernetes kills 30 s after SIGTERM; docs/concurrency.md, "Shutdown",
+adds the steps up."""
 
 _logger = log.get("mount")
 
@@ -98,7 +102,8 @@ class Daemon:
         self._server: KernelServer | None = None
 
     def run(self) -> None:
-        """Serves the mount to its end. Raises what went wrong before `ready`, or while letting go of everything."""
+        """Serves the mount to its end. Raises what went wrong before `ready`, or while letting go
+        of everything."""
         try:
             with ExitStack() as stack:
                 self._serve(stack)
@@ -342,7 +347,8 @@ class Daemon:
             raise self._failure
 
     def _take_off(self) -> None:
-        """Off its path at once; the kernel ends the connection when the last open file is closed, and so the loop."""
+        """Off its path at once; the kernel ends the connection when the last open file is closed,
+        and so the loop."""
         with self._ending:
             if self._ended.is_set():
                 return
@@ -365,7 +371,8 @@ class Daemon:
 
 
 def main() -> NoReturn:
-    """Entry of `python -m cowfs.daemon`: specification on standard input, answer on standard output."""
+    """Entry of `python -m cowfs.daemon`: specification on standard input, answer on standard
+    output."""
     answer_fd = os.dup(1)
     os.dup2(2, 1)  # nothing else may write into the answer
     os.chdir("/")  # the starter's directory may have to be unmounted, or lie below the mount point
@@ -388,7 +395,8 @@ def _broken() -> CowfsError:
 
 
 def _may_pass_through() -> bool:
-    """Asked for the capability before files are put together for nothing; the kernel has the last word at each open."""
+    """Asked for the capability before files are put together for nothing; the kernel has the last
+    word at each open."""
     return os.environ.get(PASSTHROUGH_VARIABLE, "") != "0" and processes.has_capability(processes.CAP_SYS_ADMIN)
 
 
@@ -398,7 +406,8 @@ def _may_spin() -> bool:
 
 
 def _raise_descriptor_limit() -> None:
-    """Chunk files and segments are kept open; the usual 1,024 is for programs that use select(2)."""
+    """Chunk files and segments are kept open; the usual 1,024 is for programs that use
+    select(2)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -406,7 +415,8 @@ def _raise_descriptor_limit() -> None:
 
 
 def answer(answer_fd: int, message: dict[str, Any]) -> None:
-    """Tells the starter the outcome and closes the pipe. A starter that is gone does not want the mount any more."""
+    """Tells the starter the outcome and closes the pipe. A starter that is gone does not want the
+    mount any more."""
     tell(answer_fd, message)
     os.close(answer_fd)
 

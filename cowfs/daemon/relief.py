@@ -1,4 +1,5 @@
-"""Frees local disk space and makes reclaim passes for the requests that wait for them, on one thread of its own.
+"""Frees local disk space and makes reclaim passes for the requests that wait for them, on one
+thread of its own.
 
     space   the disk is full: `relieve` frees what can be fetched again or is overwritten; 0 bytes: ENOSPC
     room    more was overwritten than staging is to hold: `reclaim` makes the pass, and a pass that fails keeps nobody from

@@ -1,7 +1,9 @@
-"""What the control socket can ask of a mount, answered (`control.messages` says what there is, and in which types).
+"""What the control socket can ask of a mount, answered (`control.messages` says what there is, and
+in which types).
 
-These run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so that it has everything
-that was written or stored before it was asked for. Progress of a commit goes to all who have asked for one.
+These run on connection threads, one commit at a time. A commit begins with `Mappings.flush`, so
+that it has everything that was written or stored before it was asked for. Progress of a commit goes
+to all who have asked for one.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from cowfs.version.volumes import locator
 
 
 class Requests:
-    """`end(force, discard)` takes the mount down and returns once everything is released; raises ConflictError while in use.
-    `detach()` takes it off its path; it ends when nobody uses it any more.
-    `transport()` says what carries the kernel's requests, `waiting()` which of them wait."""
+    """`end(force, discard)` takes the mount down and returns once everything is released; raises
+    ConflictError while in use. `detach()` takes it off its path; it ends when nobody uses it any
+    more. `transport()` says what carries the kernel's requests, `waiting()` which of them wait."""
 
     def __init__(
         self,

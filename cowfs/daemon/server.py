@@ -3,8 +3,8 @@
     lane      the native server (`lane`, native/lane): the default
     pyfuse    pyfuse3 on trio (`pyfuse.server`): `fast_lane=False`; an optional extra of the package
 
-Both answer from the same engine and pass the same suites. A server takes over a descriptor of /dev/fuse that is mounted
-(`machine.mounting`), and makes the kernel's handshake.
+Both answer from the same engine and pass the same suites. A server takes over a descriptor of
+/dev/fuse that is mounted (`machine.mounting`), and makes the kernel's handshake.
 
     start → wait_until_ready → wait → close          stop, invalidate_inode, waiting and look_after from any thread
 """
@@ -31,7 +31,8 @@ LOAD_THREADS = 64
 
 @dataclass(frozen=True)
 class CacheTimes:
-    """How long the kernel may believe attributes, entries, and entries that are directories. This mount is the only writer."""
+    """How long the kernel may believe attributes, entries, and entries that are directories. This
+    mount is the only writer."""
 
     attr_s: float
     entry_s: float
@@ -49,23 +50,25 @@ class KernelServer(Protocol):
         """Begins answering. To be called once."""
 
     def wait_until_ready(self, timeout_s: float) -> bool:
-        """Returns once requests are answered. False: the mount is gone. Raises when the kernel has not begun its handshake in
-        that time."""
+        """Returns once requests are answered. False: the mount is gone. Raises when the kernel has
+        not begun its handshake in that time."""
 
     def wait(self) -> None:
-        """Returns once the mount is gone or `stop` was called. Raises what ended the server, if anything did."""
+        """Returns once the mount is gone or `stop` was called. Raises what ended the server, if
+        anything did."""
 
     def stop(self) -> None:
         """Lets `wait` return. Safe to call at any time, and more than once."""
 
     def close(self, grace_s: float) -> None:
-        """Stops; requests that wait have grace_s to be answered, then they get EIO. Nothing is answered any more when it
-        returns, and the descriptor is released, so that the kernel fails who still uses the mount. Safe to call more than
-        once."""
+        """Stops; requests that wait have grace_s to be answered, then they get EIO. Nothing is
+        answered any more when it returns, and the descriptor is released, so that the kernel fails
+        who still uses the mount. Safe to call more than once."""
 
     def invalidate_inode(self, ino: int) -> None:
-        """The kernel writes back and drops every page of the inode; returns when the writes have been answered. Not from a
-        thread that an answer needs. ENOENT: the kernel does not know the inode. ENODEV: the server is closed."""
+        """The kernel writes back and drops every page of the inode; returns when the writes have
+        been answered. Not from a thread that an answer needs. ENOENT: the kernel does not know the
+        inode. ENODEV: the server is closed."""
 
     def waiting(self) -> Waiting | None:
         """None: this server does not count them."""

@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT of a mount daemon, answered on a thread of their own.
 
-The interpreter writes each signal's number to a pipe, whichever thread the kernel interrupts with it, and `signals` reads
-them. So no thread that may be waiting in native code has to wake up for it.
+The interpreter writes each signal's number to a pipe, whichever thread the kernel interrupts with
+it, and `signals` reads them. So no thread that may be waiting in native code has to wake up for it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _logger = log.get("mount")
 
 
 class Signals:
-    """From construction to `ignore`, calls `on_signal` for each signal, one after the other. What it raises is logged: the
-    next signal tries again. To be used on the main thread."""
+    """From construction to `ignore`, calls `on_signal` for each signal, one after the other. What
+    it raises is logged: the next signal tries again. To be used on the main thread."""
 
     def __init__(self, on_signal: Callable[[], None]) -> None:
         self._on_signal = on_signal

@@ -6,7 +6,8 @@
              own (none handed in)
     auto     the device
 
-The lane itself finds out whether io_uring is permitted, and the kernel has the last word in the handshake (native/lane/src/uring.rs).
+The lane itself finds out whether io_uring is permitted, and the kernel has the last word in the
+handshake (native/lane/src/uring.rs).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Everything cowfs stores, as pure functions between bytes and frozen dataclasses; no I/O, no clock, no randomness.
+"""Everything cowfs stores, as pure functions between bytes and frozen dataclasses; no I/O, no
+clock, no randomness.
 
     canonical   one JSON value, one byte string           pack        container of blobs
     fields      typed, bounded reading of JSON objects    codec       compression and verification of blobs
@@ -7,7 +8,8 @@
     manifest    the record of a version                   locator     locators
     keys        object keys                               store_url   store URLs
 
-Everything read is untrusted: hashes and bounds first. CorruptError names what is wrong, UnsupportedFormatError the
-number nobody here knows; unknown optional fields are ignored, and kept where a record is written again.
-`docs/format/` describes each format with an example that the tests parse.
+Everything read is untrusted: hashes and bounds first. CorruptError names what is wrong,
+UnsupportedFormatError the number nobody here knows; unknown optional fields are ignored, and kept
+where a record is written again. `docs/format/` describes each format with an example that the tests
+parse.
 """

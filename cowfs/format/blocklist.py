@@ -1,15 +1,17 @@
 """Segments of the block list: where up to 256 consecutive pages of an index lie.
 
-The list has two levels: the manifest names the segments (`manifest.SegmentRef`, by hash), a segment names the blocks. A commit
-writes only segments that changed. Page p (from 0) is entry p mod 256 of segment p div 256.
+The list has two levels: the manifest names the segments (`manifest.SegmentRef`, by hash), a segment
+names the blocks. A commit writes only segments that changed. Page p (from 0) is entry p mod 256 of
+segment p div 256.
 
     header     12 bytes   magic "cowfsbl\\0" | format u8 | entries - 1 u8 | packs u16
     packs      16 each    ids, in order of first use, each used
     entries    44 each    pack u16 | codec u8 | 1 zero byte | offset u32 | stored length u32 | hash 32
                           a page that was never written: pack 0xffff, the rest zero
 
-Numbers are big-endian. One list has one encoding. Segments are blobs of an index pack: their bytes were verified by hash before
-they come here; decoding still refuses whatever is out of bounds. Not here: fetching (`index`).
+Numbers are big-endian. One list has one encoding. Segments are blobs of an index pack: their bytes
+were verified by hash before they come here; decoding still refuses whatever is out of bounds. Not
+here: fetching (`index`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Canonical JSON: one value, one sequence of bytes; the notation of manifests and records.
 
-RFC 8259 JSON in UTF-8, and of everything it leaves open one choice: object keys sorted by code point, none twice; no
-space between tokens; integers only, -2⁶³ … 2⁶⁴-1, no fraction, exponent or -0; in strings only `"`, `\\` and U+0000 to
-U+001F are escaped, as \\b \\t \\n \\f \\r where those exist, else as \\u00xx in lower case; no unpaired surrogates.
+RFC 8259 JSON in UTF-8, and of everything it leaves open one choice: object keys sorted by code
+point, none twice; no space between tokens; integers only, -2⁶³ … 2⁶⁴-1, no fraction, exponent or
+-0; in strings only `"`, `\\` and U+0000 to U+001F are escaped, as \\b \\t \\n \\f \\r where those
+exist, else as \\u00xx in lower case; no unpaired surrogates.
 
-Guarantees: `decode(encode(x)) == x`; `decode` accepts only bytes that `encode` would give, so that what a hash names has
-one reading. Nesting is limited to MAX_DEPTH and size to MAX_BYTES before any value is built upon.
-Not here: which fields a record has (`fields`, `records`, `manifest`).
+Guarantees: `decode(encode(x)) == x`; `decode` accepts only bytes that `encode` would give, so that
+what a hash names has one reading. Nesting is limited to MAX_DEPTH and size to MAX_BYTES before any
+value is built upon. Not here: which fields a record has (`fields`, `records`, `manifest`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ MAX_INTEGER = (1 << 64) - 1
 
 
 def encode(obj: Mapping[str, Any]) -> bytes:
-    """InvalidInputError for what canonical JSON cannot say (floats, integers beyond 64 bits, text that is not UTF-8)."""
+    """InvalidInputError for what canonical JSON cannot say (floats, integers beyond 64 bits, text
+    that is not UTF-8)."""
     _check(obj, MAX_DEPTH)
     text = json.dumps(obj, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
     try:

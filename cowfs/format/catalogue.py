@@ -1,17 +1,20 @@
-"""Catalogues: the chunks a commit added, by hash prefix, so that a machine that never saw them finds them again.
+"""Catalogues: the chunks a commit added, by hash prefix, so that a machine that never saw them
+finds them again.
 
     header     16 bytes   magic "cowfsct\\0" | format u16 | 2 zero bytes | packs u32
     packs      24 each    pack id 16 | directory offset u32 | directory length u32
     entries    16 each    first 8 bytes of the chunk's hash | pack u32 | offset in the pack u32      sorted, none twice
 
-Numbers are big-endian; entries fill the rest. A catalogue gives candidates, never hits: the pack's directory at the offset
-has the full hash, one ranged request away (directory and footer, `pack.parse_tail`). Deduplication is a saving, so a catalogue
-may be missing, stale or out of order at no other cost than bytes stored twice.
+Numbers are big-endian; entries fill the rest. A catalogue gives candidates, never hits: the pack's
+directory at the offset has the full hash, one ranged request away (directory and footer,
+`pack.parse_tail`). Deduplication is a saving, so a catalogue may be missing, stale or out of order
+at no other cost than bytes stored twice.
 
-Catalogues are blobs of an index pack (verified by hash before they come here), at most MAX_ENTRIES each (8 MiB); a manifest names any
-number. Look-ups search the bytes: a loaded catalogue costs its size in memory, 16 bytes a chunk, and a look-up ≈ 20 steps.
-Catalogues grow in number: `to_merge` says which small ones should become one, in a version's list (`index.catalogues`) as in
-the memory of who looks chunks up (`version.known_chunks`). Not here: which to load, and when.
+Catalogues are blobs of an index pack (verified by hash before they come here), at most MAX_ENTRIES
+each (8 MiB); a manifest names any number. Look-ups search the bytes: a loaded catalogue costs its
+size in memory, 16 bytes a chunk, and a look-up ≈ 20 steps. Catalogues grow in number: `to_merge`
+says which small ones should become one, in a version's list (`index.catalogues`) as in the memory
+of who looks chunks up (`version.known_chunks`). Not here: which to load, and when.
 """
 
 from __future__ import annotations
@@ -58,14 +61,16 @@ class CatalogueEntry:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Where a chunk with the wanted prefix may lie; the pack's directory has the full hash at this offset."""
+    """Where a chunk with the wanted prefix may lie; the pack's directory has the full hash at this
+    offset."""
 
     pack: CataloguePack
     offset: int
 
 
 def encode_catalogue(packs: Sequence[CataloguePack], entries: Iterable[CatalogueEntry]) -> bytes:
-    """At most MAX_ENTRIES entries; a larger commit writes several catalogues. packs may grow while entries are gone through."""
+    """At most MAX_ENTRIES entries; a larger commit writes several catalogues. packs may grow while
+    entries are gone through."""
     buckets = [
         bytearray() for _ in range(256)
     ]  # by first byte: sorted one by one, so that few records are objects at a time
@@ -86,7 +91,8 @@ def _sorted_records(bucket: bytearray) -> bytes:
 
 
 def merge_catalogues(catalogues: Sequence[Catalogue]) -> bytes:
-    """One catalogue of all their entries, and of the packs that entries name, each once. Takes some 60 bytes an entry meanwhile."""
+    """One catalogue of all their entries, and of the packs that entries name, each once. Takes some
+    60 bytes an entry meanwhile."""
     numbers: dict[bytes, int] = {}
     records: list[bytes] = []
     for catalogue in catalogues:
@@ -101,8 +107,8 @@ def merge_catalogues(catalogues: Sequence[Catalogue]) -> bytes:
 def to_merge(sizes: Sequence[int]) -> list[int]:
     """Positions of the catalogues, of so many entries each, that should become one; none: empty.
 
-    They fall into tiers by size (up to 4,096, up to 65,536, larger). When a tier has more than MAX_PER_TIER, these are its smallest.
-    Those over half of MAX_ENTRIES stay as they are.
+    They fall into tiers by size (up to 4,096, up to 65,536, larger). When a tier has more than
+    MAX_PER_TIER, these are its smallest. Those over half of MAX_ENTRIES stay as they are.
     """
     tiers: list[list[int]] = [[] for _ in range(len(TIER_BOUNDS) + 1)]
     for position, size in enumerate(sizes):
@@ -182,7 +188,8 @@ class Catalogue:
                 yield CatalogueEntry(prefix, pack, offset)
 
     def renumbered(self, numbers: dict[bytes, int]) -> Iterator[bytes]:
-        """All entries as they are stored, their packs counted as in `numbers`, which gets those it has not (their records)."""
+        """All entries as they are stored, their packs counted as in `numbers`, which gets those it
+        has not (their records)."""
         for at in range(self._count):
             prefix, pack, offset = _ENTRY.unpack_from(self._data, self._start + at * _ENTRY.size)
             if pack < self._packs:

@@ -1,6 +1,8 @@
-"""Who claims what: leases and heartbeats of writers, pins against collection, and what a collection condemned.
+"""Who claims what: leases and heartbeats of writers, pins against collection, and what a collection
+condemned.
 
-docs/format/refs.md has every field. When a claim is stale is for `store.leases`, `store.pins` and `maintain` to say.
+docs/format/refs.md has every field. When a claim is stale is for `store.leases`, `store.pins` and
+`maintain` to say.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class LeaseRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRecord(Record):
-    """beat counts up; released: the holder gave the lease back. Its age is judged by the store's clock, not by at_ns."""
+    """beat counts up; released: the holder gave the lease back. Its age is judged by the store's
+    clock, not by at_ns."""
 
     record: ClassVar[str] = "heartbeat"
     epoch: int
@@ -70,8 +73,9 @@ class HeartbeatRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class PinRecord(Record):
-    """number: head number that is protected (0: none yet); version: one that is protected besides. lifetime_s: how long after
-    the store's time of this record, None: for good. packs: uploaded, and named by no head yet. dead: protects nothing any more.
+    """number: head number that is protected (0: none yet); version: one that is protected besides.
+    lifetime_s: how long after the store's time of this record, None: for good. packs: uploaded, and
+    named by no head yet. dead: protects nothing any more.
     """
 
     record: ClassVar[str] = "pin"
@@ -124,7 +128,8 @@ class PinRecord(Record):
 class CondemnedRecord(Record):
     """Packs that a collection is going to delete; writers must not refer to them any more.
 
-    shards: so many further lists of the same generation belong to this one; they were written before it.
+    shards: so many further lists of the same generation belong to this one; they were written
+    before it.
     """
 
     record: ClassVar[str] = "condemned"

@@ -1,16 +1,18 @@
 """Compression of blobs, where it pays, and its strict way back.
 
-A blob is a run of raw bytes named by its BLAKE3: a chunk, an index block, a segment of a block list, a catalogue. It is stored
-raw or as exactly one zstd frame that declares its content size and has no dictionary and no trailing bytes.
+A blob is a run of raw bytes named by its BLAKE3: a chunk, an index block, a segment of a block
+list, a catalogue. It is stored raw or as exactly one zstd frame that declares its content size and
+has no dictionary and no trailing bytes.
 
-Guarantees: `decompress` returns bytes of the declared length and hash or raises; it allocates nothing larger than the
-declared length, which is at most MAX_RAW_BYTES, whatever the stored bytes claim. Stored bytes are never longer than raw.
-The hash alone names a blob: two writers may store the same raw bytes differently.
+Guarantees: `decompress` returns bytes of the declared length and hash or raises; it allocates
+nothing larger than the declared length, which is at most MAX_RAW_BYTES, whatever the stored bytes
+claim. Stored bytes are never longer than raw. The hash alone names a blob: two writers may store
+the same raw bytes differently.
 
-Level 3 needs no test for incompressible data of its own: measured on one core with 512 KiB chunks, random bytes pass at
-4.2 GB/s (BLAKE3 itself: 4.6 GB/s), float32 weights at 0.7 GB/s to 93 %, Python source at 0.23 GB/s to 26 %;
-level 1: 0.36 GB/s to 28 %.
-Threads: any number; no compression context is shared while it works; hashing and (de)compression release the GIL.
+Level 3 needs no test for incompressible data of its own: measured on one core with 512 KiB chunks,
+random bytes pass at 4.2 GB/s (BLAKE3 itself: 4.6 GB/s), float32 weights at 0.7 GB/s to 93 %, Python
+source at 0.23 GB/s to 26 %; level 1: 0.36 GB/s to 28 %. Threads: any number; no compression context
+is shared while it works; hashing and (de)compression release the GIL.
 """
 
 from __future__ import annotations
@@ -33,14 +35,16 @@ _MIN_COMPRESSED_RAW_BYTES = 32
 
 
 class Codec(IntEnum):
-    """How a blob's stored bytes relate to its raw bytes. The numbers are those of the engine and of the index."""
+    """How a blob's stored bytes relate to its raw bytes. The numbers are those of the engine and of
+    the index."""
 
     RAW = 0
     ZSTD = 1
 
 
-# Contexts at rest. One is taken out while it works, so no two threads share it, and there are as many as ever worked at once;
-# making one costs 13 µs, three times what it takes to compress a small blob. One that failed is not put back.
+# Contexts at rest. One is taken out while it works, so no two threads share it, and there are as
+# many as ever worked at once; making one costs 13 µs, three times what it takes to compress a small
+# blob. One that failed is not put back.
 _compressors: deque[zstandard.ZstdCompressor] = deque()
 _decompressors: deque[zstandard.ZstdDecompressor] = deque()
 
@@ -60,7 +64,8 @@ def _take_decompressor() -> zstandard.ZstdDecompressor:
 
 
 def compress(raw: bytes) -> tuple[Codec, bytes]:
-    """(codec, stored bytes): zstd where it saves at least 3 %, else raw itself. Any thread; releases the GIL."""
+    """(codec, stored bytes): zstd where it saves at least 3 %, else raw itself. Any thread;
+    releases the GIL."""
     if not 1 <= len(raw) <= MAX_RAW_BYTES:
         raise InvalidInputError(f"a blob has 1 to {MAX_RAW_BYTES} bytes, not {len(raw)}")
     if len(raw) >= _MIN_COMPRESSED_RAW_BYTES:
@@ -73,7 +78,8 @@ def compress(raw: bytes) -> tuple[Codec, bytes]:
 
 
 def decompress(stored: bytes, codec: int, raw_length: int, expected_hash: bytes, what: str) -> bytes:
-    """The raw bytes, checked against length and BLAKE3; never allocates more than raw_length (≤ MAX_RAW_BYTES).
+    """The raw bytes, checked against length and BLAKE3; never allocates more than raw_length (≤
+    MAX_RAW_BYTES).
 
     CorruptError naming `what` when anything disagrees; UnsupportedFormatError for an unknown codec.
     """

@@ -1,16 +1,18 @@
 """Typed, bounded reading of JSON objects, and the envelope of records that no hash names.
 
-`Fields` wraps one decoded object. Each call takes one field and says what it must be; a field that is missing, of another
-type or out of bounds is CorruptError naming the object and the field. `rest` is what nobody asked for: unknown optional
-fields, ignored by readers and kept by writers of the next record.
+`Fields` wraps one decoded object. Each call takes one field and says what it must be; a field that
+is missing, of another type or out of bounds is CorruptError naming the object and the field. `rest`
+is what nobody asked for: unknown optional fields, ignored by readers and kept by writers of the
+next record.
 
 Records are found by their key, not by a hash, so `seal` gives each one its own:
 
     {..., "check": <64 hex>, "format": <number>, "record": <type>}      check: BLAKE3 of the canonical JSON without "check"
 
-`open_sealed` verifies in this order: canonical JSON, check, type, format number. The check comes before the number so that
-damage is never taken for a newer format; every format of these records, ours and later ones, MUST keep `check`, `format` and
-`record` so. (A manifest is named by its hash and needs no check.)
+`open_sealed` verifies in this order: canonical JSON, check, type, format number. The check comes
+before the number so that damage is never taken for a newer format; every format of these records,
+ours and later ones, MUST keep `check`, `format` and `record` so. (A manifest is named by its hash
+and needs no check.)
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def open_sealed(data: bytes, record: str, number: int, *, what: str) -> Fields:
 
 
 def open_fields(found: dict[str, Any], record: str, number: int, *, what: str) -> Fields:
-    """The fields of a decoded object whose bytes were verified, type and format number checked and taken off."""
+    """The fields of a decoded object whose bytes were verified, type and format number checked and
+    taken off."""
     if (kind := found.pop("record", None)) != record:
         raise CorruptError(f"{what} is not a {record} record but {kind!r}")
     form = found.pop("format", None)

@@ -1,4 +1,5 @@
-"""Heads, tags and volume records: the create-only sequences under `volumes/<name>/`. docs/format/refs.md has every field."""
+"""Heads, tags and volume records: the create-only sequences under `volumes/<name>/`.
+docs/format/refs.md has every field."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _ORIGINS = ("created", "registered")
 
 @dataclass(frozen=True, slots=True)
 class HeadRecord(Record):
-    """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the version before; void: none, it was
-    a fork of something that a collection was deleting.
+    """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the
+    version before; void: none, it was a fork of something that a collection was deleting.
 
     source (fork): locator of the version it came from.
     """
@@ -67,8 +68,9 @@ class HeadRecord(Record):
 
 @dataclass(frozen=True)
 class Intent:
-    """What is fsynced on the writer's machine before head `number` is put, so that a restart can tell whether the head it finds
-    is its own. `layer` is the writer's number for the work that the head publishes."""
+    """What is fsynced on the writer's machine before head `number` is put, so that a restart can
+    tell whether the head it finds is its own. `layer` is the writer's number for the work that the
+    head publishes."""
 
     number: int
     write_id: WriteId
@@ -106,7 +108,8 @@ class TagRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class MetaRecord(Record):
-    """What a volume is. origin: made here, or registered (its versions came from elsewhere). The newest record counts."""
+    """What a volume is. origin: made here, or registered (its versions came from elsewhere). The
+    newest record counts."""
 
     record: ClassVar[str] = "volume"
     owner: str

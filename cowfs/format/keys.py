@@ -13,11 +13,12 @@
     gc/<generation>/condemned               what a collection will delete    create-only
     gc/<generation>/shards/<8 hex>          the rest of a long list          create-only, before `condemned`
 
-Numbers <n>, <epoch>, <generation> start at 1 and stand as 16 hex digits of 2⁶⁴-1-n: the newest sorts first. Key
-components are ASCII; the two hex digits are the id's first two, they spread keys over a store's request limits.
-User file names never appear in a key. Heartbeats have a prefix of their own so that a one-key list of `lease/` gives a lease,
-and so that no key is another key's directory (`file:` stores).
-`parse_*` functions answer None for keys that are not theirs: a store may hold other objects.
+Numbers <n>, <epoch>, <generation> start at 1 and stand as 16 hex digits of 2⁶⁴-1-n: the newest
+sorts first. Key components are ASCII; the two hex digits are the id's first two, they spread keys
+over a store's request limits. User file names never appear in a key. Heartbeats have a prefix of
+their own so that a one-key list of `lease/` gives a lease, and so that no key is another key's
+directory (`file:` stores). `parse_*` functions answer None for keys that are not theirs: a store
+may hold other objects.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _GENERATION = re.compile(r"gc/([0-9a-f]{16})/.+")
 
 
 def check_volume_name(name: str) -> str:
-    """The name itself; InvalidInputError unless 1-128 of [A-Za-z0-9._-], starting with a letter or digit."""
+    """The name itself; InvalidInputError unless 1-128 of [A-Za-z0-9._-], starting with a letter or
+    digit."""
     return _check_name(name, "volume")
 
 

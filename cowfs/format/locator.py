@@ -6,13 +6,15 @@
     cowfs+s3://bucket;endpoint=http%3A%2F%2F127.0.0.1%3A8333;region=us-east-1/prefix/-/NAME@ID
     cowfs+file:///dir/-/NAME@ID/train/a%20b.png
 
-"/-/" cannot stand in a store URL (`store_url` writes such a segment as %2D), so the first one ends it, and a path may contain it.
-No `? * [ ] #` stands in a locator: `LOCATOR/path` passes through fsspec and universal-pathlib whole.
+"/-/" cannot stand in a store URL (`store_url` writes such a segment as %2D), so the first one ends
+it, and a path may contain it. No `? * [ ] #` stands in a locator: `LOCATOR/path` passes through
+fsspec and universal-pathlib whole.
 
-Guarantees: one locator has one text; `Locator.parse(str(x)) == x`. A locator is enough to read a version and to verify it; it
-protects nothing from pruning. It opens the PROTOCOLS below and no other: opening one means importing and running whatever package
-serves it. Refuses credentials and every damaged part by name. The name is what the volume was called when the
-locator was made: it is for people and messages, the version id alone decides what is read.
+Guarantees: one locator has one text; `Locator.parse(str(x)) == x`. A locator is enough to read a
+version and to verify it; it protects nothing from pruning. It opens the PROTOCOLS below and no
+other: opening one means importing and running whatever package serves it. Refuses credentials and
+every damaged part by name. The name is what the volume was called when the locator was made: it is
+for people and messages, the version id alone decides what is read.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Locator:
 
     @staticmethod
     def parse(text: str) -> Locator:
-        """InvalidInputError that says which part is damaged; a path behind the version id is refused."""
+        """InvalidInputError that says which part is damaged; a path behind the version id is
+        refused."""
         locator, path = Locator.parse_with_path(text)
         if path:
             raise InvalidInputError("the locator goes on after its version id", hint=_HINT)
@@ -65,7 +68,8 @@ class Locator:
 
     @staticmethod
     def parse_with_path(text: str) -> tuple[Locator, bytes]:
-        """As parse, with the path inside the version (b"" for its root), decoded, without leading or trailing '/'."""
+        """As parse, with the path inside the version (b"" for its root), decoded, without leading
+        or trailing '/'."""
         if not is_locator(text):
             raise InvalidInputError(f"{shown(text)} is not a locator: it does not start with {_SCHEME}", hint=_HINT)
         url, divider, rest = text.removeprefix(_SCHEME).partition(_DIVIDER)

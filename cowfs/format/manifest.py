@@ -1,13 +1,15 @@
 """The manifest: the small canonical record of a version; the BLAKE3 of its bytes is the version id.
 
-It says who made the version from what, how large it is, and where its index lies: segments of the block list, catalogues, and
-how many live blocks each index pack holds (so that a commit can rewrite the sparsest when there are more than 64).
+It says who made the version from what, how large it is, and where its index lies: segments of the
+block list, catalogues, and how many live blocks each index pack holds (so that a commit can rewrite
+the sparsest when there are more than 64).
 
-Guarantees: one manifest has one encoding (`canonical`); `Manifest.decode(data, expected)` verifies the hash before it reads;
-every reference it returns has lengths a blob can have. Manifests travel byte for byte (copies, moves, other stores): a
-manifest is never decoded and encoded again to be stored. Unknown fields come back in `extra`.
-`requires` names features a reader must know. None exist yet; "external-extents" is reserved for imports that copy nothing.
-Refuses: a section whose segments do not cover its pages. Not here: reading an index (`index`), publishing (`version`).
+Guarantees: one manifest has one encoding (`canonical`); `Manifest.decode(data, expected)` verifies
+the hash before it reads; every reference it returns has lengths a blob can have. Manifests travel
+byte for byte (copies, moves, other stores): a manifest is never decoded and encoded again to be
+stored. Unknown fields come back in `extra`. `requires` names features a reader must know. None
+exist yet; "external-extents" is reserved for imports that copy nothing. Refuses: a section whose
+segments do not cover its pages. Not here: reading an index (`index`), publishing (`version`).
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ KNOWN_FEATURES: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """bytes: sum of file sizes. added_bytes: raw bytes of chunks this version put first; stored_bytes_added: all it uploaded."""
+    """bytes: sum of file sizes. added_bytes: raw bytes of chunks this version put first;
+    stored_bytes_added: all it uploaded."""
 
     files: int
     directories: int
@@ -77,7 +80,8 @@ class PackUse:
 
 @dataclass(frozen=True, slots=True)
 class IndexSection:
-    """The index of the version: `pages` pages of page_size bytes; segment i lists pages 256·i to 256·i+255."""
+    """The index of the version: `pages` pages of page_size bytes; segment i lists pages 256·i to
+    256·i+255."""
 
     pages: int
     segments: tuple[SegmentRef, ...]
@@ -94,7 +98,8 @@ class IndexSection:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """requires: features a reader must know to read the version; a reader refuses names it does not know."""
+    """requires: features a reader must know to read the version; a reader refuses names it does not
+    know."""
 
     volume: str
     parents: tuple[VersionId, ...]

@@ -42,7 +42,8 @@ class MovedRecord(Record):
             before = blob.offset
 
     def locate(self, offset: int) -> MovedBlob | None:
-        """Where the blob that was at offset lies now; None: it was not live when this was written."""
+        """Where the blob that was at offset lies now; None: it was not live when this was
+        written."""
         at = bisect_left(self.blobs, offset, key=lambda blob: blob.offset)
         return self.blobs[at] if at < len(self.blobs) and self.blobs[at].offset == offset else None
 

@@ -6,14 +6,16 @@
     footer      72 bytes   format u16 | kind u8 | zero u8 | entries u32 | directory offset u64 | directory length u64
                            | BLAKE3 of the directory 32 | first 8 bytes of the BLAKE3 of the footer so far | magic "cowfsend"
 
-Numbers are big-endian. The directory stands at the end because sizes are not known before; the index holds everything a
-read needs, so a reader that has it makes one ranged request and never looks at the directory. Without: two (footer,
-directory), or one when a catalogue tells where the directory lies (`parse_tail`).
+Numbers are big-endian. The directory stands at the end because sizes are not known before; the
+index holds everything a read needs, so a reader that has it makes one ranged request and never
+looks at the directory. Without: two (footer, directory), or one when a catalogue tells where the
+directory lies (`parse_tail`).
 
-Guarantees: every byte outside the blobs is verified before use; entries cover the space between header and directory
-without gap or overlap. Blobs are verified by whoever reads them (`codec.decompress`).
-A pack's key is unique and never used again (MUST): caches and indexes refer to it for good. Its size is below 4 GiB.
-Not here: when a pack is full, uploading (`store.packs`); deleting (`maintain`).
+Guarantees: every byte outside the blobs is verified before use; entries cover the space between
+header and directory without gap or overlap. Blobs are verified by whoever reads them
+(`codec.decompress`). A pack's key is unique and never used again (MUST): caches and indexes refer
+to it for good. Its size is below 4 GiB. Not here: when a pack is full, uploading (`store.packs`);
+deleting (`maintain`).
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class BlobKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PackEntry:
-    """One blob: where its stored bytes lie and what they must become. hash is the BLAKE3 of the raw bytes."""
+    """One blob: where its stored bytes lie and what they must become. hash is the BLAKE3 of the raw
+    bytes."""
 
     hash: ChunkHash
     offset: int
@@ -73,7 +76,8 @@ class PackEntry:
 
 
 class PackDirectory(Sequence[PackEntry]):
-    """Entries in order of offset, verified; kept as they are stored: 48 bytes each, where the objects would take 400."""
+    """Entries in order of offset, verified; kept as they are stored: 48 bytes each, where the
+    objects would take 400."""
 
     __slots__ = ("_data",)
 
@@ -106,7 +110,8 @@ class PackDirectory(Sequence[PackEntry]):
         return self._entry(place) if place < len(self) and self._offset(place) == offset else None
 
     def after(self, offset: int, length: int) -> list[PackEntry]:
-        """Blobs that begin behind an offset of the pack, the last no more than `length` behind it."""
+        """Blobs that begin behind an offset of the pack, the last no more than `length` behind
+        it."""
         places = range(len(self))
         first = bisect_right(places, offset, key=self._offset)
         return self[first : bisect_right(places, offset + length, key=self._offset)]
@@ -149,7 +154,8 @@ class PackBuilder:
 
     @property
     def directory_offset(self) -> int:
-        """Where the directory lies if the pack is sealed now; its length is entries * ENTRY_BYTES."""
+        """Where the directory lies if the pack is sealed now; its length is entries *
+        ENTRY_BYTES."""
         return self._end
 
     @property
@@ -234,7 +240,8 @@ def parse_directory(directory: bytes, footer: PackFooter, *, what: str) -> PackD
 
 
 def parse_tail(tail: bytes, directory_offset: int, *, what: str) -> PackDirectory:
-    """From everything behind directory_offset (directory and footer, one ranged request: directory_length + FOOTER_BYTES)."""
+    """From everything behind directory_offset (directory and footer, one ranged request:
+    directory_length + FOOTER_BYTES)."""
     footer = parse_footer(tail, directory_offset + len(tail), what=what)
     if footer.directory_offset != directory_offset:
         raise CorruptError(f"{what}: its directory does not lie at {directory_offset}")
@@ -242,7 +249,8 @@ def parse_tail(tail: bytes, directory_offset: int, *, what: str) -> PackDirector
 
 
 def parse_pack(data: bytes, *, what: str) -> tuple[PackKind, PackDirectory]:
-    """Checks header, footer and directory of a whole pack; blobs are checked by `codec.decompress`."""
+    """Checks header, footer and directory of a whole pack; blobs are checked by
+    `codec.decompress`."""
     footer = parse_footer(data, len(data), what=what)
     if data[:HEADER_BYTES] != _HEADER.pack(HEADER_MAGIC, FORMAT, footer.kind, bytes(5)):
         raise CorruptError(f"{what} does not start as a pack does")

@@ -1,8 +1,10 @@
-"""What all records have in common: canonical JSON in an envelope, unknown fields kept, and the holder that wrote it.
+"""What all records have in common: canonical JSON in an envelope, unknown fields kept, and the
+holder that wrote it.
 
-A record class names its type (`record`), says in `_body` what is written (None: left out) and in `_arguments` what is read;
-`__post_init__` holds its own rules, so that a value that breaks them can neither be made nor be read.
-The records themselves: `heads`, `claims`, `moved`, `store_record`; all names together: `records`.
+A record class names its type (`record`), says in `_body` what is written (None: left out) and in
+`_arguments` what is read; `__post_init__` holds its own rules, so that a value that breaks them can
+neither be made nor be read. The records themselves: `heads`, `claims`, `moved`, `store_record`; all
+names together: `records`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Record:
 
     @classmethod
     def decode(cls, data: bytes, *, what: str) -> Self:
-        """CorruptError naming `what` unless data is an undamaged record of this type; UnsupportedFormatError: newer format."""
+        """CorruptError naming `what` unless data is an undamaged record of this type;
+        UnsupportedFormatError: newer format."""
         found = fields.open_sealed(data, cls.record, FORMAT, what=what)
         try:
             arguments = cls._arguments(found)
@@ -49,7 +52,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease or wrote a record. start_time: the process' start in clock ticks after boot."""
+    """Who holds a lease or wrote a record. start_time: the process' start in clock ticks after
+    boot."""
 
     user: str
     host: str
@@ -82,7 +86,8 @@ def optional_holder(found: Fields) -> Holder | None:
 
 
 def known_text(found: Fields, name: str, allowed: tuple[str, ...]) -> str:
-    """A field whose values readers must know; another one in an undamaged record was written by a newer cowfs."""
+    """A field whose values readers must know; another one in an undamaged record was written by a
+    newer cowfs."""
     value = found.text(name)
     if value not in allowed:
         raise UnsupportedFormatError(

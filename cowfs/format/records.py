@@ -1,13 +1,15 @@
-"""The small records of a store: cowfs.json, heads, tags, volume records, leases, heartbeats, pins, moved and condemned lists.
+"""The small records of a store: cowfs.json, heads, tags, volume records, leases, heartbeats, pins,
+moved and condemned lists.
 
-Each is one object of canonical JSON in the envelope of `fields` (check, format, record). Keys stand in `keys`, the meaning
-of every field in docs/format/refs.md, moved.md and store.md.
+Each is one object of canonical JSON in the envelope of `fields` (check, format, record). Keys stand
+in `keys`, the meaning of every field in docs/format/refs.md, moved.md and store.md.
 
-Guarantees: `decode(encode(x)) == x`; an altered or cut record is CorruptError; a record of a newer format is
-UnsupportedFormatError. Unknown fields come back in `extra` and are written again by `encode`, so that `dataclasses.replace`
-on a volume record or a pin keeps what a newer cowfs put there. A value that breaks a record's own rules cannot be constructed.
-The write id is random for each attempt to create a record: whoever reads his own id back knows that the put was his.
-Not here: making ids and times (callers), putting and reading back (`store.refs`).
+Guarantees: `decode(encode(x)) == x`; an altered or cut record is CorruptError; a record of a newer
+format is UnsupportedFormatError. Unknown fields come back in `extra` and are written again by
+`encode`, so that `dataclasses.replace` on a volume record or a pin keeps what a newer cowfs put
+there. A value that breaks a record's own rules cannot be constructed. The write id is random for
+each attempt to create a record: whoever reads his own id back knows that the put was his. Not here:
+making ids and times (callers), putting and reading back (`store.refs`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""cowfs.json: what makes a place a store, and what the place was seen to do. docs/format/store.md has every field."""
+"""cowfs.json: what makes a place a store, and what the place was seen to do. docs/format/store.md
+has every field."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from cowfs.ids import StoreId, WriteId
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a store was seen to do. race_max_winners: most winners of one race of race_writers (1 is right)."""
+    """What a store was seen to do. race_max_winners: most winners of one race of race_writers (1 is
+    right)."""
 
     put_if_absent: bool
     race_writers: int
@@ -26,7 +28,8 @@ class ProbeResult:
 
     @property
     def is_safe(self) -> bool:
-        """Create-only puts hold, and reads and lists see them: several writers cannot lose each other's work."""
+        """Create-only puts hold, and reads and lists see them: several writers cannot lose each
+        other's work."""
         return self.put_if_absent and self.race_max_winners == 1 and self.read_after_write and self.list_after_write
 
 
@@ -44,7 +47,8 @@ def _probe(found: Fields) -> ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class StoreRecord(Record):
-    """cowfs.json. cipher: always None in this format; a store that has one is refused, not misread."""
+    """cowfs.json. cipher: always None in this format; a store that has one is refused, not
+    misread."""
 
     record: ClassVar[str] = "store"
     store_id: StoreId

@@ -10,15 +10,16 @@
     option      = "endpoint=" percent-encoded http(s) URL  |  "region=" name          each at most once, in this order, s3 only
     segment     = percent-encoded; never empty, "." or ".."; "-" stands as %2D, so that "/-/" can end the URL in a locator
 
-Understood, too, and written as above: an endpoint that is not encoded (`;endpoint=http://host:1/prefix`; it has no path then), and
-abfs://container@account/prefix.
+Understood, too, and written as above: an endpoint that is not encoded
+(`;endpoint=http://host:1/prefix`; it has no path then), and abfs://container@account/prefix.
 
-Percent-encoding is upper case and covers everything but A-Z a-z 0-9 . _ ~ - ! $ & ' ( ) + , : = @, so never `? * [ ] #`.
-Paths of file: are bytes (surrogateescape), others UTF-8.
+Percent-encoding is upper case and covers everything but A-Z a-z 0-9 . _ ~ - ! $ & ' ( ) + , : = @,
+so never `? * [ ] #`. Paths of file: are bytes (surrogateescape), others UTF-8.
 
-Refuses protocols whose files are not written whole or not at all (sftp, ftp, smb, webhdfs, github, archives and caches of fsspec).
-Refuses credentials in any place (user information, options): a URL is printed, logged and written into locators.
-Not here: what a protocol can do, whether its package is there (`store.open`).
+Refuses protocols whose files are not written whole or not at all (sftp, ftp, smb, webhdfs, github,
+archives and caches of fsspec). Refuses credentials in any place (user information, options): a URL
+is printed, logged and written into locators. Not here: what a protocol can do, whether its package
+is there (`store.open`).
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ _EXAMPLE_HINT = "For example s3://bucket/prefix or file:///directory."
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """protocol: fsspec's name. authority: bucket or host[:port], "" for file. path: decoded, no '/' at either end
-    (file: relative to the root, so `/` + path is the directory)."""
+    """protocol: fsspec's name. authority: bucket or host[:port], "" for file. path: decoded, no '/'
+    at either end (file: relative to the root, so `/` + path is the directory)."""
 
     protocol: str
     authority: str
@@ -135,12 +136,14 @@ class StoreUrl:
 
 
 def encode_segment(segment: str) -> str:
-    """One path segment, percent-encoded so that neither globs, queries nor a locator's "/-/" can be read into it."""
+    """One path segment, percent-encoded so that neither globs, queries nor a locator's "/-/" can be
+    read into it."""
     return "%2D" if segment == "-" else quote(segment.encode(errors="surrogateescape"), safe=_SEGMENT_SAFE)
 
 
 def decode_percent(text: str, title: str) -> bytes:
-    """Strict: `%` is followed by two hex digits, and none of `? * [ ] #`, controls or spaces stands unencoded."""
+    """Strict: `%` is followed by two hex digits, and none of `? * [ ] #`, controls or spaces stands
+    unencoded."""
     if re.search(r"%(?![0-9A-Fa-f]{2})", text):
         raise InvalidInputError(
             f"{title} {shown(text)} has a % without two hex digits", hint="Write a percent sign as %25."
@@ -238,7 +241,8 @@ def _text(data: bytes, title: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Text for a message: what could be user information, an option's value or a query is left out."""
+    """Text for a message: what could be user information, an option's value or a query is left
+    out."""
     text = re.sub(r"//.*@", "//…@", text, flags=re.DOTALL)
     text = re.sub(r"[?].*", "?…", text, flags=re.DOTALL)
     return repr(re.sub(r";([^=;/]*)=[^;/]*", r";\1=…", text)[:200])

@@ -1,12 +1,14 @@
-"""The index of a version: directory entries, inodes, extents, xattrs and packs in one lazily read SQLite database.
+"""The index of a version: directory entries, inodes, extents, xattrs and packs in one lazily read
+SQLite database.
 
     open_index    a published version, read block by block as queries need it
     empty_index   a volume that has no version yet
     Index.apply   a change set becomes an IndexDelta: changed pages, published nowhere
     publish       the delta's blocks go to the store; returns the section a manifest names
 
-apsw is imported only in this layer, and only apsw opens these databases. `schema.sql` is the authority on what is in them,
-`docs/format/index.md` on how they lie in a store. Not here: what a commit is, or where chunks go (`cowfs.version`).
+apsw is imported only in this layer, and only apsw opens these databases. `schema.sql` is the
+authority on what is in them, `docs/format/index.md` on how they lie in a store. Not here: what a
+commit is, or where chunks go (`cowfs.version`).
 """
 
 from __future__ import annotations

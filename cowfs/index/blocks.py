@@ -2,11 +2,13 @@
 
     section.segments[n // 256] ──▶ list segment (256 BlockRefs) ──▶ BlockRef ──▶ cache, or a ranged read of an index pack
 
-Every byte is verified by its hash before use (`PackReader`, `BlockCache`). A miss fetches, in one request, the blocks that
-follow in the index and lie next to each other in the pack: at least 256 KiB, doubling up to 4 MiB while misses follow on one
-another. Two threads that miss the same block wait for one request. `prefetch` fetches many blocks with parallel requests.
+Every byte is verified by its hash before use (`PackReader`, `BlockCache`). A miss fetches, in one
+request, the blocks that follow in the index and lie next to each other in the pack: at least 256
+KiB, doubling up to 4 MiB while misses follow on one another. Two threads that miss the same block
+wait for one request. `prefetch` fetches many blocks with parallel requests.
 
-A neighbour that turns out to be damaged harms nobody who does not need it: the wanted block is then fetched alone.
+A neighbour that turns out to be damaged harms nobody who does not need it: the wanted block is then
+fetched alone.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ FETCH_FLOOR_BYTES = 256 << 10
 FETCH_CEILING_BYTES = 4 << 20
 PREFETCH_BATCH_BYTES = 1 << 20
 PREFETCH_THREADS = 16
-"""Round trips of a scattered change are the blocks it needs divided by this, for each level of the tree. Guessed."""
+"""Round trips of a scattered change are the blocks it needs divided by this, for each level of the
+tree. Guessed."""
 
 T = TypeVar("T")
 
 
 class StoreBlocks:
-    """Blocks of one section. Any thread. Nothing to close: the cache and the reader belong to the caller."""
+    """Blocks of one section. Any thread. Nothing to close: the cache and the reader belong to the
+    caller."""
 
     def __init__(self, reader: PackReader, section: IndexSection, cache: BlockCache, *, url: str = "") -> None:
         """url: of the store, for errors."""
@@ -137,7 +141,8 @@ class StoreBlocks:
                 flight.result()
 
     def _fly(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[Future[bytes]]:
-        """Fetches what no other thread is fetching; the flights of all, in order. A failed request fails all its blocks."""
+        """Fetches what no other thread is fetching; the flights of all, in order. A failed request
+        fails all its blocks."""
         flights, mine = self._flights.claim([request.hash for request in requests])
         if not mine:
             return flights

@@ -2,10 +2,11 @@
 
     <cache_dir>/blocks/<2 hex>/<64 hex>     raw bytes of a block (or of a list segment), named by their BLAKE3
 
-Shared by every mount of a user and by every version: equal blocks have equal names. Files appear whole (temporary name, then
-rename), are verified on each read, and may be deleted at any time; one that fails its hash is removed and fetched again.
-A directory that cannot be written or a full disk costs speed, nothing else. A file's modification time is when it was last
-read; `Engine.trim_cache` deletes by it, in one account with chunks and whole files (native/cache/src/account.rs).
+Shared by every mount of a user and by every version: equal blocks have equal names. Files appear
+whole (temporary name, then rename), are verified on each read, and may be deleted at any time; one
+that fails its hash is removed and fetched again. A directory that cannot be written or a full disk
+costs speed, nothing else. A file's modification time is when it was last read; `Engine.trim_cache`
+deletes by it, in one account with chunks and whole files (native/cache/src/account.rs).
 """
 
 from __future__ import annotations

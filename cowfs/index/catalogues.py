@@ -1,10 +1,12 @@
-"""Keeps the catalogues of a version few: the base's, the new one, and now and then several small ones merged into one.
+"""Keeps the catalogues of a version few: the base's, the new one, and now and then several small
+ones merged into one.
 
-Which to merge is `to_merge`'s decision, one merge a commit. A commit therefore reads at most 17 catalogues and writes at most
-MAX_ENTRIES entries more than its own, and a version names about 16 of a size.
+Which to merge is `to_merge`'s decision, one merge a commit. A commit therefore reads at most 17
+catalogues and writes at most MAX_ENTRIES entries more than its own, and a version names about 16 of
+a size.
 
-Merging is a saving: a catalogue that cannot be read stays as it is, and the commit goes on without it. The list keeps the
-order of age: a merged catalogue stands where its youngest part stood.
+Merging is a saving: a catalogue that cannot be read stays as it is, and the commit goes on without
+it. The list keeps the order of age: a merged catalogue stands where its youngest part stood.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ def add_catalogue(
     uploader: PackUploader,
     reader: PackReader,
 ) -> tuple[tuple[CatalogueRef, ...], list[bytes]]:
-    """The catalogues of the new version, and the bytes of those that list what is new. What is uploaded is durable after the
-    uploader's next flush. entries are gone through once, and never all of them in memory as objects."""
+    """The catalogues of the new version, and the bytes of those that list what is new. What is
+    uploaded is durable after the uploader's next flush. entries are gone through once, and never
+    all of them in memory as objects."""
     refs = list(old)
     added: list[bytes] = []
     for is_first, batch in _batches(entries):
@@ -51,7 +54,8 @@ def add_catalogue(
 
 
 def _batches(entries: Iterable[CatalogueEntry]) -> Iterator[tuple[bool, Iterator[CatalogueEntry]]]:
-    """Runs of MAX_ENTRIES, each to be gone through before the next is asked for, and whether it is the first."""
+    """Runs of MAX_ENTRIES, each to be gone through before the next is asked for, and whether it is
+    the first."""
     rest = iter(entries)
     is_first = True
     while (first := next(rest, None)) is not None:

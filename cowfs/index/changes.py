@@ -1,11 +1,13 @@
 """What a commit changes in an index, as plain rows.
 
-A change set is complete: it names every row that differs from the base, and for the files in `contents` and the inodes in
-`xattrs` the complete new list (the writer finds out which rows differ). Applying one changes nothing in it, so it can be
-applied again. Rows are the tuples of the engine (`cowfs/_native.pyi`).
+A change set is complete: it names every row that differs from the base, and for the files in
+`contents` and the inodes in `xattrs` the complete new list (the writer finds out which rows
+differ). Applying one changes nothing in it, so it can be applied again. Rows are the tuples of the
+engine (`cowfs/_native.pyi`).
 
-A change set may be larger than memory. So its rows are iterables in the order of their keys, gone through several times, of which
-the writer never holds more than a window; `Stream` makes one of a function that reads page by page.
+A change set may be larger than memory. So its rows are iterables in the order of their keys, gone
+through several times, of which the writer never holds more than a window; `Stream` makes one of a
+function that reads page by page.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from cowfs.ids import PackId
 
-# (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, symlink target or b"")
+# (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags,
+# symlink target or b"")
 InodeRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]
 
-# (offset in file, length shown, chunk hash, pack number, offset in pack, stored length, raw length, skip, codec)
+# (offset in file, length shown, chunk hash, pack number, offset in pack, stored length, raw length,
+# skip, codec)
 ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
 # (parent, name, ino; 0: the name is gone)
@@ -45,8 +49,8 @@ class Stream(Generic[T]):
 
 
 class Totals(NamedTuple):
-    """files: inodes that are not directories. directories: without the root. bytes: sizes of regular files, each once
-    and as 8 TiB at most (a sparse file may claim far more)."""
+    """files: inodes that are not directories. directories: without the root. bytes: sizes of
+    regular files, each once and as 8 TiB at most (a sparse file may claim far more)."""
 
     files: int
     directories: int
@@ -55,11 +59,12 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True)
 class ChangeSet:
-    """inodes: new or changed rows, each still named. removed: inodes that no name leads to any more (unknown ones are fine).
-    packs: pack numbers the base does not have. next_ino: smallest inode number never used, at least the base's.
+    """inodes: new or changed rows, each still named. removed: inodes that no name leads to any more
+    (unknown ones are fine). packs: pack numbers the base does not have. next_ino: smallest inode
+    number never used, at least the base's.
 
-    All but packs in the order of their keys (ino; parent and name for entries), no key twice, and the same each time they are
-    gone through."""
+    All but packs in the order of their keys (ino; parent and name for entries), no key twice, and
+    the same each time they are gone through."""
 
     next_ino: int
     inodes: Iterable[InodeRow] = ()

@@ -1,7 +1,8 @@
-"""Connections to index databases: locked down, checked, with errors of our tree; and a pool of them for readers.
+"""Connections to index databases: locked down, checked, with errors of our tree; and a pool of them
+for readers.
 
-An index comes from a store, so its bytes are untrusted even when every hash is right: somebody may have made a hostile
-version on purpose. What keeps it harmless:
+An index comes from a store, so its bytes are untrusted even when every hash is right: somebody may
+have made a hostile version on purpose. What keeps it harmless:
 
     schema        what the database says it holds must be, statement for statement, what schema.sql says: no view, trigger,
                   generated column or virtual table can be there
@@ -9,8 +10,9 @@ version on purpose. What keeps it harmless:
     work          a query that takes more steps than its database can have rows for is stopped
     rows          checked for type and range by `rows`
 
-Whatever SQLite then reports is a CorruptError that names the index; an error below SQLite (the store does not answer, a block
-fails its hash) is raised as it is. A connection that saw an error is thrown away.
+Whatever SQLite then reports is a CorruptError that names the index; an error below SQLite (the
+store does not answer, a block fails its hash) is raised as it is. A connection that saw an error is
+thrown away.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ STEPS_PER_PAGE = 50_000
 READER_CONNECTIONS = 8
 READER_CACHE_KIB = 1024
 WRITER_CACHE_KIB = 16384
-"""Rows are written in the order of their keys: a page that was left is hardly needed again, and what is changed goes to the overlay."""
+"""Rows are written in the order of their keys: a page that was left is hardly needed again, and
+what is changed goes to the overlay."""
 
 _READER_PRAGMAS = ("temp_store = memory", f"cache_size = -{READER_CACHE_KIB}")
 _WRITER_PRAGMAS = (
@@ -139,7 +142,8 @@ class Connection:
         self.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
 
     def check_schema(self) -> None:
-        """CorruptError or UnsupportedFormatError unless the database has exactly the tables of schema.sql."""
+        """CorruptError or UnsupportedFormatError unless the database has exactly the tables of
+        schema.sql."""
         expected = expected_schema()
         found = set(self.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (len(expected) + 1,)))
         meta = next(row for row in expected if row[1] == "meta")

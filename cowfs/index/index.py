@@ -3,8 +3,9 @@
     Index ── ConnectionPool ── SQLite ── BlockFile ── StoreBlocks ── BlockCache, PackReader        a published version
                                                └── MemoryBlocks                                a volume without versions
 
-An index is immutable. Each query is one look-up or one range of one table (a directory joins the inodes), on a connection of its
-own, so threads run beside each other; a query that needs a block from the store waits without a lock that others need.
+An index is immutable. Each query is one look-up or one range of one table (a directory joins the
+inodes), on a connection of its own, so threads run beside each other; a query that needs a block
+from the store waits without a lock that others need.
 
     query        blocks it reads when nothing is cached (1 M files: trees of 3 levels)
     inode        3
@@ -49,7 +50,8 @@ ENTRIES_AT_ONCE = 10_000
 
 
 def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, cache_dir: Path) -> Index:
-    """The index a manifest names. Fetches the first blocks (two requests); the rest comes as queries need it.
+    """The index a manifest names. Fetches the first blocks (two requests); the rest comes as
+    queries need it.
 
     Blocks are kept in `<cache_dir>/blocks`; a cache that cannot be written is done without.
     CorruptError, UnsupportedFormatError, UnavailableError here and from every query.
@@ -59,7 +61,8 @@ def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, 
 
 
 def empty_index(cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_ns: int) -> Index:
-    """The index of a volume without versions: a root directory of this owner and mode. Nothing is stored or requested.
+    """The index of a volume without versions: a root directory of this owner and mode. Nothing is
+    stored or requested.
 
     cache_dir is for the blocks of versions made from it (`IndexDelta.as_index`).
     """
@@ -82,7 +85,8 @@ def empty_index(cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_n
 
 
 class Index:
-    """One version's index. Immutable; any number of threads may query it at once; `close` waits for queries under way."""
+    """One version's index. Immutable; any number of threads may query it at once; `close` waits for
+    queries under way."""
 
     def __init__(self, blocks: Blocks, cache: BlockCache) -> None:
         self._blocks = blocks
@@ -112,18 +116,21 @@ class Index:
             return checked_inode(connection.title, rows[0]) if rows else None
 
     def directory(self, ino: int) -> list[tuple[bytes, InodeRow]]:
-        """Every entry with its inode, ordered by name; empty when `ino` has none or is not a directory."""
+        """Every entry with its inode, ordered by name; empty when `ino` has none or is not a
+        directory."""
         return [entry for page in self.directory_pages(ino) for entry in page]
 
     def directory_pages(self, ino: int) -> Iterator[list[tuple[bytes, InodeRow]]]:
-        """The same, ENTRIES_AT_ONCE at a time: a directory may have millions. Go through all of them: a connection is held."""
+        """The same, ENTRIES_AT_ONCE at a time: a directory may have millions. Go through all of
+        them: a connection is held."""
         with self._connections.connection() as connection:
             entries = checked_entries(connection.title, connection.rows(statements.READ_DIRECTORY, (ino,)))
             while page := list(islice(entries, ENTRIES_AT_ONCE)):
                 yield page
 
     def names_of(self, inodes: Set[int]) -> dict[int, tuple[int, bytes]]:
-        """(parent, name): one for each of these inodes that has any. Reads every entry: there is no index by inode."""
+        """(parent, name): one for each of these inodes that has any. Reads every entry: there is no
+        index by inode."""
         found: dict[int, tuple[int, bytes]] = {}
         last: tuple[int, bytes] = (0, b"")
         with self._connections.connection() as connection:
@@ -134,7 +141,8 @@ class Index:
         return found
 
     def content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
-        """Extents by offset and extended attributes by name; both empty for an inode that has none or does not exist."""
+        """Extents by offset and extended attributes by name; both empty for an inode that has none
+        or does not exist."""
         with self._connections.connection() as connection:
             extents = list(checked_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
             return extents, list(checked_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))
@@ -159,7 +167,8 @@ class Index:
             return number or 0
 
     def pack_ids(self) -> dict[int, PackId]:
-        """Number → id of every pack extents may name, for who looks at a whole version: reads the table, 800 packs a block."""
+        """Number → id of every pack extents may name, for who looks at a whole version: reads the
+        table, 800 packs a block."""
         with self._connections.connection() as connection:
             found: dict[int, PackId] = {}
             last = 0
@@ -171,15 +180,18 @@ class Index:
             return found
 
     def apply(self, changes: ChangeSet) -> IndexDelta:
-        """The index with `changes` made, in one transaction on a copy-on-write overlay; this index stays as it is.
+        """The index with `changes` made, in one transaction on a copy-on-write overlay; this index
+        stays as it is.
 
-        Nothing is published. InvalidInputError: the change set contradicts itself or the base. May be repeated.
+        Nothing is published. InvalidInputError: the change set contradicts itself or the base. May
+        be repeated.
         """
         overlay, totals = apply_changes(self._blocks, changes, spill_dir=self._cache.directory)
         return IndexDelta(overlay, totals, self._cache)
 
     def close(self) -> None:
-        """Waits for queries under way; further ones raise InvalidStateError. Deltas made from this index stay usable."""
+        """Waits for queries under way; further ones raise InvalidStateError. Deltas made from this
+        index stay usable."""
         self._connections.close()
 
     def __enter__(self) -> Index:
@@ -194,7 +206,8 @@ class Index:
 class IndexDelta:
     """A changed index that is published nowhere: the pages by which it differs from its base.
 
-    For one thread. `close` it when it was published or given up: until then its pages take memory or disk.
+    For one thread. `close` it when it was published or given up: until then its pages take memory
+    or disk.
     """
 
     def __init__(self, overlay: Overlay, totals: Totals, cache: BlockCache) -> None:
@@ -214,7 +227,8 @@ class IndexDelta:
         return self._overlay.base if isinstance(self._overlay.base, StoreBlocks) else None
 
     def pages(self) -> Iterator[tuple[int, bytes]]:
-        """(page number from 1, its 16 KiB) of each page that was written, ascending: without a base, of every page."""
+        """(page number from 1, its 16 KiB) of each page that was written, ascending: without a
+        base, of every page."""
         if self.base is None:
             for number in range(self._overlay.count):
                 yield number + 1, self._overlay.read(number)
@@ -223,7 +237,8 @@ class IndexDelta:
                 yield number + 1, page
 
     def as_index(self, section: IndexSection) -> Index:
-        """The new version's index; `section` is what `publish` returned for this delta. Its changed blocks are in the cache."""
+        """The new version's index; `section` is what `publish` returned for this delta. Its changed
+        blocks are in the cache."""
         if self.reader is None:
             raise InvalidStateError("this index was not published yet")
         url = self.base.url if self.base is not None else ""

@@ -2,9 +2,10 @@
 
     write ──▶ overlay ──(page never written)──▶ base blocks
 
-Written pages stay in memory up to a limit, then go to an unnamed temporary file: a commit of any size fits. Dropping the
-overlay is the rollback. A page below `count` that nobody wrote and the base does not have reads as zeros (SQLite leaves out
-the page at 1 GiB, where its lock bytes would lie). One thread at a time.
+Written pages stay in memory up to a limit, then go to an unnamed temporary file: a commit of any
+size fits. Dropping the overlay is the rollback. A page below `count` that nobody wrote and the base
+does not have reads as zeros (SQLite leaves out the page at 1 GiB, where its lock bytes would lie).
+One thread at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 PAGE_BYTES = 16384
-"""A page of SQLite, a block of the store. Measured: 1 M files, one rewrite dirties 64 KiB (with 256 KiB blocks 768 KiB)."""
+"""A page of SQLite, a block of the store. Measured: 1 M files, one rewrite dirties 64 KiB (with 256
+KiB blocks 768 KiB)."""
 
 ZERO_PAGE = bytes(PAGE_BYTES)
 MEMORY_PAGES = 4096
@@ -36,7 +38,8 @@ class Blocks(Protocol):
     def read(self, number: int) -> bytes: ...
 
     def prefetch(self, numbers: Iterable[int]) -> None:
-        """Makes reads of these blocks cheap, with as few round trips as it can. Raises what `read` would."""
+        """Makes reads of these blocks cheap, with as few round trips as it can. Raises what `read`
+        would."""
         ...
 
 
@@ -103,7 +106,8 @@ class Overlay:
         self.count = count
 
     def written(self) -> Iterator[tuple[int, bytes]]:
-        """(block number, page) of every block that was written or lies beyond the base, ascending."""
+        """(block number, page) of every block that was written or lies beyond the base,
+        ascending."""
         numbers = set(self._memory) | set(self._spilled) | set(range(self.base.count, self.count))
         for number in sorted(numbers):
             yield number, self.read(number)

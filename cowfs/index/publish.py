@@ -1,17 +1,21 @@
-"""Puts a delta into the store: changed blocks, the list segments that name them, the catalogue of new chunks.
+"""Puts a delta into the store: changed blocks, the list segments that name them, the catalogue of
+new chunks.
 
     pages of the delta ─▶ blocks ─┐
     segments with a changed entry ┼─▶ one PackUploader of kind index ─▶ flush ─▶ IndexSection (for the manifest)
     new chunks ─▶ catalogue ──────┘
 
 - A page whose hash is that of the base's page is not uploaded; equal pages are uploaded once.
-- `section.packs` counts, for each index pack, the pages of this version that lie in it. Segments and catalogues are named by
-  their refs, not counted: what a version needs is the union of the three.
-- When blocks lie in more than MAX_PACKS packs, up to REWRITTEN_BLOCKS blocks of the packs with the fewest are uploaded again:
-  reading a version stays cheap, and old packs become free. Finding them loads all list segments (once for a mount).
+- `section.packs` counts, for each index pack, the pages of this version that lie in it. Segments
+  and catalogues are named by their refs, not counted: what a version needs is the union of the
+  three.
+- When blocks lie in more than MAX_PACKS packs, up to REWRITTEN_BLOCKS blocks of the packs with the
+  fewest are uploaded again: reading a version stays cheap, and old packs become free. Finding them
+  loads all list segments (once for a mount).
 - Catalogues: the base's and the new one; see `catalogues` for how their number stays small.
 
-Nothing is named before it is durable: the section is returned after `flush`, and the blocks enter the local cache after it.
+Nothing is named before it is durable: the section is returned after `flush`, and the blocks enter
+the local cache after it.
 """
 
 from __future__ import annotations
@@ -42,8 +46,8 @@ REWRITTEN_BLOCKS = 64
 
 @dataclass(frozen=True)
 class Published:
-    """section is what the manifest names; receipts prove that the index packs it added are durable; catalogues: those of the new
-    chunks, encoded."""
+    """section is what the manifest names; receipts prove that the index packs it added are durable;
+    catalogues: those of the new chunks, encoded."""
 
     section: IndexSection
     receipts: Sequence[PackReceipt]
@@ -61,9 +65,10 @@ def publish(
 ) -> Published:
     """Everything the returned section names is durable when this returns.
 
-    uploader: one of kind index that nobody else uses; flushed here. base_section: what the delta's base was opened from (None:
-    `empty_index`). catalogue: the chunks this version adds, their packs counted in catalogue_packs. Requests: a put for each
-    16 MiB. May be repeated after an error with a new uploader: what the first attempt left is garbage, never damage.
+    uploader: one of kind index that nobody else uses; flushed here. base_section: what the delta's
+    base was opened from (None: `empty_index`). catalogue: the chunks this version adds, their packs
+    counted in catalogue_packs. Requests: a put for each 16 MiB. May be repeated after an error with
+    a new uploader: what the first attempt left is garbage, never damage.
     """
     if base_section != (delta.base.section if delta.base is not None else None):
         raise InvalidInputError("the delta was made from another version's index than base_section")
@@ -93,7 +98,8 @@ def publish(
 
 
 class _BlockList:
-    """The block list of the new version while it is made: the base's, with the entries that change."""
+    """The block list of the new version while it is made: the base's, with the entries that
+    change."""
 
     def __init__(self, delta: IndexDelta, uploader: PackUploader) -> None:
         self.live: Counter[PackId] = Counter()
@@ -109,7 +115,8 @@ class _BlockList:
                 self._release(self._base.ref(number))
 
     def put(self, number: int, raw: bytes) -> None:
-        """Block `number` is these bytes. Uploads them unless they are what the base has there, or were uploaded just now."""
+        """Block `number` is these bytes. Uploads them unless they are what the base has there, or
+        were uploaded just now."""
         old = self._base.ref(number) if self._base is not None and number < self._base.count else None
         if raw == ZERO_PAGE:
             ref = None

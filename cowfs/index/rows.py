@@ -1,9 +1,10 @@
 """What rows of an index may hold, checked on the way out of a database and on the way in.
 
-A crafted index can hold anything SQLite can store; the engine takes numbers of a certain width and byte strings. A row that
-passes here fits the engine and makes sense by itself: types, ranges, an extent inside its chunk, names a directory can hold.
-Also: that a list is strictly ascending, which a damaged tree that leads to one page twice is not.
-Not here: what rows say about each other (the writer checks what it writes; a reader asks only for what it needs).
+A crafted index can hold anything SQLite can store; the engine takes numbers of a certain width and
+byte strings. A row that passes here fits the engine and makes sense by itself: types, ranges, an
+extent inside its chunk, names a directory can hold. Also: that a list is strictly ascending, which
+a damaged tree that leads to one page twice is not. Not here: what rows say about each other (the
+writer checks what it writes; a reader asks only for what it needs).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Every SQL statement that reads or writes rows of an index. The columns are those of schema.sql, in the engine's order."""
+"""Every SQL statement that reads or writes rows of an index. The columns are those of schema.sql,
+in the engine's order."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Whether a change set makes sense by itself: types, ranges, order, nothing twice. What it says about the base is the writer's.
+"""Whether a change set makes sense by itself: types, ranges, order, nothing twice. What it says
+about the base is the writer's.
 
-A caller's mistake must not become a version that nobody can read, so rows are held to exactly what readers accept (`rows`). Each
-function passes rows on as it has checked them and raises InvalidInputError at the first that is wrong: a change set may be larger
-than memory.
+A caller's mistake must not become a version that nobody can read, so rows are held to exactly what
+readers accept (`rows`). Each function passes rows on as it has checked them and raises
+InvalidInputError at the first that is wrong: a change set may be larger than memory.
 """
 
 from __future__ import annotations

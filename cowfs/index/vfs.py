@@ -1,15 +1,17 @@
-"""The file system SQLite sees: files that consist of 16 KiB blocks from elsewhere, and nothing else.
+"""The file system SQLite sees: files that consist of 16 KiB blocks from elsewhere, and nothing
+else.
 
     SQLite ── xRead(16384 at 16384·n) ──▶ BlockFile ──▶ Blocks.read(n)      read-only: a published version
            ── xWrite ─────────────────────▶ BlockFile ──▶ Overlay.write(n)    a writer's private copy
 
-No disk file can be opened through it, no journal, no temporary file (connections keep those in memory), and nothing is locked:
-a read-only file never changes and an overlay belongs to one connection. A read-only file says so (IOCAP_IMMUTABLE), which
-spares SQLite its checks for other writers.
+No disk file can be opened through it, no journal, no temporary file (connections keep those in
+memory), and nothing is locked: a read-only file never changes and an overlay belongs to one
+connection. A read-only file says so (IOCAP_IMMUTABLE), which spares SQLite its checks for other
+writers.
 
-Errors below travel as what they are: the exception is kept in `BlockFile.failure`, because SQLite may replace it by a vague
-"disk I/O error" or go on without. Whoever runs a query looks there (`connection`). A file is used by one connection, so by one
-thread at a time.
+Errors below travel as what they are: the exception is kept in `BlockFile.failure`, because SQLite
+may replace it by a vague "disk I/O error" or go on without. Whoever runs a query looks there
+(`connection`). A file is used by one connection, so by one thread at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ VFS_NAME = "cowfs-index"
 
 
 class BlockFile:
-    """One open database file. The methods named x… are SQLite's (https://sqlite.org/c3ref/io_methods.html)."""
+    """One open database file. The methods named x… are SQLite's
+    (https://sqlite.org/c3ref/io_methods.html)."""
 
     def __init__(self, blocks: Blocks, *, writable: bool) -> None:
         self.failure: BaseException | None = None

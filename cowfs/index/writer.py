@@ -1,19 +1,24 @@
-"""Applies a change set to an index: one transaction on a copy-on-write overlay, from which the changed pages are read.
+"""Applies a change set to an index: one transaction on a copy-on-write overlay, from which the
+changed pages are read.
 
     fetch the paths to the first keys ─▶ one transaction, rows checked as they come ─▶ check what it left ─▶ IndexDelta
 
-Tables are written one after the other, each in the order of its keys, and only rows that differ are written: a small change
-dirties few pages, and a large first one leaves each table in pages that follow one another. Totals are kept from row to row.
+Tables are written one after the other, each in the order of its keys, and only rows that differ are
+written: a small change dirties few pages, and a large first one leaves each table in pages that
+follow one another. Totals are kept from row to row.
 
-A change set may be larger than memory: it is gone through in windows of WINDOW_ROWS, for each of which the paths to its keys are
-fetched together. What a row says about others is looked up in the index as it is by then.
+A change set may be larger than memory: it is gone through in windows of WINDOW_ROWS, for each of
+which the paths to its keys are fetched together. What a row says about others is looked up in the
+index as it is by then.
 
-Refused (InvalidInputError), because the version would be broken: rows that make no sense or come out of order (`validation`), an
-entry whose inode or directory does not exist, an extent in an unknown pack or past the end of its file, extents that do not add
-up to their file's mapped_bytes, a removed directory that still has entries, an inode number from beyond next_ino, a root that is
-no directory. Not checked, because it would read the whole index: link counts, inodes without a name.
+Refused (InvalidInputError), because the version would be broken: rows that make no sense or come
+out of order (`validation`), an entry whose inode or directory does not exist, an extent in an
+unknown pack or past the end of its file, extents that do not add up to their file's mapped_bytes, a
+removed directory that still has entries, an inode number from beyond next_ino, a root that is no
+directory. Not checked, because it would read the whole index: link counts, inodes without a name.
 
-The base is never touched: an error leaves nothing behind, and the same change set can be applied again.
+The base is never touched: an error leaves nothing behind, and the same change set can be applied
+again.
 """
 
 from __future__ import annotations
@@ -135,9 +140,11 @@ def _windows(rows: Iterator[T], weight: Callable[[T], int] = lambda row: 1) -> I
 
 
 def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
-    """Reads the new pages with a fresh connection, as every reader will: what is published is what was meant.
+    """Reads the new pages with a fresh connection, as every reader will: what is published is what
+    was meant.
 
-    A whole check would fetch the whole index, so it runs only where all pages are here; else rows stand for the rest.
+    A whole check would fetch the whole index, so it runs only where all pages are here; else rows
+    stand for the rest.
     """
     pages = int.from_bytes(overlay.read(0)[28:32])
     if pages != overlay.count:
@@ -207,7 +214,8 @@ class _Transaction:
         return checked_inode(self._session.title, rows[0]) if rows else None
 
     def _remove_inodes(self) -> array[int]:
-        """Rows of inodes that are gone, with all that hangs on them; returns those that were directories."""
+        """Rows of inodes that are gone, with all that hangs on them; returns those that were
+        directories."""
         directories = array("q")
         for is_first, window in _windows(validation.checked_removed(self._changes)):
             if not is_first:
@@ -263,7 +271,8 @@ class _Transaction:
             self._session.execute_many(statements.WRITE_ENTRY, [entry for entry in window if entry[2]])
 
     def _mode(self, ino: int) -> int | None:
-        """The mode an inode has after the change; None: it does not exist. Once the inodes are written."""
+        """The mode an inode has after the change; None: it does not exist. Once the inodes are
+        written."""
         sizes = self._sizes(ino)
         return sizes[0] if sizes is not None else None
 

@@ -1,8 +1,9 @@
 """Mounts whose daemon has died: every use of them fails until they are unmounted, or mounted again.
 
-The kernel's table has the mounts, the registry the living daemons; what is in the first only may be dead, or be served by
-a daemon that this user's registry does not know (another user's, or one with other directories). Only asking tells: a dead
-mount answers ENOTCONN at once. It is asked in a thread, since a mount that hangs would hang whoever asks.
+The kernel's table has the mounts, the registry the living daemons; what is in the first only may be
+dead, or be served by a daemon that this user's registry does not know (another user's, or one with
+other directories). Only asking tells: a dead mount answers ENOTCONN at once. It is asked in a
+thread, since a mount that hangs would hang whoever asks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def find() -> list[str]:
 
 
 def find_at(path: str) -> MountInfo | None:
-    """The mount at this canonical path if it is one of cowfs whose daemon is gone; one that hangs counts as alive."""
+    """The mount at this canonical path if it is one of cowfs whose daemon is gone; one that hangs
+    counts as alive."""
     mount = mount_table.mount_at(path)
     if mount is None or not mount.is_cowfs or registry.find_by_path(path) is not None:
         return None

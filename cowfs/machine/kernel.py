@@ -1,4 +1,5 @@
-"""What the kernel offers a mount, read from /proc and /sys: FUSE over io_uring, passthrough, read-ahead, cheap waking.
+"""What the kernel offers a mount, read from /proc and /sys: FUSE over io_uring, passthrough,
+read-ahead, cheap waking.
 
 Every answer is about this machine and this process; nothing here mounts or changes anything.
 """
@@ -33,7 +34,8 @@ def is_uring_enabled() -> bool:
 
 
 def is_uring_permitted() -> bool:
-    """Whether this process may use io_uring. The kernel's setting: 0, everybody; 1, CAP_SYS_ADMIN or a group; 2, nobody."""
+    """Whether this process may use io_uring. The kernel's setting: 0, everybody; 1, CAP_SYS_ADMIN
+    or a group; 2, nobody."""
     level = _number(URING_DISABLED)
     return level is None or level == 0 or (level == 1 and has_capability(CAP_SYS_ADMIN))
 
@@ -44,7 +46,8 @@ def knows_passthrough() -> bool:
 
 
 def halt_poll_ns() -> int | None:
-    """How long an idle processor of this virtual machine waits before its host takes it back; None: not this kernel's to set."""
+    """How long an idle processor of this virtual machine waits before its host takes it back; None:
+    not this kernel's to set."""
     return _number(GUEST_HALT_POLL_NS)
 
 

@@ -1,9 +1,10 @@
 """The lock of a working copy: flock on its `lock` file, whose text says who holds it.
 
-flock decides, the text is for messages only: it is written after the lock was taken and emptied before it is let go,
-and believed only while the process it names lives. A daemon whose mount is over says so (`mark_ending`): it still has to sync
-and to leave the store, and whoever wants to mount again waits for it. The file may be deleted together with its directory by
-the one who holds it; a lock taken on a deleted file does not count and is taken again.
+flock decides, the text is for messages only: it is written after the lock was taken and emptied
+before it is let go, and believed only while the process it names lives. A daemon whose mount is
+over says so (`mark_ending`): it still has to sync and to leave the store, and whoever wants to
+mount again waits for it. The file may be deleted together with its directory by the one who holds
+it; a lock taken on a deleted file does not count and is taken again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ PAUSE_S = 0.05
 
 @dataclass(frozen=True)
 class LockHolder:
-    """Who holds a working copy: shown to the next one who wants it. is_ending: its mount is over."""
+    """Who holds a working copy: shown to the next one who wants it. is_ending: its mount is
+    over."""
 
     user: str
     host: str
@@ -67,9 +69,11 @@ class LockHolder:
 
 
 def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
-    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process has it and is not about to end.
+    """The descriptor that holds the lock; makes the directory. LeaseHeldError when another process
+    has it and is not about to end.
 
-    A killed process is dead for all to see before its last thread is gone, which closes its files, and with them the lock.
+    A killed process is dead for all to see before its last thread is gone, which closes its files,
+    and with them the lock.
     """
     began_s = clock.monotonic_s()
     while True:
@@ -101,7 +105,8 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
 
 
 def mark_ending(fd: int) -> None:
-    """The lock is about to be let go. Only for messages and for those who wait, so a full disk is no matter."""
+    """The lock is about to be let go. Only for messages and for those who wait, so a full disk is
+    no matter."""
     found = LockHolder.from_json(os.pread(fd, 65536, 0))
     if found is not None:
         with contextlib.suppress(OSError):
@@ -119,7 +124,8 @@ def _write_text(fd: int, text: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """The directory of a working copy, for its owner alone; AccessDeniedError where it cannot be made."""
+    """The directory of a working copy, for its owner alone; AccessDeniedError where it cannot be
+    made."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

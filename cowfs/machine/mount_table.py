@@ -1,7 +1,9 @@
-"""What the kernel says about mounts and their users, read from /proc and /sys without ever touching a mount.
+"""What the kernel says about mounts and their users, read from /proc and /sys without ever touching
+a mount.
 
-`stat` on a mount whose daemon hangs would hang with it, and a daemon that looks at its own mount waits for itself;
-so everything here reads tables: /proc/self/mountinfo, the links below /proc/<pid>, /sys.
+`stat` on a mount whose daemon hangs would hang with it, and a daemon that looks at its own mount
+waits for itself; so everything here reads tables: /proc/self/mountinfo, the links below
+/proc/<pid>, /sys.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ READ_AHEAD_KB = 4096
 
 @dataclass(frozen=True)
 class MountInfo:
-    """One line of /proc/self/mountinfo. device is "major:minor"; options are those of the mount and of its super block."""
+    """One line of /proc/self/mountinfo. device is "major:minor"; options are those of the mount and
+    of its super block."""
 
     mount_id: int
     device: str
@@ -50,9 +53,11 @@ def mount_at(path: str) -> MountInfo | None:
 
 
 def users(mount: MountInfo) -> list[int]:
-    """Pids of processes that have a file of the mount open, mapped, or as their current directory; ours left out.
+    """Pids of processes that have a file of the mount open, mapped, or as their current directory;
+    ours left out.
 
-    As far as this process may look; processes in other mount namespaces that see it elsewhere are found by their maps only.
+    As far as this process may look; processes in other mount namespaces that see it elsewhere are
+    found by their maps only.
     """
     return [pid for pid in _pids() if pid != os.getpid() and _uses(pid, mount)]
 
@@ -74,14 +79,15 @@ def set_read_ahead(mount: MountInfo) -> bool:
 
 
 def set_max_background(mount: MountInfo, requests: int, congestion: int) -> bool:
-    """Raises the number of buffered reads in flight (12 by default) and the number from which the kernel reads nothing
-    ahead any more; False where that is not permitted."""
+    """Raises the number of buffered reads in flight (12 by default) and the number from which the
+    kernel reads nothing ahead any more; False where that is not permitted."""
     connection = _connection(mount)
     return _write(connection / "max_background", requests) and _write(connection / "congestion_threshold", congestion)
 
 
 def abort(mount: MountInfo) -> bool:
-    """Breaks the connection: every request, waiting or to come, fails. False where that is not permitted."""
+    """Breaks the connection: every request, waiting or to come, fails. False where that is not
+    permitted."""
     return _write(_connection(mount) / "abort", 1)
 
 

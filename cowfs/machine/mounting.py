@@ -1,9 +1,10 @@
 """The place a volume is mounted on: checks before, options for, and unmounting.
 
-`prepare` refuses, each with its own error and hint: a missing parent, something that is not a directory, a directory with
-entries, a path that is mounted already, a machine without a usable /dev/fuse, a user without a setuid fusermount3.
-A mount whose daemon has died answers ENOTCONN to everyone for ever; `prepare` detaches such a one.
-Unmounting works as root by umount2(2) and otherwise through fusermount3, which is the only program started here.
+`prepare` refuses, each with its own error and hint: a missing parent, something that is not a
+directory, a directory with entries, a path that is mounted already, a machine without a usable
+/dev/fuse, a user without a setuid fusermount3. A mount whose daemon has died answers ENOTCONN to
+everyone for ever; `prepare` detaches such a one. Unmounting works as root by umount2(2) and
+otherwise through fusermount3, which is the only program started here.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ UMOUNT_NOFOLLOW = 8
 FUSERMOUNT_TIMEOUT_S = 60
 STACKED_STALE_MOUNTS = 8
 BUSY_PATIENCE_S = 1.0
-"""A process that has just closed its files, or ended, may count as a user for a moment. Seen under load; the time is a guess."""
+"""A process that has just closed its files, or ended, may count as a user for a moment. Seen under
+load; the time is a guess."""
 BUSY_STEP_S = 0.05
 _BUSY = object()
 
@@ -68,7 +70,8 @@ def prepare(path: str) -> bool:
 
 
 def check_device() -> None:
-    """MountFailedError when this machine, container or user cannot mount FUSE file systems at all."""
+    """MountFailedError when this machine, container or user cannot mount FUSE file systems at
+    all."""
     if not DEVICE.exists():
         raise MountFailedError(
             f"there is no {DEVICE}",
@@ -100,7 +103,8 @@ def check_descriptor(fd: int) -> None:
 
 
 def options(name: str, *, read_only: bool, allow_other: bool | None) -> set[str]:
-    """Options (`mount`) of a mount that the table shows as `name`. default_permissions always: nothing below it checks access.
+    """Options (`mount`) of a mount that the table shows as `name`. default_permissions always:
+    nothing below it checks access.
 
     allow_other: None lets other users in where that is permitted; True demands it."""
     name = re.sub(r"[^A-Za-z0-9._@+-]", "_", name)  # fusermount3 splits at commas
@@ -118,7 +122,8 @@ def options(name: str, *, read_only: bool, allow_other: bool | None) -> set[str]
 
 
 def mount(path: str, options: set[str]) -> int:
-    """Mounts on `path` with options as `options` gives them; the descriptor that answers for the mount.
+    """Mounts on `path` with options as `options` gives them; the descriptor that answers for the
+    mount.
 
     As root by mount(2); for others fusermount3 does it, and sends the descriptor over a socket.
     """
@@ -183,7 +188,8 @@ def others_permitted() -> bool:
 
 
 def verified(path: str, *, read_only: bool) -> MountInfo:
-    """The mount just made at `path`, proved by the mount table to be ours and to have its permissions checked by the kernel."""
+    """The mount just made at `path`, proved by the mount table to be ours and to have its
+    permissions checked by the kernel."""
     mount = mount_table.mount_at(path)
     if mount is None or not mount.is_cowfs:
         raise MountFailedError(f"{path} is not mounted", hint="Something else unmounted it just now; try again.")
@@ -197,10 +203,11 @@ def verified(path: str, *, read_only: bool) -> MountInfo:
 
 
 def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
-    """Takes this mount off its path. ConflictError while processes use it, unless lazy. No longer there: nothing to do.
+    """Takes this mount off its path. ConflictError while processes use it, unless lazy. No longer
+    there: nothing to do.
 
-    As long as its daemon lives, or it is in the table, no other mount can have its device number; so what is found at the
-    path under that number is it, and another mount over it is left alone.
+    As long as its daemon lives, or it is in the table, no other mount can have its device number;
+    so what is found at the path under that number is it, and another mount over it is left alone.
     """
     there = mount_table.mount_at(mount.path)
     if there is None or there.device != mount.device:

@@ -1,7 +1,8 @@
-"""Which process is meant: a pid alone is no name; it is used again after a death, a reboot, in another container.
+"""Which process is meant: a pid alone is no name; it is used again after a death, a reboot, in
+another container.
 
-A process is identified by machine (its id and the pid namespace, since every container counts its own pids), boot, pid and
-start time. Only processes that could be seen in /proc here are judged.
+A process is identified by machine (its id and the pid namespace, since every container counts its
+own pids), boot, pid and start time. Only processes that could be seen in /proc here are judged.
 Linux only: reads /proc and /etc/machine-id.
 """
 
@@ -26,7 +27,8 @@ class ProcessIdentity:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it ran on another machine or in another container, so that nothing can be said about it here."""
+        """Whether it ran on another machine or in another container, so that nothing can be said
+        about it here."""
         return self.host != machine_id()
 
     @property
@@ -48,7 +50,8 @@ def this_process() -> ProcessIdentity:
 
 
 def machine_id() -> str:
-    """The machine and the pid namespace we see; the host's name stands in where a container has no machine id."""
+    """The machine and the pid namespace we see; the host's name stands in where a container has no
+    machine id."""
     try:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
@@ -61,7 +64,8 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Start of the process in clock ticks since boot; None when there is none or it is only waiting to be reaped."""
+    """Start of the process in clock ticks since boot; None when there is none or it is only waiting
+    to be reaped."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -79,12 +83,14 @@ def has_capability(number: int) -> bool:
 
 
 def has_processor_quota(root: Path = Path("/")) -> bool:
-    """Whether a control group of this process, or one above it, limits its processor time, as containers with a CPU limit do."""
+    """Whether a control group of this process, or one above it, limits its processor time, as
+    containers with a CPU limit do."""
     return any(_is_limited(directory) for directory in _control_groups(root))
 
 
 def _control_groups(root: Path) -> Iterator[Path]:
-    """Directories of the groups that ration processor time. In a container names may be the host's, below what is visible."""
+    """Directories of the groups that ration processor time. In a container names may be the host's,
+    below what is visible."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

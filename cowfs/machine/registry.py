@@ -3,13 +3,15 @@
     <state dir>/mounts/<id>.json     id, host, boot_id, pid, pid_started, mount_path, socket, store_url, store_id,
                                      volume, version_id | null, read_only, working_copy | null, since_ns, is_detached
 
-and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state lies.
+and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state
+lies.
 
-A mount is believed while its process lives: same boot, same pid, same start time (so that a reused pid is not mistaken
-for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts` removes entries of dead processes and
-files that do not parse, and returns the rest; entries of other hosts or containers that share the directory are neither
-returned nor removed. It never touches a mount point itself, so a hanging mount cannot hang it.
-Not here: detaching mounts whose daemon died (the next mount does), asking daemons anything (control).
+A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
+pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
+removes entries of dead processes and files that do not parse, and returns the rest; entries of
+other hosts or containers that share the directory are neither returned nor removed. It never
+touches a mount point itself, so a hanging mount cannot hang it. Not here: detaching mounts whose
+daemon died (the next mount does), asking daemons anything (control).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class MountEntry:
     working_copy: str | None
     since_ns: int
     is_detached: bool = False
-    """Taken off its path; its daemon serves files that are still open. Only `list_mounts` knows it."""
+    """Taken off its path; its daemon serves files that are still open. Only `list_mounts` knows
+    it."""
 
     @property
     def pid(self) -> int:
@@ -141,12 +144,14 @@ def unregister(entry: MountEntry) -> None:
 
 
 def log_path(registration: str) -> Path:
-    """Where a read-only mount logs (writable ones log in their working copy); it goes with the entry."""
+    """Where a read-only mount logs (writable ones log in their working copy); it goes with the
+    entry."""
     return _directory() / f"{registration}.log"
 
 
 def socket_path(registration: str) -> Path:
-    """Where a mount answers control requests; in memory on most systems, and private to the user."""
+    """Where a mount answers control requests; in memory on most systems, and private to the
+    user."""
     return config.runtime_dir() / f"{registration}.sock"
 
 
@@ -200,8 +205,8 @@ def find_by_url(store_url: str, volume: str) -> MountEntry | None:
 
 
 def canonical(path: str | Path) -> str:
-    """Absolute path without symbolic links. The last component is only read as a link, never examined: on a mount
-    point whose daemon hangs, stat would hang with it."""
+    """Absolute path without symbolic links. The last component is only read as a link, never
+    examined: on a mount point whose daemon hangs, stat would hang with it."""
     text = os.path.abspath(path)
     for _ in range(40):  # as many links as the kernel follows
         parent, name = os.path.split(text)

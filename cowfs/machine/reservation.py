@@ -1,8 +1,9 @@
 """Keeps a mount point for the process that is about to mount there, until the mount is there.
 
-The mount table is read before a daemon is started, and the daemon mounts: two processes that mount at the same moment
-would choose the same path. A lock on a file in the runtime directory, named after the path, keeps the second one away, and
-keeps whoever tidies up after an earlier mount from removing the directory.
+The mount table is read before a daemon is started, and the daemon mounts: two processes that mount
+at the same moment would choose the same path. A lock on a file in the runtime directory, named
+after the path, keeps the second one away, and keeps whoever tidies up after an earlier mount from
+removing the directory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from cowfs.machine import dead_mounts, mount_table
 
 @contextmanager
 def first_free(candidates: Iterable[str]) -> Iterator[str | None]:
-    """The first path that carries no live mount and that no other process reserves. It is reserved until the block ends.
+    """The first path that carries no live mount and that no other process reserves. It is reserved
+    until the block ends.
 
     None: every one is taken.
     """
@@ -49,7 +51,8 @@ def _file(path: str) -> Path:
 
 
 def _try_lock(file: Path) -> int | None:
-    """A descriptor that holds the lock; None when another process has it. The file stays: it is empty, and one a path."""
+    """A descriptor that holds the lock; None when another process has it. The file stays: it is
+    empty, and one a path."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,9 +7,9 @@
      "intent": {"number", "write_id", "version_id", "layer"} | null,
      "pin" | null}                                 object key of the pin that protects this working copy's base
 
-Guarantees: a state read back is one that was written whole (the file is replaced atomically, file and directory
-are fsynced); an unknown format number is refused and nothing is touched. Unknown fields are ignored.
-Refuses: credentials; `store_url` is a canonical URL that never has any.
+Guarantees: a state read back is one that was written whole (the file is replaced atomically, file
+and directory are fsynced); an unknown format number is refused and nothing is touched. Unknown
+fields are ignored. Refuses: credentials; `store_url` is a canonical URL that never has any.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ def load(path: Path) -> State:
 
 
 def store(path: Path, state: State) -> None:
-    """Replaces the file; on stable storage when this returns. NoSpaceError, UnavailableError: the state is as it was."""
+    """Replaces the file; on stable storage when this returns. NoSpaceError, UnavailableError: the
+    state is as it was."""
     try:
         replace_durably(path, state.to_json())
     except OSError as error:
@@ -156,7 +157,8 @@ def store_if_absent(path: Path, state: State) -> None:
 
 
 def replace_durably(path: Path, data: bytes) -> None:
-    """Writes data beside path, fsyncs, renames over it, fsyncs the directory: old or new after a crash."""
+    """Writes data beside path, fsyncs, renames over it, fsyncs the directory: old or new after a
+    crash."""
     beside = path.with_name(f"{path.name}.new")
     _write_synced(beside, data)
     os.replace(beside, path)

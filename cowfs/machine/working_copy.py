@@ -1,4 +1,5 @@
-"""A volume's working copy on this machine: uncommitted work that outlives mounts, daemons and reboots.
+"""A volume's working copy on this machine: uncommitted work that outlives mounts, daemons and
+reboots.
 
     <state dir>/working/<first 16 hex of store id>-<volume name>/
         lock             flock held by the daemon for its lifetime (lock.py)
@@ -8,10 +9,11 @@
         uploads          packs uploaded and not yet in a version (version/uploads.py)
         daemon.log
 
-Guarantees: at most one process holds the lock; the state changes only through `store_state`, under the lock, and is on
-stable storage when that returns; `delete` removes `state.json` first, so that a half-deleted working copy is not taken
-for a whole one. Refuses: deleting while another process holds the lock.
-Nothing here reads or writes journal or staging; the engine owns both. Threads: state and lock may be used from several.
+Guarantees: at most one process holds the lock; the state changes only through `store_state`, under
+the lock, and is on stable storage when that returns; `delete` removes `state.json` first, so that a
+half-deleted working copy is not taken for a whole one. Refuses: deleting while another process
+holds the lock. Nothing here reads or writes journal or staging; the engine owns both. Threads:
+state and lock may be used from several.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class WorkingCopy:
         self._lock_fd: int | None = None
         self._mutex = RLock()
         self.give_up_ballast: Callable[[], bool] = self._give_up_ballast
-        """Makes a little room on a full disk; the engine's, once there is one. False: there is none left."""
+        """Makes a little room on a full disk; the engine's, once there is one. False: there is none
+        left."""
 
     @classmethod
     def locate(cls, store_id: StoreId, volume: str, *, meta_dir: Path | None = None) -> WorkingCopy:
@@ -120,7 +123,8 @@ class WorkingCopy:
                 lock.release(fd)
 
     def mark_ending(self) -> None:
-        """The mount is over: who wants to lock the working copy waits until this process has let go, instead of being refused."""
+        """The mount is over: who wants to lock the working copy waits until this process has let
+        go, instead of being refused."""
         with self._mutex:
             if self._lock_fd is not None:
                 lock.mark_ending(self._lock_fd)
@@ -138,7 +142,8 @@ class WorkingCopy:
 
     @property
     def state(self) -> State:
-        """The state on disk, read once. NotFoundError when there is none, UnsupportedFormatError for a newer cowfs'."""
+        """The state on disk, read once. NotFoundError when there is none, UnsupportedFormatError
+        for a newer cowfs'."""
         with self._mutex:
             if self._state is None:
                 self._state = states.load(self.state_path)
@@ -146,9 +151,11 @@ class WorkingCopy:
 
     @property
     def may_have_uncommitted(self) -> bool:
-        """Whether work may be here that is in no version: a journal of a layer not committed yet has records.
+        """Whether work may be here that is in no version: a journal of a layer not committed yet
+        has records.
 
-        Never wrongly False. True also for records that change nothing, and for a commit whose outcome is not known yet.
+        Never wrongly False. True also for records that change nothing, and for a commit whose
+        outcome is not known yet.
         """
         if not self.exists:
             return False
@@ -159,13 +166,15 @@ class WorkingCopy:
         )
 
     def _journals(self) -> Iterator[tuple[int, int]]:
-        """(layer, size) of each journal; the engine removes those of committed layers when it opens."""
+        """(layer, size) of each journal; the engine removes those of committed layers when it
+        opens."""
         for path in self.journal_dir.glob("*.log"):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 yield int(path.stem, 16), path.stat().st_size
 
     def make_room(self) -> None:
-        """For a mount on a full disk: gives up half of the ballast, which the engine takes back when it can."""
+        """For a mount on a full disk: gives up half of the ballast, which the engine takes back
+        when it can."""
         with contextlib.suppress(FileNotFoundError):
             held_bytes = self.ballast_path.stat().st_size
             found = os.statvfs(self.path)
@@ -182,9 +191,11 @@ class WorkingCopy:
         return held_bytes > 0
 
     def create_if_absent(self, state: State) -> None:
-        """Makes the first state unless there is one. Needs no lock: of several creators one wins, durably.
+        """Makes the first state unless there is one. Needs no lock: of several creators one wins,
+        durably.
 
-        Nobody else may be kept from the lock meanwhile, or racing mounts could refuse each other and none would win.
+        Nobody else may be kept from the lock meanwhile, or racing mounts could refuse each other
+        and none would win.
         """
         lock.make_directory(self.path)
         states.store_if_absent(self.state_path, state)
@@ -214,7 +225,8 @@ class WorkingCopy:
             self.store_state(replace(self.state, intent=intent))
 
     def record_published(self, intent: Intent) -> None:
-        """The base moves to the intent's version; its layer's journal may go. A version of the same tree has no layer: 0."""
+        """The base moves to the intent's version; its layer's journal may go. A version of the same
+        tree has no layer: 0."""
         with self._mutex:
             self.store_state(
                 replace(
@@ -227,7 +239,8 @@ class WorkingCopy:
             )
 
     def drop_intent(self) -> None:
-        """The head found at the intent's number is not ours, or there is none: the layer stays uncommitted."""
+        """The head found at the intent's number is not ours, or there is none: the layer stays
+        uncommitted."""
         with self._mutex:
             self.store_state(replace(self.state, intent=None))
 
@@ -238,10 +251,12 @@ class WorkingCopy:
             self.store_state(moved)
 
     def move_to(self, other: WorkingCopy, head_number: int) -> None:
-        """Gives this working copy's work to another volume that stands on the same base version (`other` must not exist).
+        """Gives this working copy's work to another volume that stands on the same base version
+        (`other` must not exist).
 
-        For work whose own line was taken over. The lock must be free; LeaseHeldError else. A crash leaves it whole, in one
-        of the two places; in the new place with the old volume's name, mounting refuses it and says whose it is.
+        For work whose own line was taken over. The lock must be free; LeaseHeldError else. A crash
+        leaves it whole, in one of the two places; in the new place with the old volume's name,
+        mounting refuses it and says whose it is.
         """
         with self.lock(LockHolder.this_process(f"(moving {self.path})")):
             moved = replace(self.state, volume=other.volume, head_number=head_number, epoch=0, intent=None)
@@ -251,7 +266,8 @@ class WorkingCopy:
             states.store(other.state_path, moved)
 
     def delete(self) -> None:
-        """Drops the working copy and with it all uncommitted work. LeaseHeldError when another process holds it."""
+        """Drops the working copy and with it all uncommitted work. LeaseHeldError when another
+        process holds it."""
         if self._lock_fd is not None:
             self._delete_locked()
         elif self.path.exists():
@@ -259,7 +275,8 @@ class WorkingCopy:
                 self._delete_locked()
 
     def delete_if_committed(self) -> None:
-        """Frees the disk of a working copy whose work is all in versions; leaves one that is in use, has more, or can't be read."""
+        """Frees the disk of a working copy whose work is all in versions; leaves one that is in
+        use, has more, or can't be read."""
         if not self.exists:
             return
         with contextlib.suppress(CowfsError, OSError), self.lock(LockHolder.this_process(f"(tidying {self.path})")):

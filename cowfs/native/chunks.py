@@ -1,7 +1,8 @@
-"""Cutting bytes into chunks, and compact tables of chunks and rows: the part of the extension that needs no engine.
+"""Cutting bytes into chunks, and compact tables of chunks and rows: the part of the extension that
+needs no engine.
 
-What turns changes into versions may use this and not the engine, so that a merge or an import can publish as a mount does.
-`cowfs/_native.pyi` documents the names.
+What turns changes into versions may use this and not the engine, so that a merge or an import can
+publish as a mount does. `cowfs/_native.pyi` documents the names.
 """
 
 from cowfs._native import (

@@ -1,10 +1,13 @@
-"""Makes versions of what an engine's layers hold: freeze, cut, hand to `version.publish`, tell the engine what became of it.
+"""Makes versions of what an engine's layers hold: freeze, cut, hand to `version.publish`, tell the
+engine what became of it.
 
-One `Committer` per writable session. `commit`, `upload_quiet` and `heed_collections` may be called from any thread; they are
-serialised. What a version is made of, in which order, and who may have the next head is `Publisher`'s business.
+One `Committer` per writable session. `commit`, `upload_quiet` and `heed_collections` may be called
+from any thread; they are serialised. What a version is made of, in which order, and who may have
+the next head is `Publisher`'s business.
 
-After an error before the head the layer rejoins the working copy: nothing is lost, the next commit has it. While a head's
-outcome is unknown its layer waits for it, and the next commit, or heartbeat, settles that first.
+After an error before the head the layer rejoins the working copy: nothing is lost, the next commit
+has it. While a head's outcome is unknown its layer waits for it, and the next commit, or heartbeat,
+settles that first.
 
 Quiet files are uploaded early (`EarlyUploads`), so that a commit mostly publishes.
 """
@@ -47,13 +50,13 @@ class Committer:
         return self._publisher.base
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
-        """Publishes everything written before the call; returns the new base, or the same one if nothing changed and the request
-        says no more than that version does.
+        """Publishes everything written before the call; returns the new base, or the same one if
+        nothing changed and the request says no more than that version does.
 
-        The first commit of a volume publishes even an empty tree. progress hears of "files" at most ten times a second and
-        at the end, then of "index".
-        LeaseLostError when another writer has head n+1: the layer rejoins the working copy, nothing is lost.
-        CorruptError when the local disk has lost bytes of files that would be in the version (`lost`).
+        The first commit of a volume publishes even an empty tree. progress hears of "files" at most
+        ten times a second and at the end, then of "index". LeaseLostError when another writer has
+        head n+1: the layer rejoins the working copy, nothing is lost. CorruptError when the local
+        disk has lost bytes of files that would be in the version (`lost`).
         """
         self._commit_waits.set()
         with self._mutex:
@@ -77,10 +80,11 @@ class Committer:
             return self._publisher.publish(layer, request, progress)
 
     def upload_quiet(self, idle_s: float = 5.0) -> int:
-        """Uploads chunks of files nobody has written for idle_s; a later commit finds them. Returns the staged bytes done.
+        """Uploads chunks of files nobody has written for idle_s; a later commit finds them. Returns
+        the staged bytes done.
 
-        Does nothing while a commit runs, and stops after the file at hand when one wants to. The last, partly filled pack
-        waits for the commit.
+        Does nothing while a commit runs, and stops after the file at hand when one wants to. The
+        last, partly filled pack waits for the commit.
         """
         if not self._mutex.acquire(blocking=False):
             return 0
@@ -91,9 +95,11 @@ class Committer:
             self._mutex.release()
 
     def heed_collections(self) -> None:
-        """Renews the pin, and acknowledges what collections have condemned, so that they need not wait for the next commit.
+        """Renews the pin, and acknowledges what collections have condemned, so that they need not
+        wait for the next commit.
 
-        One list request when nothing is new. Commits and uploads go on beside it. A head of unknown outcome is put again first.
+        One list request when nothing is new. Commits and uploads go on beside it. A head of unknown
+        outcome is put again first.
         """
         if self._publisher.is_unsettled and self._mutex.acquire(blocking=False):
             try:
@@ -103,10 +109,12 @@ class Committer:
         self._publisher.acknowledge()
 
     def hold(self) -> None:
-        """Uncommitted work stays here: what it stands on, and what it has uploaded, is kept for it."""
+        """Uncommitted work stays here: what it stands on, and what it has uploaded, is kept for
+        it."""
         self._publisher.hold()
 
     def close(self) -> None:
-        """Waits for a commit under way; ends the threads. What was uploaded and not committed is garbage in the store."""
+        """Waits for a commit under way; ends the threads. What was uploaded and not committed is
+        garbage in the store."""
         with self._mutex:
             self._publisher.close()

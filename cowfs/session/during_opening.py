@@ -1,4 +1,5 @@
-"""What goes on beside the opening of a session, which may take minutes when a long journal is replayed.
+"""What goes on beside the opening of a session, which may take minutes when a long journal is
+replayed.
 
 renewed     lease and pin stay alive, as the keeper does it from `ready` on: other machines must not take the volume for abandoned
 reported    whoever waits for the mount hears every REPORT_S how far the replay is, so that it needs no deadline for the whole
@@ -28,7 +29,8 @@ _logger = log.get("mount")
 
 @contextmanager
 def renewed(writer: Writer) -> Iterator[None]:
-    """Renews the writer's lease and pin every HEARTBEAT_S until the block ends. A lost lease is noted in the writer."""
+    """Renews the writer's lease and pin every HEARTBEAT_S until the block ends. A lost lease is
+    noted in the writer."""
 
     def beat() -> None:
         try:

@@ -1,9 +1,11 @@
-"""Files that are uploaded before anybody commits them: those nobody has written for a while, oldest write first.
+"""Files that are uploaded before anybody commits them: those nobody has written for a while, oldest
+write first.
 
-What was made of a file (its rows) is kept with the file's data version; a commit takes it over if the version is still the same.
-All of it is forgotten when chunks that it names may be gone (`StoredChunks.doubts`).
-`upload` goes on where it stopped, so that every file has its turn however many are quiet, and looks at a file again only after it
-was written again. For the committer, under its mutex; its chunks are durable only after the uploader was flushed.
+What was made of a file (its rows) is kept with the file's data version; a commit takes it over if
+the version is still the same. All of it is forgotten when chunks that it names may be gone
+(`StoredChunks.doubts`). `upload` goes on where it stopped, so that every file has its turn however
+many are quiet, and looks at a file again only after it was written again. For the committer, under
+its mutex; its chunks are durable only after the uploader was flushed.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ Rows: TypeAlias = "list[ExtentRow]"
 
 
 class EarlyUploads:
-    """store makes a file's rows and may raise. unreadable is told of an inode whose staged bytes cannot be read. doubts: a number
-    that changes when rows made until then count no longer."""
+    """store makes a file's rows and may raise. unreadable is told of an inode whose staged bytes
+    cannot be read. doubts: a number that changes when rows made until then count no longer."""
 
     def __init__(
         self,
@@ -49,7 +51,8 @@ class EarlyUploads:
         return self._rows
 
     def upload(self, idle_s: float, is_in_the_way: Callable[[], bool]) -> int:
-        """Stores quiet files until none is left, or it is in somebody's way. Returns the staged bytes done."""
+        """Stores quiet files until none is left, or it is in somebody's way. Returns the staged
+        bytes done."""
         self._heed_doubts()
         done_bytes = 0
         while files := self._engine.quiet_files(idle_s, self._until, FILES):

@@ -1,16 +1,19 @@
-"""Threads for requests to the store: what somebody waits for goes first, what is fetched ahead takes what is left.
+"""Threads for requests to the store: what somebody waits for goes first, what is fetched ahead
+takes what is left.
 
     urgent    somebody waits: before everything ahead, on any of THREADS
     ahead     nobody waits yet: at most AHEAD_THREADS at once, so that a miss always finds a thread that is free or soon will be
 
-What runs at once has MEMORY_BYTES in requests at most, and what is ahead three quarters of it: a request's bytes are in memory until
-they are decoded. A task that does not fit waits, and so does what stands behind it; a single one always runs.
+What runs at once has MEMORY_BYTES in requests at most, and what is ahead three quarters of it: a
+request's bytes are in memory until they are decoded. A task that does not fit waits, and so does
+what stands behind it; a single one always runs.
 
-An ahead task that somebody comes to wait for is made urgent (`promote`), unless it has begun. Tasks tell their outcome by
-themselves; one that raises is logged, and its thread goes on. What is queued when the threads are told to end does not run.
+An ahead task that somebody comes to wait for is made urgent (`promote`), unless it has begun. Tasks
+tell their outcome by themselves; one that raises is logged, and its thread goes on. What is queued
+when the threads are told to end does not run.
 
-The first threads start with the pool, so that no task ever depends on a thread that cannot be had at that moment (a control
-group's pids.max); without the others, tasks wait longer.
+The first threads start with the pool, so that no task ever depends on a thread that cannot be had
+at that moment (a control group's pids.max); without the others, tasks wait longer.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ _logger = log.get("fetching")
 
 
 class Fetchers:
-    """Any thread may call. A few threads start at once, up to `threads` when they are needed; they end with `close`."""
+    """Any thread may call. A few threads start at once, up to `threads` when they are needed; they
+    end with `close`."""
 
     def __init__(self, name: str = "cowfs-fetch", threads: int = THREADS) -> None:
         self._name = name
@@ -52,7 +56,8 @@ class Fetchers:
                 self._add_thread()
 
     def submit(self, key: Hashable, task: Task, *, urgent: bool, size_bytes: int = 0) -> bool:
-        """Queues a task that will have size_bytes in memory; False, and it will never run, once closed."""
+        """Queues a task that will have size_bytes in memory; False, and it will never run, once
+        closed."""
         with self._changed:
             if self._closed:
                 return False

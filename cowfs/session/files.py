@@ -1,8 +1,10 @@
-"""The files of an opened volume or version, for programs without a mount: read, list, and of a writable one change.
+"""The files of an opened volume or version, for programs without a mount: read, list, and of a
+writable one change.
 
-Paths are "/"-separated and relative to the root, as text or bytes; "" is the root. Symbolic links are not followed.
-Errors are those of system calls (`OSError`), and ours where the store does not answer. Threads: any.
-What is written is in staging and in the journal when a call returns, as behind a mount: a commit publishes it.
+Paths are "/"-separated and relative to the root, as text or bytes; "" is the root. Symbolic links
+are not followed. Errors are those of system calls (`OSError`), and ours where the store does not
+answer. Threads: any. What is written is in staging and in the journal when a call returns, as
+behind a mount: a commit publishes it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Files:
         return sorted(found, key=lambda entry: entry[0])
 
     def walk(self, path: Path = "") -> Iterator[tuple[bytes, Attr]]:
-        """Everything below a directory, parents first, each directory sorted by name; paths are relative to the root."""
+        """Everything below a directory, parents first, each directory sorted by name; paths are
+        relative to the root."""
         above = _bytes(path)
         for name, attr in self.list(path):
             below = above + b"/" + name if above else name
@@ -78,7 +81,8 @@ class Files:
     # -- changing
 
     def write(self, path: Path, data: bytes, offset: int | None = None) -> None:
-        """Replaces the file's content (offset None), or overwrites a part; makes the file if it is missing."""
+        """Replaces the file's content (offset None), or overwrites a part; makes the file if it is
+        missing."""
         with self._open_to_write(path, os.O_TRUNC if offset is None else 0) as fh:
             start = offset or 0
             for first in range(0, len(data), PIECE_BYTES):
@@ -110,7 +114,8 @@ class Files:
         return ino
 
     def _look_up(self, parent: int, name: bytes) -> int:
-        """The kernel's count is not raised for good: nothing here holds an inode between two calls."""
+        """The kernel's count is not raised for good: nothing here holds an inode between two
+        calls."""
         ino = self._ask(self._engine.lookup, parent, name).ino
         self._engine.forget(ino, 1)
         return ino

@@ -1,8 +1,9 @@
-"""One frozen layer of an engine on its way into a version: the source that a publisher drafts from, and tells of the outcome.
+"""One frozen layer of an engine on its way into a version: the source that a publisher drafts from,
+and tells of the outcome.
 
-Of each changed file the rows are taken that an earlier draft, or an early upload, has made of the same data version, if they
-still hold; else the file is stored now. The engine gets the rows of the version back, so that it reads what was staged from
-chunks from then on.
+Of each changed file the rows are taken that an earlier draft, or an early upload, has made of the
+same data version, if they still hold; else the file is stored now. The engine gets the rows of the
+version back, so that it reads what was staged from chunks from then on.
 """
 
 from __future__ import annotations

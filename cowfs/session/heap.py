@@ -1,10 +1,12 @@
 """What malloc keeps of this process's memory: few arenas, and nothing large that nobody uses.
 
-Chunks and packs pass through many threads in blocks of 100 KiB to 16 MiB. glibc gives each thread an arena of its own and
-returns only the end of an arena to the system, so that what is free grows to many times of what is used (a commit a second:
-400 MB after 5 minutes, 40 MB of it used). Here threads share ARENAS, and `release` returns free pages from anywhere in them
-once there are enough to be worth the walk. The largest blocks are mapped, so that they leave no holes; for smaller ones that costs
-too much processor time, for pages that are zeroed again and again (docs/decisions/0024-malloc.md).
+Chunks and packs pass through many threads in blocks of 100 KiB to 16 MiB. glibc gives each thread
+an arena of its own and returns only the end of an arena to the system, so that what is free grows
+to many times of what is used (a commit a second: 400 MB after 5 minutes, 40 MB of it used). Here
+threads share ARENAS, and `release` returns free pages from anywhere in them once there are enough
+to be worth the walk. The largest blocks are mapped, so that they leave no holes; for smaller ones
+that costs too much processor time, for pages that are zeroed again and again
+(docs/decisions/0024-malloc.md).
 
 Only for a process of our own; only with glibc, elsewhere nothing happens. Any thread may call.
 """
@@ -24,15 +26,17 @@ _M_MMAP_THRESHOLD = -3
 
 
 def limit_arenas() -> None:
-    """For the start of a process, before it has threads. What the user's environment says about arenas stands."""
+    """For the start of a process, before it has threads. What the user's environment says about
+    arenas stands."""
     libc = _glibc()
     if libc is not None and "MALLOC_ARENA_MAX" not in os.environ:
         libc.mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def map_large_blocks(from_bytes: int) -> None:
-    """Blocks of that size are returned as soon as they are free, and so is the end of the main arena: glibc no longer adapts both limits
-    to the largest block it has seen. For the start of a process; the user's environment has the last word.
+    """Blocks of that size are returned as soon as they are free, and so is the end of the main
+    arena: glibc no longer adapts both limits to the largest block it has seen. For the start of a
+    process; the user's environment has the last word.
     """
     libc = _glibc()
     if libc is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
@@ -46,7 +50,8 @@ class Heap:
         self._kept_bytes = 0
 
     def release(self) -> bool:
-        """Returns free pages to the system if the process took RELEASE_BYTES more since the last time. Walks all that is free."""
+        """Returns free pages to the system if the process took RELEASE_BYTES more since the last
+        time. Walks all that is free."""
         libc = _glibc()
         taken_bytes = _private_bytes()
         self._kept_bytes = min(self._kept_bytes, taken_bytes)

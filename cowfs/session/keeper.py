@@ -12,8 +12,9 @@
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
     watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
 
-A mount that nobody uses wakes its processor about once a second, all threads together; the end of a mount waits for no pause.
-A store that does not answer is tried again after a growing pause; nothing here ever ends a mount or loses data.
+A mount that nobody uses wakes its processor about once a second, all threads together; the end of a
+mount waits for no pause. A store that does not answer is tried again after a growing pause; nothing
+here ever ends a mount or loses data.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Keeper:
             self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S, rests=True)
 
     def stop(self) -> None:
-        """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is left behind."""
+        """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is
+        left behind."""
         self._stop.set()
         self._session.engine.end_waits()
         end_s = clock.monotonic_s() + JOIN_S
@@ -79,7 +81,8 @@ class Keeper:
             thread.join(max(end_s - clock.monotonic_s(), 0.0))
 
     def _run(self, name: str, step: Callable[[], bool], pause_s: float, *, rests: bool = False) -> None:
-        """Calls step every pause_s; while it returns False, less and less often. rests: not while nothing in the engine changes."""
+        """Calls step every pause_s; while it returns False, less and less often. rests: not while
+        nothing in the engine changes."""
         engine = self._session.engine
 
         def loop() -> None:

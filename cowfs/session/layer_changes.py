@@ -1,8 +1,9 @@
 """A frozen layer as the change set of an index.
 
-The engine gives a layer in pages, in the order of the index's keys; so does `FileRows`, since files are stored in the order of their
-numbers. The change set made of both is read page by page each time somebody goes through it: however much has changed, no
-more than a page of rows is in memory as objects.
+The engine gives a layer in pages, in the order of the index's keys; so does `FileRows`, since files
+are stored in the order of their numbers. The change set made of both is read page by page each time
+somebody goes through it: however much has changed, no more than a page of rows is in memory as
+objects.
 
 What was made of its files (`FileRows`) goes to `version.publish` beside it, which needs no engine.
 """
@@ -24,7 +25,8 @@ PAGE_XATTRS = 32  # each may have several of 64 KiB
 
 
 def layer_changes(engine: Engine, layer: int, contents: FileRows) -> ChangeSet:
-    """All but the contents themselves, which are every file of `layer_files`, put in their order."""
+    """All but the contents themselves, which are every file of `layer_files`, put in their
+    order."""
     return ChangeSet(
         next_ino=engine.layer_next_ino(layer),
         inodes=Stream(lambda: _inodes(engine, layer, contents)),

@@ -1,4 +1,5 @@
-"""The loop "not resident, load, again": how a call to the engine is answered by whoever may block."""
+"""The loop "not resident, load, again": how a call to the engine is answered by whoever may
+block."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ T = TypeVar("T")
 
 
 def answered(call: Callable[[], T], load: Callable[[NotResident], None]) -> T:
-    """The result of `call`, which is repeated as long as it needs something that `load` can bring. Blocks."""
+    """The result of `call`, which is repeated as long as it needs something that `load` can bring.
+    Blocks."""
     last: NotResident | None = None
     for _ in range(LOADS_MAX):
         try:

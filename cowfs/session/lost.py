@@ -1,11 +1,13 @@
-"""Files of which the local disk has lost bytes that were never committed: who they are, and no commit with them.
+"""Files of which the local disk has lost bytes that were never committed: who they are, and no
+commit with them.
 
-A segment that is gone when a working copy is mounted costs the ranges that lay in it (`native/engine/src/disk/lost.rs`). They read as
-EIO. A version with zeros, older bytes or nothing in their place would be false, so a commit is refused, by path, until those
-files are overwritten, truncated or removed.
+A segment that is gone when a working copy is mounted costs the ranges that lay in it
+(`native/engine/src/disk/lost.rs`). They read as EIO. A version with zeros, older bytes or nothing
+in their place would be false, so a commit is refused, by path, until those files are overwritten,
+truncated or removed.
 
-The engine knows names as far as their directories are in memory; others are looked for in the base version's index, which reads all of
-its entries, once.
+The engine knows names as far as their directories are in memory; others are looked for in the base
+version's index, which reads all of its entries, once.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class LostFiles:
         )
 
     def refuse_unreadable(self, layer: int, ino: int, error: OSError) -> NoReturn:
-        """Staged bytes cannot be read, or are not what was written: raises what says of which files, and what to do."""
+        """Staged bytes cannot be read, or are not what was written: raises what says of which
+        files, and what to do."""
         for other, _ in layer_files(self._engine, layer):  # all of them now, not one with each commit
             self.lose_unreadable(other, error)
         self.refuse()
@@ -71,7 +74,8 @@ class LostFiles:
         ) from error
 
     def lose_unreadable(self, ino: int, error: OSError) -> None:
-        """The engine looks at the file's staged bytes; those that are bad are lost. Other errors than EIO are raised."""
+        """The engine looks at the file's staged bytes; those that are bad are lost. Other errors
+        than EIO are raised."""
         if error.errno != errno.EIO:
             raise error
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile

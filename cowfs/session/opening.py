@@ -1,14 +1,17 @@
-"""An opened volume or version: store, lease, pin, index, engine, committer. Opened in order, undone in reverse.
+"""An opened volume or version: store, lease, pin, index, engine, committer. Opened in order, undone
+in reverse.
 
     writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
                 → base index → engine → journal replayed → committer
     read-only   store and its record → manifest → index → engine without staging
 
-Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and the end of the session,
-give it all back: the engine synced and closed first, then pin and lease, the lock last.
+Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and
+the end of the session, give it all back: the engine synced and closed first, then pin and lease,
+the lock last.
 
-A working copy without uncommitted work follows the volume's head. One with uncommitted work stays on the version it was
-made from; if the head has moved on since, it is mounted as it is, and its commits raise LeaseLostError (it can be forked).
+A working copy without uncommitted work follows the volume's head. One with uncommitted work stays
+on the version it was made from; if the head has moved on since, it is mounted as it is, and its
+commits raise LeaseLostError (it can be forked).
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ _logger = log.get("mount")
 
 @contextmanager
 def opened(spec: SessionSpec, report: ProgressListener = lambda _: None) -> Iterator[Session]:
-    """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work stays in the working copy.
+    """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work
+    stays in the working copy.
 
     The lease and the pin of a writer are renewed meanwhile.
     """
@@ -82,9 +86,11 @@ def opened(spec: SessionSpec, report: ProgressListener = lambda _: None) -> Iter
 def open_session(
     spec: SessionSpec, stack: ExitStack, discard: threading.Event, report: ProgressListener = lambda _: None
 ) -> Session:
-    """Raises errors of our tree only; what was acquired until then is on the stack. report: see `during_opening.reported`.
+    """Raises errors of our tree only; what was acquired until then is on the stack. report: see
+    `during_opening.reported`.
 
-    When `discard` is set before the stack is closed, the working copy is deleted, still under its lock.
+    When `discard` is set before the stack is closed, the working copy is deleted, still under its
+    lock.
     """
     _check_cache_dir(spec.options.cache_path)
     if spec.mode == "ro":
@@ -98,7 +104,8 @@ def open_session(
 
 
 def _failures_file(working_copy: WorkingCopy) -> Path:
-    """Where failed syncs are remembered while the machine runs: a control socket's directory is in memory on most systems."""
+    """Where failed syncs are remembered while the machine runs: a control socket's directory is in
+    memory on most systems."""
     name = blake3(os.fsencode(working_copy.path.resolve())).hexdigest(16)
     return config.runtime_dir() / f"{name}.failed-syncs"
 
@@ -184,7 +191,8 @@ def _open_store(spec: SessionSpec, stack: ExitStack) -> ObjectStore:
 def _prepare_working_copy(
     spec: SessionSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord
 ) -> None:
-    """Makes the first state, or checks that the one found belongs to this volume. The lock is held."""
+    """Makes the first state, or checks that the one found belongs to this volume. The lock is
+    held."""
     if working_copy.exists:
         state = working_copy.state
         if (state.store_id, state.volume) != (record.store_id, spec.volume):
@@ -220,7 +228,8 @@ def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy
 
 
 def _resume_pin(store: ObjectStore, state: State) -> Pin | None:
-    """The pin the working copy has left, as a writer's and proven alive; None when there is none any more."""
+    """The pin the working copy has left, as a writer's and proven alive; None when there is none
+    any more."""
     pin = Pin.resume(store, state.pin) if state.pin is not None else None
     try:
         if pin is not None:
@@ -231,7 +240,8 @@ def _resume_pin(store: ObjectStore, state: State) -> Pin | None:
 
 
 def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
-    """Only without a head of unknown outcome: while its put may still arrive, the next writer has to fence it off."""
+    """Only without a head of unknown outcome: while its put may still arrive, the next writer has
+    to fence it off."""
     if working_copy.exists and working_copy.state.intent is not None:
         _logger.warning("the outcome of a commit is not known; the lease is left to expire")
         return
@@ -279,7 +289,8 @@ def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader
 
 
 def _created_ns(spec: SessionSpec, store: ObjectStore) -> int:
-    """When the volume was made: the times of its root directory until something changes them, on every mount the same."""
+    """When the volume was made: the times of its root directory until something changes them, on
+    every mount the same."""
     oldest = refs.history(store, refs.head(spec.volume))[-1]
     return oldest[1].created_ns
 
@@ -345,7 +356,8 @@ def _log_lost(lost: LostFiles) -> tuple[str, ...]:
 
 
 def _drop_pin(session: Session, discard: threading.Event) -> None:
-    """Work that stays here turns its pin into a hold: it protects the version the work stands on, and what it has uploaded."""
+    """Work that stays here turns its pin into a hold: it protects the version the work stands on,
+    and what it has uploaded."""
     writer = session.writer
     is_dirty = session.engine.is_broken() or session.engine.is_dirty()
     session.is_left_dirty = is_dirty and not discard.is_set()
@@ -360,7 +372,8 @@ def _drop_pin(session: Session, discard: threading.Event) -> None:
 
 
 def _within(timeout_s: float, what: str, action: Callable[[], None]) -> None:
-    """For steps of the way out that need the store: one that does not answer keeps nobody from unmounting.
+    """For steps of the way out that need the store: one that does not answer keeps nobody from
+    unmounting.
 
     What they leave behind expires; a thread left behind ends with the process.
     """

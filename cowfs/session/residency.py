@@ -1,22 +1,27 @@
 """Loads into the engine what it says is not resident: directory rows, file contents, chunks.
 
-The engine answers from memory and local disk only; when it raises `NotResident`, `Residency.load` fetches what the
-exception names from the index or the packs and hands it in. Blocking and thread-safe: threads that miss the same thing
-wait for one load. Nothing is cached here: rows live in the engine, chunks in its chunk cache, index blocks in theirs.
+The engine answers from memory and local disk only; when it raises `NotResident`, `Residency.load`
+fetches what the exception names from the index or the packs and hands it in. Blocking and
+thread-safe: threads that miss the same thing wait for one load. Nothing is cached here: rows live
+in the engine, chunks in its chunk cache, index blocks in theirs.
 
-Chunks are fetched in parallel, neighbours of a pack in one request of at most REQUEST_BYTES. What the engine expects sequential
-readers to want next is fetched too: a thread takes it from the engine, which has the readers take turns, as long as less
-than AHEAD_BYTES of it are under way, all readers together. Nobody waits for that, what somebody waits for goes before it
-(`fetching`), and an error there is dropped, since the reader that really needs the chunk will meet it again.
+Chunks are fetched in parallel, neighbours of a pack in one request of at most REQUEST_BYTES. What
+the engine expects sequential readers to want next is fetched too: a thread takes it from the
+engine, which has the readers take turns, as long as less than AHEAD_BYTES of it are under way, all
+readers together. Nobody waits for that, what somebody waits for goes before it (`fetching`), and an
+error there is dropped, since the reader that really needs the chunk will meet it again.
 
-Small chunks come in company: files that were committed together lie together in a pack and are mostly read together. From
-the second small miss in a pack on, one request brings the NEIGHBOURHOOD_BYTES that follow the chunk, as the pack's directory
-lists them; a tree of small files then costs a request a megabyte, not one a file.
+Small chunks come in company: files that were committed together lie together in a pack and are
+mostly read together. From the second small miss in a pack on, one request brings the
+NEIGHBOURHOOD_BYTES that follow the chunk, as the pack's directory lists them; a tree of small files
+then costs a request a megabyte, not one a file.
 
-Every load has somebody who is at it: a task of `fetching`, or the thread that asked first. `fail_abandoned`, called now and
-then, ends loads whose thread has gone, so that an error nobody thought of costs a request and not the mount.
+Every load has somebody who is at it: a task of `fetching`, or the thread that asked first.
+`fail_abandoned`, called now and then, ends loads whose thread has gone, so that an error nobody
+thought of costs a request and not the mount.
 
-Not here: what is needed (the engine says), verification (`PackReader`), eviction (the engine's cache).
+Not here: what is needed (the engine says), verification (`PackReader`), eviction (the engine's
+cache).
 """
 
 from __future__ import annotations
@@ -81,13 +86,15 @@ class Residency:
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
 
     def load(self, missing: NotResident) -> None:
-        """Loads what `missing` names; the caller then repeats its call. CorruptError, UnavailableError as the store has it."""
+        """Loads what `missing` names; the caller then repeats its call. CorruptError,
+        UnavailableError as the store has it."""
         for future in self._fetch(self.load_rows(missing), urgent=True):
             future.result()
 
     def load_rows(self, missing: NotResident) -> Sequence[ChunkRef]:
-        """As `load`, but for chunks: it returns those that the caller needs besides. A first read of a file is told of the
-        chunks as soon as its extents are here, so it asks once and not twice."""
+        """As `load`, but for chunks: it returns those that the caller needs besides. A first read
+        of a file is told of the chunks as soon as its extents are here, so it asks once and not
+        twice."""
         if missing.what == "inode":
             self._loads.load(("inode", missing.ino), partial(self._load_known_inode, missing.ino))
         elif missing.what == "parent":
@@ -105,9 +112,9 @@ class Residency:
     def load_chunks(
         self, chunks: Iterable[ChunkRef], done: Callable[[BaseException | None], None]
     ) -> Sequence[Future[None]]:
-        """Fetches them without waiting: `done` is called once, with the first error if there was any, by the thread that
-        fetched the last of them, or by this one. Waiting requests hold no thread, so a slow store does not exhaust the
-        pool. Returns what is waited for."""
+        """Fetches them without waiting: `done` is called once, with the first error if there was
+        any, by the thread that fetched the last of them, or by this one. Waiting requests hold no
+        thread, so a slow store does not exhaust the pool. Returns what is waited for."""
         futures = self._fetch(chunks, urgent=True)
         _when_all_are_done(futures, done)
         return futures
@@ -133,10 +140,12 @@ class Residency:
                     progress(done, total)
 
     def load_namespace(self) -> None:
-        """Loads every directory with its entries' attributes: from then on no look-up, stat or listing needs the store.
+        """Loads every directory with its entries' attributes: from then on no look-up, stat or
+        listing needs the store.
 
-        Contents stay where they are until something reads them. A directory at a time from the root, and from what a replayed
-        journal has moved, down: what it has removed stays removed. For one thread, before anybody else uses the engine.
+        Contents stay where they are until something reads them. A directory at a time from the
+        root, and from what a replayed journal has moved, down: what it has removed stays removed.
+        For one thread, before anybody else uses the engine.
         """
         waiting = self._engine.unloaded_directories()
         while waiting:
@@ -144,7 +153,8 @@ class Residency:
             waiting += reversed(self._engine.load_directory(ino, _entries(self._index, ino)))
 
     def load_nameless(self) -> None:
-        """Loads what files without a name hold, which the version that a commit makes has not got: for that commit, before `rebase`.
+        """Loads what files without a name hold, which the version that a commit makes has not got:
+        for that commit, before `rebase`.
 
         One whose rows are damaged stays as it is: reading it fails, whichever version is asked.
         """
@@ -153,7 +163,8 @@ class Residency:
                 self._loads.load(("content", ino), partial(self._load_content, ino))
 
     def fail_abandoned(self) -> int:
-        """Ends loads that nobody has been at for ABANDONED_LOOKS calls, with UnavailableError; returns how many."""
+        """Ends loads that nobody has been at for ABANDONED_LOOKS calls, with UnavailableError;
+        returns how many."""
         idle = [load for load, loader in self._loads.under_way() if not self._is_attended(load, loader)]
         with self._lock:
             self._suspects = Counter({load: self._suspects[load] + 1 for load in idle})
@@ -172,7 +183,8 @@ class Residency:
             self._index = index
 
     def names_of(self, inodes: Iterable[int]) -> dict[int, tuple[int, bytes]]:
-        """(parent, name) of those inodes that have one in the version. Reads every entry of its index."""
+        """(parent, name) of those inodes that have one in the version. Reads every entry of its
+        index."""
         wanted = set(inodes)
         return self._query(lambda index: index.names_of(wanted))[1]
 
@@ -205,7 +217,8 @@ class Residency:
         self._transfer(lambda index: index.inode(ino), take_in)
 
     def _load_parent(self, ino: int) -> None:
-        """Looks through all names of the version, since the index is by directory: only file handles of directories need it."""
+        """Looks through all names of the version, since the index is by directory: only file
+        handles of directories need it."""
 
         def take_in(names: dict[int, tuple[int, bytes]]) -> None:
             if ino not in names:
@@ -237,10 +250,12 @@ class Residency:
             ) from error
 
     def _transfer(self, ask: Callable[[Index], T], take_in: Callable[[T], object]) -> None:
-        """Asks the index of the moment and hands its answer to the engine; again if a commit replaced the index meanwhile.
+        """Asks the index of the moment and hands its answer to the engine; again if a commit
+        replaced the index meanwhile.
 
-        Rows of an older version must not come in: the engine may have changed, committed and evicted what they describe since
-        they were read, and would take them for the present. Where commits come faster than answers, the next one waits.
+        Rows of an older version must not come in: the engine may have changed, committed and
+        evicted what they describe since they were read, and would take them for the present. Where
+        commits come faster than answers, the next one waits.
         """
         for _ in range(TRANSFER_TRIES):
             index, rows = self._query(ask)
@@ -252,7 +267,8 @@ class Residency:
             take_in(ask(self._index))
 
     def _query(self, ask: Callable[[Index], T]) -> tuple[Index, T]:
-        """Asks the index of the moment, again if a commit replaced and closed it before it was asked; says which it was."""
+        """Asks the index of the moment, again if a commit replaced and closed it before it was
+        asked; says which it was."""
         while True:
             index = self._index
             try:
@@ -325,7 +341,8 @@ class Residency:
             self._engine.cache_chunk(requests[i].hash, data)
 
     def _neighbours(self, chunk: ChunkRef, pack: PackId, load: Future[None]) -> list[ChunkRequest]:
-        """What follows a small chunk in its pack and no thread is at, brought by `load` too; nothing at a pack's first miss."""
+        """What follows a small chunk in its pack and no thread is at, brought by `load` too;
+        nothing at a pack's first miss."""
         with self._lock:
             self._small_misses[chunk.pack] += 1
             if self._small_misses[chunk.pack] < 2:
@@ -371,7 +388,8 @@ class Residency:
 
 
 def _entries(index: Index, ino: int) -> DirectoryRows:
-    """The entries of a directory, of which there may be millions: as objects no more than a page of them at a time."""
+    """The entries of a directory, of which there may be millions: as objects no more than a page of
+    them at a time."""
     rows = DirectoryRows()
     for page in index.directory_pages(ino):
         rows.add(page)
@@ -392,7 +410,8 @@ def _runs(chunks: Iterable[ChunkRef]) -> list[list[ChunkRef]]:
 
 
 def _when_all_are_done(futures: list[Future[None]], done: Callable[[BaseException | None], None]) -> None:
-    """Calls `done` once, with the first error in order of the futures, by whichever thread finishes the last."""
+    """Calls `done` once, with the first error in order of the futures, by whichever thread finishes
+    the last."""
     left = [len(futures) + 1]
     lock = threading.Lock()
 

@@ -1,13 +1,15 @@
-"""Local disk that a mount takes beyond its uncommitted work: what may stay, and what is given up when the disk is full.
+"""Local disk that a mount takes beyond its uncommitted work: what may stay, and what is given up
+when the disk is full.
 
     committed staged bytes   a cache of what was written last     at most a quarter of the cache size, none once unmounted;
                              files for segments to come           half of that quarter at most (native/staging/src/spares.rs)
     chunks, whole files,     the cache that a user's mounts share   what the cache size leaves to all of them together
       blocks of indexes
 
-`trim` keeps these bounds, and the disk from running full because of them. `relieve` is for a call that met ENOSPC: it frees in
-steps, on the file system that is full and nowhere else, staging first. The engine keeps a ballast for those who leave a full
-disk (native/staging/src/ballast.rs); both take it back when they can. Any thread may call; both may take long.
+`trim` keeps these bounds, and the disk from running full because of them. `relieve` is for a call
+that met ENOSPC: it frees in steps, on the file system that is full and nowhere else, staging first.
+The engine keeps a ballast for those who leave a full disk (native/staging/src/ballast.rs); both
+take it back when they can. Any thread may call; both may take long.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Room:
         return freed_bytes
 
     def makes_room_for(self, store: StoreUrl) -> bool:
-        """Whether space was freed for a store that met ENOSPC: one in a directory of the working copy's disk, which is full."""
+        """Whether space was freed for a store that met ENOSPC: one in a directory of the working
+        copy's disk, which is full."""
         return (
             self._working_copy is not None
             and store.protocol == "file"

@@ -1,4 +1,5 @@
-"""An opened volume or version: engine, residency, store, and what writes. `opening` makes it and takes it down again."""
+"""An opened volume or version: engine, residency, store, and what writes. `opening` makes it and
+takes it down again."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from cowfs.version.protection import Protection
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a kept journal gave back: records replayed, bytes of a torn tail cut off, extents lost to a power failure.
+    """What a kept journal gave back: records replayed, bytes of a torn tail cut off, extents lost
+    to a power failure.
 
     lost_files: paths of files with bytes that the local disk lost otherwise.
     """
@@ -40,7 +42,8 @@ class Resumed:
 
 
 class Writer:
-    """The writable side of a session. `lease_lost` is set once another writer has taken over; commits then raise it."""
+    """The writable side of a session. `lease_lost` is set once another writer has taken over;
+    commits then raise it."""
 
     def __init__(self, working_copy: WorkingCopy, lease: Lease, protection: Protection) -> None:
         self.working_copy = working_copy
@@ -61,9 +64,11 @@ class Writer:
 
 @dataclass
 class Session:
-    """One opened volume. `writer` is None for read-only mounts. Engine, residency and committer are thread-safe.
+    """One opened volume. `writer` is None for read-only mounts. Engine, residency and committer are
+    thread-safe.
 
-    is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is closed.
+    is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is
+    closed.
     """
 
     spec: SessionSpec
@@ -86,8 +91,8 @@ class Session:
         return Room(self.spec, self.engine)
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
-        """Publishes what was written before the call. A store on the working copy's own disk, which is full, gets room that
-        staging and caches can give up."""
+        """Publishes what was written before the call. A store on the working copy's own disk, which
+        is full, gets room that staging and caches can give up."""
         assert self.writer is not None, "a writable session"
         while True:
             try:
@@ -100,15 +105,18 @@ class Session:
                 return base
 
     def wait_patiently(self) -> None:
-        """From now on a store that does not answer is waited for as long as the mount was told to."""
+        """From now on a store that does not answer is waited for as long as the mount was told
+        to."""
         self._patience.limit_s = self.spec.options.store_timeout_s
 
     def hurry(self) -> None:
-        """The mount ends: calls that wait for the store give up soon, and what they would have done is left to the next mount."""
+        """The mount ends: calls that wait for the store give up soon, and what they would have done
+        is left to the next mount."""
         self._patience.limit_s = min(self._patience.limit_s, CLOSING_S)
 
     def mark_ending(self) -> None:
-        """The mount is over: what is left to do is brief, and whoever wants to mount the volume again waits for it."""
+        """The mount is over: what is left to do is brief, and whoever wants to mount the volume
+        again waits for it."""
         if self.writer is not None:
             self.writer.working_copy.mark_ending()
 

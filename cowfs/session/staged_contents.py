@@ -1,4 +1,5 @@
-"""Stores files as the engine has them: reads what is staged, or is in a chunk that is on this machine, and makes rows of it."""
+"""Stores files as the engine has them: reads what is staged, or is in a chunk that is on this
+machine, and makes rows of it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class StagedContents:
         self._publisher = publisher
 
     def rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
-        """All rows of a file of these extents. OSError: staged bytes cannot be read, or are not those that were written."""
+        """All rows of a file of these extents. OSError: staged bytes cannot be read, or are not
+        those that were written."""
         return self._publisher.rows(ino, extents, self._read)
 
     def _read(self, extent: LayerExtent, first: int, length: int) -> bytes | None:

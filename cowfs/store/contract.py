@@ -1,7 +1,8 @@
 """What every object store can do, whatever lies behind it: the contract of the layer.
 
-A store maps keys (`packs/ab/ab12…`, ASCII, `/`-separated, never starting or ending with one) to immutable or replaceable
-byte strings. Blocking; every method may be called from any number of threads.
+A store maps keys (`packs/ab/ab12…`, ASCII, `/`-separated, never starting or ending with one) to
+immutable or replaceable byte strings. Blocking; every method may be called from any number of
+threads.
 
     call            when it returns                                           otherwise
     get             the whole object                                          NotFoundError
@@ -13,11 +14,13 @@ byte strings. Blocking; every method may be called from any number of threads.
                     in byte order, at most `limit`
     delete          none of the keys exists (absent ones are fine)
 
-Every call may also raise UnavailableError (the store does not answer, or the outcome is unknown), AccessDeniedError,
-ReadOnlyError, NoSpaceError. After an error of `put` or `put_if_absent` the object may or may not be there: `put_if_absent` is
-never repeated inside; `cowfs.store.refs` shows how to find out. A list sees every put that returned before it started.
+Every call may also raise UnavailableError (the store does not answer, or the outcome is unknown),
+AccessDeniedError, ReadOnlyError, NoSpaceError. After an error of `put` or `put_if_absent` the
+object may or may not be there: `put_if_absent` is never repeated inside; `cowfs.store.refs` shows
+how to find out. A list sees every put that returned before it started.
 
-Not here: what the bytes mean (`cowfs.format`), hashes (packs and their callers verify), retries (`retrying`).
+Not here: what the bytes mean (`cowfs.format`), hashes (packs and their callers verify), retries
+(`retrying`).
 """
 
 from __future__ import annotations
@@ -72,7 +75,8 @@ class ObjectStore(Protocol):
 
 
 def check_key(key: str) -> None:
-    """InvalidInputError unless key is one that every backend can hold: it never leaves its store, and is never hidden."""
+    """InvalidInputError unless key is one that every backend can hold: it never leaves its store,
+    and is never hidden."""
     if (
         not key.isascii()
         or not key.isprintable()

@@ -1,4 +1,5 @@
-"""Objects as files below a local directory: the backend of `file://` stores. Ours, because fsspec's create is a race.
+"""Objects as files below a local directory: the backend of `file://` stores. Ours, because fsspec's
+create is a race.
 
     <root>/<key>              an object, complete and durable
     <root>/.incoming/<name>   an object on its way; ignored by every reading call, swept after an hour
@@ -6,13 +7,15 @@
     put             temporary file → fsync → rename over the key → fsync of the directory
     put_if_absent   temporary file → fsync → link(), which fails if the key exists → fsync of the directory
 
-Guarantees: an object is visible whole or not at all, also after a power cut; of any number of processes that create one key
-exactly one succeeds (link is atomic, on NFS too, where the link count tells whether a failed reply was a success); a call that
-finds an object makes its name durable before it says so (ConflictError is proof, even if the creator died before its fsync).
-A new directory is fsynced into its parent before anything in it is acknowledged.
+Guarantees: an object is visible whole or not at all, also after a power cut; of any number of
+processes that create one key exactly one succeeds (link is atomic, on NFS too, where the link count
+tells whether a failed reply was a success); a call that finds an object makes its name durable
+before it says so (ConflictError is proof, even if the creator died before its fsync). A new
+directory is fsynced into its parent before anything in it is acknowledged.
 
-Refuses: file systems without hard links (put_if_absent), a key that is a directory of other keys. Empty directories stay.
-Threads: no lock is held during I/O; the set of known directories only ever grows, a stale member costs one retry.
+Refuses: file systems without hard links (put_if_absent), a key that is a directory of other keys.
+Empty directories stay. Threads: no lock is held during I/O; the set of known directories only ever
+grows, a stale member costs one retry.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from cowfs.store.errors import from_os_error
 from cowfs.store.readonly import ReadOnlyStore
 
 INCOMING = ".incoming"
-# A writer needs seconds between creating and linking its file; one that sleeps longer gets ENOENT from link and tries again.
+# A writer needs seconds between creating and linking its file; one that sleeps longer gets ENOENT
+# from link and tries again.
 _SWEEP_AFTER_S = 3600.0
 
 
@@ -129,7 +133,8 @@ class DirectoryStore:
         except FileExistsError as error:
             if replace:
                 raise from_os_error(error, where) from error
-            # Whoever created it may have died before its fsync; what we report as existing must stay.
+            # Whoever created it may have died before its fsync; what we report as existing must
+            # stay.
             _sync_directory(os.path.dirname(path))
             raise ConflictError(f"{where} exists already", details={"key": key}) from error
         except (NotADirectoryError, IsADirectoryError) as error:
@@ -178,7 +183,8 @@ class DirectoryStore:
         try:
             os.link(temporary, path, follow_symlinks=False)
         except OSError as error:
-            # NFS: the reply was lost and the repeated request failed, although the first one did the work.
+            # NFS: the reply was lost and the repeated request failed, although the first one did
+            # the work.
             if _link_count(temporary) == 2:
                 return
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
@@ -189,7 +195,8 @@ class DirectoryStore:
             raise
 
     def _make_directory(self, path: str) -> None:
-        """Creates path and its missing parents; each directory this process has not seen yet is fsynced into its parent."""
+        """Creates path and its missing parents; each directory this process has not seen yet is
+        fsynced into its parent."""
         if path in self._known_directories or path == str(self._root):
             return
         parent = os.path.dirname(path)
@@ -203,7 +210,8 @@ class DirectoryStore:
         self._known_directories.add(path)
 
     def _sweep(self) -> None:
-        """Removes what crashed writers left behind. Best effort: the store may be read-only or somebody else's."""
+        """Removes what crashed writers left behind. Best effort: the store may be read-only or
+        somebody else's."""
         oldest_ns = clock.now_ns() - int(_SWEEP_AFTER_S * 1e9)
         try:
             with os.scandir(self._root / INCOMING) as entries:
@@ -220,7 +228,8 @@ class DirectoryStore:
         return f"{self._root}/{key}"
 
     def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """Objects below `directory` (a key prefix that is empty or ends in '/') in key order, one directory at a time."""
+        """Objects below `directory` (a key prefix that is empty or ends in '/') in key order, one
+        directory at a time."""
         try:
             with os.scandir(f"{self._root}/{directory}") as entries:
                 names = sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)

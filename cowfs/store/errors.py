@@ -3,16 +3,18 @@
     ENOENT, ENOTDIR, EISDIR   NotFoundError      EACCES, EPERM        AccessDeniedError    EROFS            ReadOnlyError
     ENOSPC, EDQUOT            NoSpaceError       ENAMETOOLONG, ELOOP  InvalidInputError    everything else  UnavailableError
 
-Everything else (EIO, ESTALE, timeouts) says nothing about the object: trying again is right, and loses nothing.
+Everything else (EIO, ESTALE, timeouts) says nothing about the object: trying again is right, and
+loses nothing.
 
-Libraries that speak HTTP raise errors of their own, most of which are no OSErrors. They are recognised by what they have in common,
-since they are not installed everywhere: the HTTP status they carry, under whatever name,
+Libraries that speak HTTP raise errors of their own, most of which are no OSErrors. They are
+recognised by what they have in common, since they are not installed everywhere: the HTTP status
+they carry, under whatever name,
 
     401 403     AccessDeniedError      404 410   NotFoundError     405 501       ReadOnlyError    409 412     ConflictError
     400 411 413 InvalidInputError      416       CorruptError      507           NoSpaceError     any other   UnavailableError
 
-or, without one, by the names of their classes: credentials that are missing or refused, connections that failed. Mistakes in a
-program (TypeError and the like) stay what they are.
+or, without one, by the names of their classes: credentials that are missing or refused, connections
+that failed. Mistakes in a program (TypeError and the like) stay what they are.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ def from_os_error(error: OSError, where: str) -> CowfsError:
 
 
 def from_foreign_error(error: Exception, where: str) -> CowfsError | None:
-    """As from_os_error, for an error of any library; None when it is a mistake in a program. No text of a server is told unredacted."""
+    """As from_os_error, for an error of any library; None when it is a mistake in a program. No
+    text of a server is told unredacted."""
     status = _status_of(error)
     if status is not None:
         return _from_status(status, error, where)
@@ -146,7 +149,8 @@ def _from_status(status: int, error: Exception, where: str) -> CowfsError:
 
 
 def _status_of(error: BaseException) -> int | None:
-    """aiohttp: status; azure: status_code; gcsfs and google: code; requests: response.status_code."""
+    """aiohttp: status; azure: status_code; gcsfs and google: code; requests:
+    response.status_code."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status", "status_code", "code"):
             value = getattr(holder, name, None)

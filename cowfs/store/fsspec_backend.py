@@ -1,13 +1,16 @@
-"""Any other fsspec file system as an object store: memory://, http(s):// to read, and whatever else is installed (gs://, az://, …).
+"""Any other fsspec file system as an object store: memory://, http(s):// to read, and whatever else
+is installed (gs://, az://, …).
 
-Only fsspec's own file calls are used. A list walks directories in the order of keys, and only those that can hold one: the first key
-of a volume costs a listing a level, however many objects there are. What put_if_absent is worth depends on the file system
-(`pipe_file(mode="create")`); the probe finds out. memory:// is one store per process, and there a lock makes it exact.
-http(s) has no lists worth the name: InvalidInputError; refs are then probed by number.
+Only fsspec's own file calls are used. A list walks directories in the order of keys, and only those
+that can hold one: the first key of a volume costs a listing a level, however many objects there
+are. What put_if_absent is worth depends on the file system (`pipe_file(mode="create")`); the probe
+finds out. memory:// is one store per process, and there a lock makes it exact. http(s) has no lists
+worth the name: InvalidInputError; refs are then probed by number.
 
-Credentials come from wherever the file system's package looks for them by itself. Its listings cache is off. An untrusted server
-(`trust`) gets nothing of fsspec's configuration, which may hold headers and passwords. Errors are mapped by `errors`, and not
-chained: what libraries raise may carry requests.
+Credentials come from wherever the file system's package looks for them by itself. Its listings
+cache is off. An untrusted server (`trust`) gets nothing of fsspec's configuration, which may hold
+headers and passwords. Errors are mapped by `errors`, and not chained: what libraries raise may
+carry requests.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ class FsspecStore:
         options: dict[str, Any] | None = None,
         untrusted_server: str | None = None,
     ) -> None:
-        """options: what the file system takes from the URL. untrusted_server: the URL's server, when it may see no credentials."""
+        """options: what the file system takes from the URL. untrusted_server: the URL's server,
+        when it may see no credentials."""
         self._root = root
         self._url = url
         self._can_list = protocol not in ("http", "https")
@@ -121,7 +125,8 @@ class FsspecStore:
         return f"{self._root}/{key}"
 
     def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """Files below a directory in the order of their keys. What cannot hold a key in question is not listed."""
+        """Files below a directory in the order of their keys. What cannot hold a key in question is
+        not listed."""
         try:
             entries = self._call(
                 directory, lambda: self._file_system.ls(f"{self._root}/{directory}".rstrip("/"), detail=True)
@@ -179,7 +184,8 @@ class FsspecStore:
 
 @contextmanager
 def _without_configuration() -> Iterator[None]:
-    """fsspec's own configuration (files, FSSPEC_ variables) is not applied to file systems made inside."""
+    """fsspec's own configuration (files, FSSPEC_ variables) is not applied to file systems made
+    inside."""
     with _configuration_lock:
         saved = dict(fsspec.config.conf)
         fsspec.config.conf.clear()

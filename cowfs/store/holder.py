@@ -1,6 +1,8 @@
-"""Who we are when we claim something in a store, and whether another claimant of this machine is gone.
+"""Who we are when we claim something in a store, and whether another claimant of this machine is
+gone.
 
-Only a process that could be seen here is judged (`cowfs.machine.processes`); one of another machine, boot or container counts as alive.
+Only a process that could be seen here is judged (`cowfs.machine.processes`); one of another
+machine, boot or container counts as alive.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def current_holder(mount_path: str, *, pid: int | None = None) -> Holder:
 
 
 def is_dead(holder: Holder) -> bool:
-    """Whether its process certainly runs no more. A holder of another machine, boot or pid namespace: False."""
+    """Whether its process certainly runs no more. A holder of another machine, boot or pid
+    namespace: False."""
     if holder.machine_id != processes.machine_id() or holder.boot_id != processes.boot_id():
         return False
     return processes.start_time(holder.pid) != holder.start_time

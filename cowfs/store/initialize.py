@@ -15,10 +15,11 @@ from cowfs.store.probe import WRITERS, probe
 
 
 def initialize(store: ObjectStore, *, writers: Sequence[ObjectStore] | None = None) -> StoreRecord:
-    """Probes and writes cowfs.json if there is none; returns what is there. Two at once agree on one record.
+    """Probes and writes cowfs.json if there is none; returns what is there. Two at once agree on
+    one record.
 
-    writers: clients for the probe's race; by default new ones for the store's URL. A store that fails its probe is recorded
-    as such: `require_writable` stands before writable mounts.
+    writers: clients for the probe's race; by default new ones for the store's URL. A store that
+    fails its probe is recorded as such: `require_writable` stands before writable mounts.
     """
     try:
         return load_record(store)

@@ -8,11 +8,13 @@
                      ├──── silent for EXPIRY_S ──▶ expired ─┼──▶ anybody may acquire epoch + 1
                      └──── process gone, same machine ──▶ dead ─┘
 
-A lease is for people: it says who writes and keeps a second writer from starting work it would lose. It protects nothing by itself
-(a paused holder wakes up and goes on); safety is in the create-only head, and in the fence head that a take-over appends.
+A lease is for people: it says who writes and keeps a second writer from starting work it would
+lose. It protects nothing by itself (a paused holder wakes up and goes on); safety is in the
+create-only head, and in the fence head that a take-over appends.
 
-Ages are measured by the store's clock alone: the last heartbeat's mtime against the mtime of a scratch object written just now.
-Clocks of machines may differ by hours. Where a store gives no mtimes, the local clock and the holder's stand in.
+Ages are measured by the store's clock alone: the last heartbeat's mtime against the mtime of a
+scratch object written just now. Clocks of machines may differ by hours. Where a store gives no
+mtimes, the local clock and the holder's stand in.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ LeaseState = Literal["held", "released", "expired", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """heartbeat_age_s: since the last sign of life, by the store's clock; 0 for a released lease."""
+    """heartbeat_age_s: since the last sign of life, by the store's clock; 0 for a released
+    lease."""
 
     epoch: int
     holder: Holder
@@ -52,9 +55,10 @@ class LeaseInfo:
 class Lease:
     """A lease this process holds. `renew` every HEARTBEAT_S seconds; any thread may call.
 
-    predecessor: the unreleased lease this one replaced. needs_fence: there is one, so a fence head must be appended before
-    anything else (`cowfs.version.heads`), then `settled` called. Its holder may be alive; if it is dead, its last put may still
-    be on its way, and it may itself have died before it fenced off the writer before it.
+    predecessor: the unreleased lease this one replaced. needs_fence: there is one, so a fence head
+    must be appended before anything else (`cowfs.version.heads`), then `settled` called. Its holder
+    may be alive; if it is dead, its last put may still be on its way, and it may itself have died
+    before it fenced off the writer before it.
     """
 
     def __init__(self, store: ObjectStore, volume: str, record: LeaseRecord, predecessor: LeaseInfo | None) -> None:
@@ -77,7 +81,8 @@ class Lease:
         self._is_settled = True
 
     def renew(self) -> None:
-        """Writes a heartbeat. LeaseLostError when a newer epoch exists; UnavailableError is worth another try."""
+        """Writes a heartbeat. LeaseLostError when a newer epoch exists; UnavailableError is worth
+        another try."""
         with self._lock:
             if self._ended:
                 return
@@ -88,7 +93,8 @@ class Lease:
     def release(self) -> None:
         """Gives the lease back; releasing a lost or released lease does nothing.
 
-        One that needed a fence and was not settled is left to expire: the next writer must fence off the predecessor.
+        One that needed a fence and was not settled is left to expire: the next writer must fence
+        off the predecessor.
         """
         with self._lock:
             if not self._ended:
@@ -114,8 +120,9 @@ class Lease:
 def acquire(store: ObjectStore, volume: str, holder: Holder, *, take_over: bool = False) -> Lease:
     """Takes epoch + 1; of any number of callers exactly one gets it.
 
-    LeaseHeldError while another holds it, or got it first (details: who, where and since when for people, as the lock of a
-    working copy has them; user, host, mount_path, pid, since_ns, heartbeat_age_s, epoch).
+    LeaseHeldError while another holds it, or got it first (details: who, where and since when for
+    people, as the lock of a working copy has them; user, host, mount_path, pid, since_ns,
+    heartbeat_age_s, epoch).
     """
     newest = refs.newest(store, refs.lease(volume))
     predecessor = _judge(store, volume, newest[1]) if newest else None

@@ -55,7 +55,8 @@ def environment_endpoint() -> str | None:
 
 @lru_cache(maxsize=4)
 def _configured(variables: tuple[tuple[str, str], ...]) -> str | None:
-    """botocore reads the variables by itself; it is slow to import, and to read the configuration."""
+    """botocore reads the variables by itself; it is slow to import, and to read the
+    configuration."""
     from botocore.configprovider import ConfiguredEndpointProvider
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session

@@ -20,10 +20,11 @@ from cowfs.store.retrying import RetryingStore
 
 
 def open_store(url: str, *, create: bool = False) -> RetryingStore:
-    """The store at `url` (or a bare path), wrapped with retries of a brief patience. create makes a missing directory.
+    """The store at `url` (or a bare path), wrapped with retries of a brief patience. create makes a
+    missing directory.
 
-    InvalidInputError: not a URL, or a protocol without its package (the hint names it). NotFoundError: no such directory.
-    No request is made to a remote store yet.
+    InvalidInputError: not a URL, or a protocol without its package (the hint names it).
+    NotFoundError: no such directory. No request is made to a remote store yet.
     """
     return RetryingStore(_open_backend(placed(url), create=create))
 

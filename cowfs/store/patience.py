@@ -1,15 +1,17 @@
 """How long a call waits for a store that does not answer, and how the waits are spread.
 
-A call that failed is repeated after a pause, until `limit_s` has passed without any success. One `Patience` belongs to all calls of
-an opened store, and its limit may be changed while they wait: a mount daemon is patient while it serves, and in a hurry when it
-opens and when it ends. A limit of 0 ends every wait.
+A call that failed is repeated after a pause, until `limit_s` has passed without any success. One
+`Patience` belongs to all calls of an opened store, and its limit may be changed while they wait: a
+mount daemon is patient while it serves, and in a hurry when it opens and when it ends. A limit of 0
+ends every wait.
 
     pauses   0.2 s, doubling to LONGEST_PAUSE_S, each shortened by a random part: many clients must not come back together;
              never shorter than what the server asked for (`Retry-After`)
     limit    BRIEF_S for a command and for opening a mount; `config.store_timeout_s` for a mount that is served
 
-The first call that waits longer than TELL_S says so in the log, once an outage. All waits use `cowfs.clock`.
-Not here: which calls may be repeated (`retrying`), how many uploads run at once (`uploads`).
+The first call that waits longer than TELL_S says so in the log, once an outage. All waits use
+`cowfs.clock`. Not here: which calls may be repeated (`retrying`), how many uploads run at once
+(`uploads`).
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Patience:
         self._is_told = False
 
     def wait(self, pause_s: float, since_s: float) -> bool:
-        """Sleeps for pause_s; False, as early as possible, when that would end later than limit_s after since_s."""
+        """Sleeps for pause_s; False, as early as possible, when that would end later than limit_s
+        after since_s."""
         left_s = pause_s
         while clock.monotonic_s() + left_s <= since_s + self.limit_s:
             if left_s <= 0:
@@ -92,5 +95,6 @@ class HasPatience(Protocol):
 
 
 def patience_of(store: object) -> Patience | None:
-    """The patience of a store that has one: for calls that are repeated outside of it, with care (`refs.append`)."""
+    """The patience of a store that has one: for calls that are repeated outside of it, with care
+    (`refs.append`)."""
     return store.patience if isinstance(store, HasPatience) else None

@@ -1,4 +1,5 @@
-"""Pins: what writers, readers and kept working copies hold against garbage collection, and what a collection has condemned.
+"""Pins: what writers, readers and kept working copies hold against garbage collection, and what a
+collection has condemned.
 
     pins/<pin id>/<n>             create-only: who protects which version and packs, and for how long; the newest n counts
     gc/<generation>/condemned     packs that collection is going to delete; a long list goes on in gc/<generation>/shards/
@@ -8,12 +9,14 @@
                      └──────────────────┘
                        remove: every n is deleted
 
-A record is as old as its object, by the store's clock; nobody's local clock counts. A pin that is past its lifetime still lives
-until a collection has created its dead record. So either its owner gets n + 1 and the collection sees a live pin, or the
-collection gets it and renewing raises NotFoundError: the owner then creates a new pin and checks every pack it uses.
+A record is as old as its object, by the store's clock; nobody's local clock counts. A pin that is
+past its lifetime still lives until a collection has created its dead record. So either its owner
+gets n + 1 and the collection sees a live pin, or the collection gets it and renewing raises
+NotFoundError: the owner then creates a new pin and checks every pack it uses.
 
-The order that makes a collection safe: a writer creates its pin before its first look-up, then reads the condemned lists, then
-looks up (`cowfs.version.protection`). docs/format/refs.md has the rules of both sides.
+The order that makes a collection safe: a writer creates its pin before its first look-up, then
+reads the condemned lists, then looks up (`cowfs.version.protection`). docs/format/refs.md has the
+rules of both sides.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ _LISTED = 16
 
 
 class Pin:
-    """Keeps head `number` of a volume, the packs it names, and what was put since gc generation `generation`, from being collected.
+    """Keeps head `number` of a volume, the packs it names, and what was put since gc generation
+    `generation`, from being collected.
 
     One process at a time owns a pin; any of its threads may call.
     """
@@ -79,7 +83,8 @@ class Pin:
 
     @classmethod
     def create(cls, store: ObjectStore, *, volume: str, number: int, owner: str, packs: Sequence[PackId] = ()) -> Pin:
-        """A writer's pin, durable when it returns. It acknowledges every collection that has published its list by now:
+        """A writer's pin, durable when it returns. It acknowledges every collection that has
+        published its list by now:
 
         the owner must read the lists that are there before it looks anything up.
         """
@@ -99,7 +104,8 @@ class Pin:
 
     @classmethod
     def resume(cls, store: ObjectStore, key: str) -> Pin | None:
-        """The pin a working copy wrote down; None when it is dead or gone: create a new one and check packs.
+        """The pin a working copy wrote down; None when it is dead or gone: create a new one and
+        check packs.
 
         It is proven alive by the next `renew`, which writes.
         """
@@ -121,7 +127,8 @@ class Pin:
         packs: Sequence[PackId] | None = None,
         is_forced: bool = False,
     ) -> None:
-        """Moves the lifetime on, and what is given. Call it at each heartbeat: it writes when there is reason to.
+        """Moves the lifetime on, and what is given. Call it at each heartbeat: it writes when there
+        is reason to.
 
         is_forced: writes, so that returning proves the pin alive.
         NotFoundError: a collection has declared the pin dead.
@@ -149,7 +156,8 @@ class Pin:
             self._store.delete(reversed(listed))  # the newest, which counts, last
 
     def _append(self, record: PinRecord) -> None:
-        """Makes `record` the newest of the sequence. The lock is held, or nobody else knows the pin yet."""
+        """Makes `record` the newest of the sequence. The lock is held, or nobody else knows the pin
+        yet."""
         while True:
             try:
                 refs.append(self._store, refs.pin(self._id), self._at + 1, record)
@@ -171,7 +179,8 @@ class Pin:
 
 
 def _replace_old(store: ObjectStore, key: str) -> Pin | None:
-    """Earlier versions of cowfs replaced one object `pins/<pin id>`; its state moves to a pin of records."""
+    """Earlier versions of cowfs replaced one object `pins/<pin id>`; its state moves to a pin of
+    records."""
     try:
         record = PinRecord.decode(store.get(key), what=f"pin {key}")
     except NotFoundError:
@@ -184,7 +193,8 @@ def _replace_old(store: ObjectStore, key: str) -> Pin | None:
 
 
 def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackId]]:
-    """(newest gc generation, packs condemned by generations > after_generation). One list request when nothing is new.
+    """(newest gc generation, packs condemned by generations > after_generation). One list request
+    when nothing is new.
 
     With no collection yet the generation is 0.
     """

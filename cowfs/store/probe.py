@@ -1,11 +1,13 @@
-"""Finds out what a store really does, when it is initialised: a conditional put that is not one loses commits.
+"""Finds out what a store really does, when it is initialised: a conditional put that is not one
+loses commits.
 
     sequential   create, create again: the second must be refused and the first must stay
     race         N writers create one key at the same moment, several rounds: exactly one may win each
     plain        what was put is read, what replaced it is read, and a list shows it
 
-Servers have ignored the condition, or honoured it only when writers were polite; that is why there is a race.
-Errors that say nothing about the store's abilities (unreachable, no permission) are raised.
+Servers have ignored the condition, or honoured it only when writers were polite; that is why there
+is a race. Errors that say nothing about the store's abilities (unreachable, no permission) are
+raised.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ ROUNDS = 3  # SeaweedFS takes seconds for each: it makes contending writers wait
 
 
 def probe(store: ObjectStore, writers: Sequence[ObjectStore] | None = None) -> ProbeResult:
-    """Tests the store; writers: clients with connections of their own for the race (None: `store` from WRITERS threads)."""
+    """Tests the store; writers: clients with connections of their own for the race (None: `store`
+    from WRITERS threads)."""
     racers = writers or [store] * WRITERS
     exclusive = _refuses_second(store)
     return ProbeResult(
@@ -63,7 +66,8 @@ def _refuses_second(store: ObjectStore) -> bool:
 
 
 def _race(store: ObjectStore, racers: Sequence[ObjectStore]) -> int:
-    """The most winners of one round; 0 winners in a round is as wrong as 2 and counts as all of them."""
+    """The most winners of one round; 0 winners in a round is as wrong as 2 and counts as all of
+    them."""
     worst = 1
     with ThreadPoolExecutor(len(racers), thread_name_prefix="cowfs-probe") as pool:
         for _ in range(ROUNDS):

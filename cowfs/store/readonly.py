@@ -12,7 +12,8 @@ from cowfs.store.patience import Patience, patience_of
 
 
 class ReadOnlyStore:
-    """Reads pass through; every writing call raises ReadOnlyError before it reaches the store. Closing it closes nothing."""
+    """Reads pass through; every writing call raises ReadOnlyError before it reaches the store.
+    Closing it closes nothing."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

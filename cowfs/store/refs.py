@@ -1,13 +1,16 @@
-"""Refs: heads, tags and volume records (and leases, pins, moved records) as sequences of create-only objects.
+"""Refs: heads, tags and volume records (and leases, pins, moved records) as sequences of
+create-only objects.
 
     <prefix>/<16 hex digits of 2^64-1-n>      record n, n = 1, 2, 3 …
 
-The newest record is the ref's value. Keys count down, so on an ordered store a one-key list finds the newest; then numbers are
-probed upward until one is absent, which also serves stores whose lists are unordered or late. Records are never replaced, and
-never deleted while their volume lives, so numbers have no gaps: whoever appends n has seen n-1.
+The newest record is the ref's value. Keys count down, so on an ordered store a one-key list finds
+the newest; then numbers are probed upward until one is absent, which also serves stores whose lists
+are unordered or late. Records are never replaced, and never deleted while their volume lives, so
+numbers have no gaps: whoever appends n has seen n-1.
 
-`append` needs nothing but put-if-absent. Each record carries a random write id; that is how a put whose reply was lost is told from
-somebody else's. The caller makes number and write id durable on its own side before, and repeats the same record after a doubt.
+`append` needs nothing but put-if-absent. Each record carries a random write id; that is how a put
+whose reply was lost is told from somebody else's. The caller makes number and write id durable on
+its own side before, and repeats the same record after a doubt.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ R = TypeVar("R", bound=RefRecord)
 
 @dataclass(frozen=True)
 class Ref(Generic[R]):
-    """One sequence of records: made by `head`, `tag`, `meta`, `lease`, `moved`. prefix ends in '/'."""
+    """One sequence of records: made by `head`, `tag`, `meta`, `lease`, `moved`. prefix ends in
+    '/'."""
 
     title: str
     prefix: str
@@ -87,7 +91,8 @@ def moved(pack: PackId) -> Ref[MovedRecord]:
 def newest(store: ObjectStore, ref: Ref[R]) -> tuple[int, R] | None:
     """The record with the highest number, None when there is none.
 
-    Three requests (list, get, probe of the next number) when the list is right, two when there is no record.
+    Three requests (list, get, probe of the next number) when the list is right, two when there is
+    no record.
     """
     number = _newest_listed(store, ref)
     found: tuple[int, R] | None = None
@@ -109,9 +114,10 @@ def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
 def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
     """Creates record number n (newest + 1, or FIRST). Returning means: durable and ours.
 
-    After any error the record is read back: ours (same write id) is success once the store vouches for it by refusing it a second
-    time; another's raises ConflictError (details: number, write_id); absent or unreadable is unknown, so the same bytes are put
-    again while the store's patience lasts, then UnavailableError: repeating the same call with the same record is safe.
+    After any error the record is read back: ours (same write id) is success once the store vouches
+    for it by refusing it a second time; another's raises ConflictError (details: number, write_id);
+    absent or unreadable is unknown, so the same bytes are put again while the store's patience
+    lasts, then UnavailableError: repeating the same call with the same record is safe.
     """
     if n < FIRST:
         raise InvalidInputError(f"{ref.title}: records are numbered from {FIRST}, not {n}")
@@ -125,8 +131,8 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
             _check_ours(store, ref, n, record, error)
             return
         except CowfsError as error:
-            # Ours or absent: put it again. A put that failed and is visible nevertheless may not be durable yet; only a store
-            # that refuses the second one vouches for the first.
+            # Ours or absent: put it again. A put that failed and is visible nevertheless may not be
+            # durable yet; only a store that refuses the second one vouches for the first.
             is_visible = _is_visible(store, ref, n, record, error)
             if not is_visible and not isinstance(error, UnavailableError):
                 raise
@@ -136,7 +142,8 @@ def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
 
 
 def history(store: ObjectStore, ref: Ref[R]) -> list[tuple[int, R]]:
-    """Every record, newest first: one list request for each thousand records, one get for each record."""
+    """Every record, newest first: one list request for each thousand records, one get for each
+    record."""
     listed = {keys.parse_number(info.key) for info in store.list(ref.prefix)} - {None}
     numbers = sorted((n for n in listed if n is not None and n >= FIRST), reverse=True)
     with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="cowfs-history") as pool:
@@ -159,7 +166,8 @@ def _newest_listed(store: ObjectStore, ref: Ref[R]) -> int:
 
 
 def _check_ours(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: CowfsError) -> None:
-    """Reads record n back after its put failed with `cause`. ConflictError: somebody else's. UnavailableError: not to be seen."""
+    """Reads record n back after its put failed with `cause`. ConflictError: somebody else's.
+    UnavailableError: not to be seen."""
     try:
         found = read(store, ref, n)
     except (NotFoundError, UnavailableError) as error:

@@ -1,6 +1,7 @@
 """How long an HTTP answer asks to be left alone: its Retry-After header, in seconds or as a date.
 
-A date counts from the answer's own Date header, so that no clock of ours is involved. Nonsense is no wish at all.
+A date counts from the answer's own Date header, so that no clock of ours is involved. Nonsense is
+no wish at all.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
     repeated        get, get_range, size, list, put, delete       on UnavailableError only
     never repeated  put_if_absent                                 a repeat could be refused by our own first attempt
 
-How long, and with what pauses: `patience`. The last error is raised when patience ends. A plain put may be repeated because every
-object cowfs replaces (heartbeats, pins) has one writer, and every other is immutable.
+How long, and with what pauses: `patience`. The last error is raised when patience ends. A plain put
+may be repeated because every object cowfs replaces (heartbeats, pins) has one writer, and every
+other is immutable.
 
-Large objects (packs) take turns (`uploads`). Theirs is the patience of a long commit: it ends when no large object has arrived for
-that long, not when this one has not. After a failure the store is asked for an object's size before the next body is sent: a
-server that is down or refuses everybody then costs a few bytes an attempt, not a whole body each time.
+Large objects (packs) take turns (`uploads`). Theirs is the patience of a long commit: it ends when
+no large object has arrived for that long, not when this one has not. After a failure the store is
+asked for an object's size before the next body is sent: a server that is down or refuses everybody
+then costs a few bytes an attempt, not a whole body each time.
 """
 
 from __future__ import annotations

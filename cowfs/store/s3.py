@@ -1,21 +1,24 @@
-"""S3 and everything that speaks its protocol, through s3fs' connection handling and S3's own requests.
+"""S3 and everything that speaks its protocol, through s3fs' connection handling and S3's own
+requests.
 
-s3fs' file calls are not used: they list and look up what we did not ask for, retry by themselves, and turn 43 error codes into
-EINVAL. Here each call of the contract is one request (a list: one for each 1,000 keys; a delete likewise).
+s3fs' file calls are not used: they list and look up what we did not ask for, retry by themselves,
+and turn 43 error codes into EINVAL. Here each call of the contract is one request (a list: one for
+each 1,000 keys; a delete likewise).
 
     call            request                       notes
     put_if_absent   PUT with If-None-Match: *     412 is ConflictError; 409 (another one in flight) is UnavailableError
     get_range       GET with Range                a server may send less than asked: checked
     list            ListObjectsV2, StartAfter     pages in the server's order; sorted when the whole answer is at hand
 
-No retries: s3fs', botocore's and aiohttp's (which repeats a PUT when a kept connection breaks) are off, so a conditional put is
-sent once; `retrying` repeats what may be repeated.
-Time: 5 s to connect, 60 s without progress in either direction; then UnavailableError. A body of any size may take as long as it
-moves: it is handed over in pieces, and the kernel is told to keep little of it that was not sent, so that a piece taken is a piece
-on its way. LONGEST_S bounds even a server that sends a byte a minute.
-Credentials: only where AWS tools look (environment, ~/.aws, instance role), and none for a server that `trust` does not know;
-where there are none, requests are not signed, as public buckets have it. Endpoint and region: the store's URL, else the same.
-Threads: requests run on fsspec's event loop thread; callers wait. After a fork the child connects anew.
+No retries: s3fs', botocore's and aiohttp's (which repeats a PUT when a kept connection breaks) are
+off, so a conditional put is sent once; `retrying` repeats what may be repeated. Time: 5 s to
+connect, 60 s without progress in either direction; then UnavailableError. A body of any size may
+take as long as it moves: it is handed over in pieces, and the kernel is told to keep little of it
+that was not sent, so that a piece taken is a piece on its way. LONGEST_S bounds even a server that
+sends a byte a minute. Credentials: only where AWS tools look (environment, ~/.aws, instance role),
+and none for a server that `trust` does not know; where there are none, requests are not signed, as
+public buckets have it. Endpoint and region: the store's URL, else the same. Threads: requests run
+on fsspec's event loop thread; callers wait. After a fork the child connects anew.
 """
 
 from __future__ import annotations
@@ -158,7 +161,8 @@ class S3Store:
             return self._file_system
 
     def _run(self, request: Callable[[], Coroutine[Any, Any, T]], key: str) -> T:
-        """Waits for a request that runs on the loop's thread; its error, if any, becomes one of ours."""
+        """Waits for a request that runs on the loop's thread; its error, if any, becomes one of
+        ours."""
         try:
             return self._attempt(request)
         except CowfsError:  # a key that is none; it is a ValueError too
@@ -250,7 +254,8 @@ class S3Store:
 
 
 class _Pieces(aiohttp.Payload):
-    """A request's body, handed over piece by piece: TimeoutError when the connection takes none for _SILENCE_S."""
+    """A request's body, handed over piece by piece: TimeoutError when the connection takes none for
+    _SILENCE_S."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body)
@@ -304,7 +309,8 @@ def _allocated(length: int) -> io.BytesIO:
 def _connect(endpoint: str | None, region: str | None, *, anonymous: bool) -> s3fs.S3FileSystem:
     session = AioSession()
     use_small_models(session)
-    # Asking before each upload costs a round trip, and aiohttp waits for the answer without a time limit.
+    # Asking before each upload costs a round trip, and aiohttp waits for the answer without a time
+    # limit.
     session.unregister("before-call.s3", add_expect_header)
     file_system = s3fs.S3FileSystem(
         anon=anonymous,
@@ -319,7 +325,8 @@ def _connect(endpoint: str | None, region: str | None, *, anonymous: bool) -> s3
             "retries": {"total_max_attempts": 1, "mode": "standard"},
             "http_session_cls": _Session,
             "max_pool_connections": 64,
-            # Many compatible servers refuse the newer checksum headers; over plain HTTP the signature covers the body.
+            # Many compatible servers refuse the newer checksum headers; over plain HTTP the
+            # signature covers the body.
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         },

@@ -1,4 +1,5 @@
-"""What an S3 request's failure means to the caller: error code first, HTTP status next, kind of exception last."""
+"""What an S3 request's failure means to the caller: error code first, HTTP status next, kind of
+exception last."""
 
 from __future__ import annotations
 

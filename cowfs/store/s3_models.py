@@ -1,14 +1,16 @@
 """What botocore reads about services, as small as our few requests need it.
 
-botocore describes services in JSON files and keeps all it has read. S3's description and the table of endpoints take 20 MB in
-memory: every operation, the documentation of every field, every endpoint of 400 services. A mount has one process that lives on, so
-here everything is dropped while it is parsed that no request of ours needs:
+botocore describes services in JSON files and keeps all it has read. S3's description and the table
+of endpoints take 20 MB in memory: every operation, the documentation of every field, every endpoint
+of 400 services. A mount has one process that lives on, so here everything is dropped while it is
+parsed that no request of ours needs:
 
     documentation            of services, operations and fields
     S3's operations          but for OPERATIONS, and the shapes that only the others use
     endpoints of services    but for SERVICES, which credentials may come from; others get the general template
 
-A process may still call other services' operations (STS, SSO): their descriptions lose the documentation alone.
+A process may still call other services' operations (STS, SSO): their descriptions lose the
+documentation alone.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class _SmallModels(JSONFileLoader):  # type: ignore[misc]  # untyped
 
 
 def _undocumented(pairs: Pairs) -> dict[str, Any]:
-    """Without the text, but with the key, which botocore relies on. A field may be called so: its description is no text."""
+    """Without the text, but with the key, which botocore relies on. A field may be called so: its
+    description is no text."""
     return {key: "" if key == "documentation" and isinstance(value, str) else value for key, value in pairs}
 
 

@@ -1,4 +1,5 @@
-"""Scratch objects: `probe/<random>`, written to learn something about the store and deleted at once.
+"""Scratch objects: `probe/<random>`, written to learn something about the store and deleted at
+once.
 
 Nothing reads them later; a crash leaves some bytes that anybody may delete.
 """
@@ -17,7 +18,8 @@ def new_key() -> str:
 
 
 def store_now_ns(store: ObjectStore) -> int:
-    """The time by the store's own clock, as its mtimes tell it (often rounded down to a second). Three requests."""
+    """The time by the store's own clock, as its mtimes tell it (often rounded down to a second).
+    Three requests."""
     key = new_key()
     store.put(key, b"")
     try:

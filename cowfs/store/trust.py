@@ -1,14 +1,17 @@
-"""Which servers may see the user's credentials: those the user named, never one that only a locator names.
+"""Which servers may see the user's credentials: those the user named, never one that only a locator
+names.
 
-A locator comes from elsewhere, and holds an endpoint. Who signs a request for it tells it a key id and a session token. So a server
-counts as the user's own only if it is one of these, compared by scheme, host and port:
+A locator comes from elsewhere, and holds an endpoint. Who signs a request for it tells it a key id
+and a session token. So a server counts as the user's own only if it is one of these, compared by
+scheme, host and port:
 
     this machine (loopback)         `COWFS_TRUSTED_ENDPOINTS` (separated by commas or spaces)
     the default store's             `trusted_endpoints` in config.toml, or a line of `trusted_endpoints` beside it
     AWS_ENDPOINT_URL(_S3), `endpoint_url` in ~/.aws/config
     one of a store that the user named: --store, store=…     (`name`: remembered beside config.toml, handed on to daemons)
 
-Any other is asked without credentials, as a public store is. What has no server in its URL (s3 at AWS, gs, az, file) is the user's own.
+Any other is asked without credentials, as a public store is. What has no server in its URL (s3 at
+AWS, gs, az, file) is the user's own.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ def is_loopback(server: str) -> bool:
 
 
 def name(place: StoreUrl) -> None:
-    """The user named this store: its server is trusted, here and in what runs later on this machine."""
+    """The user named this store: its server is trusted, here and in what runs later on this
+    machine."""
     server = server_of(place)
     if server is None or is_trusted(place):
         return

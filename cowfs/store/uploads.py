@@ -1,4 +1,5 @@
-"""How many large objects are on their way to a store at once: as many as make it faster, and few when it is in trouble.
+"""How many large objects are on their way to a store at once: as many as make it faster, and few
+when it is in trouble.
 
     start      START uploads
     growth     while uploads wait for their turn: half as many again when that made the last round GAIN times faster than the best
@@ -6,10 +7,12 @@
     trouble    an upload that timed out or was refused as too many (UnavailableError) halves the number, once for all uploads that
                were under way at the time, and makes everybody pause: nobody sends a body into a store that has just refused one
 
-A round is as many uploads as may run at once. On a slow link few uploads share it, so that each of them ends; a pack that fails is
-repeated alone (`retrying`), and what is on the wire beside it goes on.
+A round is as many uploads as may run at once. On a slow link few uploads share it, so that each of
+them ends; a pack that fails is repeated alone (`retrying`), and what is on the wire beside it goes
+on.
 
-Threads: those of the callers. The lock is never held while bytes are sent. Waiting for a turn ends with the patience of the store.
+Threads: those of the callers. The lock is never held while bytes are sent. Waiting for a turn ends
+with the patience of the store.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ FIRST_PAUSE_S = 1.0
 
 
 class UploadPace:
-    """`begin` waits for a turn, `succeeded` or `failed` ends it. `last_success_s`: when an upload last ended well, by the clock."""
+    """`begin` waits for a turn, `succeeded` or `failed` ends it. `last_success_s`: when an upload
+    last ended well, by the clock."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -55,7 +59,8 @@ class UploadPace:
         return self._failures > 0
 
     def begin(self, since_s: float) -> int | None:
-        """Waits for a turn; None when the store's patience, counted from since_s or the last success, has ended first."""
+        """Waits for a turn; None when the store's patience, counted from since_s or the last
+        success, has ended first."""
         while True:
             with self._changed:
                 pause_s = self._not_before_s - clock.monotonic_s()
@@ -85,7 +90,8 @@ class UploadPace:
             self._changed.notify_all()
 
     def failed(self, turn: int, pause_s: float, *, is_trouble: bool) -> None:
-        """turn: what `begin` gave. is_trouble: the store did not take it in time, or refused it for now."""
+        """turn: what `begin` gave. is_trouble: the store did not take it in time, or refused it for
+        now."""
         with self._changed:
             self._running -= 1
             if is_trouble:

@@ -1,6 +1,7 @@
 """What a commit is asked for, what it stands on, and how far it is.
 
-Plain values: importing them brings neither engine nor index along, so that programs which only use volumes stay light.
+Plain values: importing them brings neither engine nor index along, so that programs which only use
+volumes stay light.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ GIVABLE = frozenset({"message", "author", "labels"})
 class CommitRequest:
     """What a commit says about itself. produced_by keys: system, run, action, output, host.
 
-    given: what of GIVABLE somebody said for this commit; the rest is what the environment says, or what a program filled in.
+    given: what of GIVABLE somebody said for this commit; the rest is what the environment says, or
+    what a program filled in.
     """
 
     message: str = ""
@@ -37,7 +39,8 @@ class CommitRequest:
             raise InvalidInputError(f"{', '.join(sorted(self.given - GIVABLE))} cannot be given to a commit")
 
     def says_more_than(self, manifest: Manifest) -> bool:
-        """Whether something was given that the version does not say: then a commit of the same tree makes a version too."""
+        """Whether something was given that the version does not say: then a commit of the same tree
+        makes a version too."""
         return any(getattr(self, name) != getattr(manifest, name) for name in self.given)
 
 
@@ -61,7 +64,8 @@ ProgressListener = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Base:
-    """What the working copy stands on: head number and the version it names (None: a volume without versions)."""
+    """What the working copy stands on: head number and the version it names (None: a volume without
+    versions)."""
 
     head_number: int
     version_id: VersionId | None

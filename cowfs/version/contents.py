@@ -1,9 +1,11 @@
-"""Stores what changed files hold: new bytes become chunks in packs, extents become rows of the index.
+"""Stores what changed files hold: new bytes become chunks in packs, extents become rows of the
+index.
 
-`rows` takes a file's extents and gives the complete list of rows that replaces the old one. Where the bytes of an extent come
-from is the caller's business (`Read`): a working copy's staging, a file that is imported.
-Large pieces are hashed and compressed on a small pool (both release the GIL), small ones at once. Chunks already known are
-not stored again (`known_chunks`). What `rows` names is durable only after the uploader was flushed.
+`rows` takes a file's extents and gives the complete list of rows that replaces the old one. Where
+the bytes of an extent come from is the caller's business (`Read`): a working copy's staging, a file
+that is imported. Large pieces are hashed and compressed on a small pool (both release the GIL),
+small ones at once. Chunks already known are not stored again (`known_chunks`). What `rows` names is
+durable only after the uploader was flushed.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class ContentStorer:
         self._known.note(chunks)
 
     def rows(self, extents: Sequence[E], read: Read[E], uploader: PackUploader) -> list[ExtentRow]:
-        """The rows of a file made of `extents`, in order of offset. Raises the first error of storing any piece."""
+        """The rows of a file made of `extents`, in order of offset. Raises the first error of
+        storing any piece."""
         rows: list[ExtentRow | Future[ExtentRow]] = []
         try:
             for part in recut(extents, read):

@@ -1,13 +1,16 @@
-"""Where a working copy stands in its volume's line when a writer comes (back): settles what a crash left open.
+"""Where a working copy stands in its volume's line when a writer comes (back): settles what a crash
+left open.
 
-A writer that died between writing down its intent (number n, write id) and learning the outcome left one of three states:
+A writer that died between writing down its intent (number n, write id) and learning the outcome
+left one of three states:
 
     head n is ours            the commit happened: the base moves to it
     head n is another's       it did not; somebody else went on
     head n is absent          it did not, but the put may still be on its way
 
-The third is closed by a fence: head n (same version, our new epoch), which the late put then cannot replace. A fence is
-also what keeps a writer that lost its lease from publishing over us, so every lease that was not given back gets one.
+The third is closed by a fence: head n (same version, our new epoch), which the late put then cannot
+replace. A fence is also what keeps a writer that lost its lease from publishing over us, so every
+lease that was not given back gets one.
 
 The protocol of several writers. The epochs of a line's heads never decrease:
 
@@ -15,8 +18,8 @@ The protocol of several writers. The epochs of a line's heads never decrease:
                 Otherwise its base is a head number n that was the newest after it had settled.
     committing  creates exactly n + 1. If a higher epoch has fenced since, n + 1 exists and the commit is refused.
 
-So whoever is paused between any two of these steps publishes nothing over its successor, and of several that take over at
-once the highest epoch stays.
+So whoever is paused between any two of these steps publishes nothing over its successor, and of
+several that take over at once the highest epoch stays.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ from cowfs.version.volumes import Head, read_head
 
 @dataclass(frozen=True)
 class Settled:
-    """head: the newest now. is_published: the intent's head is in the line, so its layer is committed."""
+    """head: the newest now. is_published: the intent's head is in the line, so its layer is
+    committed."""
 
     head: Head
     is_published: bool
@@ -43,8 +47,9 @@ class Settled:
 def settle_head(store: ObjectStore, volume: str, *, epoch: int, intent: Intent | None, needs_fence: bool) -> Settled:
     """To be called by the holder of lease `epoch`, before it reads anything else of the volume.
 
-    needs_fence: the lease before was not given back. Afterwards no writer of an earlier epoch can publish.
-    LeaseLostError: a writer of a later epoch has fenced or published; the intent, if any, stays to be settled.
+    needs_fence: the lease before was not given back. Afterwards no writer of an earlier epoch can
+    publish. LeaseLostError: a writer of a later epoch has fenced or published; the intent, if any,
+    stays to be settled.
     """
     head = read_head(store, volume)
     while (needs_fence or intent is not None) and head.epoch < epoch:
@@ -79,7 +84,8 @@ def _is_in_line(store: ObjectStore, volume: str, intent: Intent) -> bool:
 
 
 def is_only_fenced(store: ObjectStore, volume: str, after: int, head: Head) -> bool:
-    """Whether every head behind number `after` up to `head` is a fence, so that work made on `after` may go on behind `head`."""
+    """Whether every head behind number `after` up to `head` is a fence, so that work made on
+    `after` may go on behind `head`."""
     ref = refs.head(volume)
     numbers = range(head.number, after, -1)
     return head.number >= after and all(refs.read(store, ref, number).kind == "fence" for number in numbers)

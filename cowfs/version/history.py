@@ -1,7 +1,8 @@
-"""Opening versions and finding them: by id, by name, by tag, by locator; and the line of their parents.
+"""Opening versions and finding them: by id, by name, by tag, by locator; and the line of their
+parents.
 
-Manifests are read once, verified against their id, and never change. Parents are names that nothing protects: one that
-is gone shows as pruned in `history`.
+Manifests are read once, verified against their id, and never change. Parents are names that nothing
+protects: one that is gone shows as pruned in `history`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def history(store: ObjectStore, version: VersionId) -> Iterator[Past]:
 
 
 def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId | None:
-    """The version that NAME or NAME@ (at None or "": its head, which may have none yet) or NAME@TAG, NAME@VERSION means."""
+    """The version that NAME or NAME@ (at None or "": its head, which may have none yet) or
+    NAME@TAG, NAME@VERSION means."""
     head = read_head(store, volume)
     if not at:
         return head.version
@@ -79,7 +81,8 @@ def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId |
 
 
 def parse_source(text: str) -> Locator | tuple[str, str | None]:
-    """A locator, or (volume name, tag or version; "" for NAME@, its last version; None for NAME)."""
+    """A locator, or (volume name, tag or version; "" for NAME@, its last version; None for
+    NAME)."""
     if is_locator(text):
         return Locator.parse(text)
     name, at, tail = text.partition("@")

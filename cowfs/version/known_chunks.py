@@ -5,15 +5,18 @@
     chunks of the file's own history, noted while it is cut (`note`)        the base index, and that the pack was read in this mount
     catalogues: own base's first, then those of other volumes' heads        the full hash in the pack's directory
 
-Deduplication is a saving, never a guarantee: a chunk that is not found is uploaded again. A candidate counts only after the
-directory of its pack, read from the store, shows the full hash at that offset, or something was read from that pack, so that a
-hit also proves that the pack was there; the directory of a pack that has moved is read where its blobs lie now. What is condemned
-by a collection (`Protection`) here or there, could not be read (`PackReader`), or lies in a pack whose directory could not be read,
-never counts: each look-up asks, and `is_usable` answers for rows made earlier.
+Deduplication is a saving, never a guarantee: a chunk that is not found is uploaded again. A
+candidate counts only after the directory of its pack, read from the store, shows the full hash at
+that offset, or something was read from that pack, so that a hit also proves that the pack was
+there; the directory of a pack that has moved is read where its blobs lie now. What is condemned by
+a collection (`Protection`) here or there, could not be read (`PackReader`), or lies in a pack whose
+directory could not be read, never counts: each look-up asks, and `is_usable` answers for rows made
+earlier.
 
-What was uploaded before a restart, and catalogues, are loaded by a background thread within BUDGET_BYTES. `wait_loaded` is called
-before a commit looks anything up, so that equal content is found from a machine that never saw it. Thread-safe: two threads that
-want to store the same chunk at once store it once.
+What was uploaded before a restart, and catalogues, are loaded by a background thread within
+BUDGET_BYTES. `wait_loaded` is called before a commit looks anything up, so that equal content is
+found from a machine that never saw it. Thread-safe: two threads that want to store the same chunk
+at once store it once.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ _log = log.get("known-chunks")
 
 
 class KnownChunks:
-    """uploaded: packs of an earlier mount that no version names yet; those that are still there count as this writer's own."""
+    """uploaded: packs of an earlier mount that no version names yet; those that are still there
+    count as this writer's own."""
 
     def __init__(
         self,
@@ -88,7 +92,8 @@ class KnownChunks:
     def wait_loaded(self, new_bytes: int = 0) -> None:
         """Waits for the catalogues within the budget, the own ones at most LOAD_WAIT_S.
 
-        For those of other volumes no longer than storing new_bytes may take: it is all that they can save.
+        For those of other volumes no longer than storing new_bytes may take: it is all that they
+        can save.
         """
         since_s = clock.monotonic_s()
         self._own_are_loaded.wait(LOAD_WAIT_S)
@@ -102,7 +107,8 @@ class KnownChunks:
     # -- storing a chunk
 
     def place(self, hash: ChunkHash, upload: Callable[[], PackLocation]) -> PackLocation:
-        """Where the chunk lies, or will lie once the uploader is flushed; `upload` is called only if nobody knows it."""
+        """Where the chunk lies, or will lie once the uploader is flushed; `upload` is called only
+        if nobody knows it."""
         return self._placing.load(hash, lambda: self._found_or_uploaded(hash, upload))
 
     def _found_or_uploaded(self, hash: ChunkHash, upload: Callable[[], PackLocation]) -> PackLocation:
@@ -123,7 +129,8 @@ class KnownChunks:
         return PackLocation(PackId(found[0]), *found[1:])
 
     def note(self, chunks: Iterable[tuple[ChunkHash, PackLocation]]) -> None:
-        """Chunks of one file that the base index names. They count once their pack has been seen, and until many more are noted."""
+        """Chunks of one file that the base index names. They count once their pack has been seen,
+        and until many more are noted."""
         with self._lock:
             if len(self._noted) > MAX_NOTED:
                 self._noted = {}
@@ -149,7 +156,8 @@ class KnownChunks:
     # -- what a commit adds
 
     def name(self, contents: FileRows) -> Iterator[tuple[ChunkHash, PackLocation]]:
-        """Those chunks of a version's new rows that this writer uploaded and no catalogue names yet: what its catalogues add."""
+        """Those chunks of a version's new rows that this writer uploaded and no catalogue names
+        yet: what its catalogues add."""
         with self._lock:
             self._places.name(contents)
         first = 0
@@ -159,9 +167,11 @@ class KnownChunks:
                 yield ChunkHash(hash), PackLocation(PackId(place[0]), *place[1:])
 
     def published(self, catalogues: Sequence[bytes], section: IndexSection) -> None:
-        """A version with what was named last is in the store: it is looked up in its catalogues from now on.
+        """A version with what was named last is in the store: it is looked up in its catalogues
+        from now on.
 
-        catalogues: those it added; older ones it names are loaded already, or were too many. No request.
+        catalogues: those it added; older ones it names are loaded already, or were too many. No
+        request.
         """
         if not self.is_loaded:
             self._loaded.update(ref.hash for ref in section.catalogues)
@@ -179,7 +189,8 @@ class KnownChunks:
             return set(map(PackId, self._places.fresh_packs()))
 
     def prove_again(self, missing: Iterable[PackId]) -> None:
-        """The pin was dead for a while: what was seen may be gone. missing: packs of this writer that are."""
+        """The pin was dead for a while: what was seen may be gone. missing: packs of this writer
+        that are."""
         self._packs.forget_read()
         with self._lock:
             self._missing.update(missing)
@@ -187,7 +198,8 @@ class KnownChunks:
             self._directories.clear()
 
     def forget_unproven(self, durable: Iterable[PackId]) -> None:
-        """After a failed upload: chunks placed in packs that are not in `durable` were never stored."""
+        """After a failed upload: chunks placed in packs that are not in `durable` were never
+        stored."""
         with self._lock:
             self._places.keep_fresh_in(list(durable))
 
@@ -214,7 +226,8 @@ class KnownChunks:
         return _located(directory, pack.pack, candidate.offset, hash)
 
     def _directory(self, pack: PackId, offset: int | None = None, length: int | None = None) -> PackDirectory:
-        """What the pack holds, from the store or read from there before; nothing when it cannot be read."""
+        """What the pack holds, from the store or read from there before; nothing when it cannot be
+        read."""
         try:
             return self._directories.get(pack, offset=offset, length=length)
         except CowfsError as error:
@@ -281,7 +294,8 @@ class KnownChunks:
             self._add(catalogue)
 
     def _add(self, catalogue: Catalogue) -> None:
-        """Keeps them few, since a new chunk is looked up in each: a store may have hundreds of volumes."""
+        """Keeps them few, since a new chunk is looked up in each: a store may have hundreds of
+        volumes."""
         with self._adding:
             catalogues = [*self._catalogues, catalogue]
             while parts := to_merge([len(each) for each in catalogues]):

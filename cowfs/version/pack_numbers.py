@@ -3,11 +3,12 @@
     read a chunk        its row's number    ─▶ id        asked of the index once, then remembered
     store a chunk       its pack's id       ─▶ number    the one it is known by here, else a new one
 
-Nothing here grows with the volume. So a pack that another version, or a part of the index nobody has looked at, has under a number
-may get a second one: numbers lead to packs, not the other way round (docs/decisions/0028-commits-stream-their-layer.md).
+Nothing here grows with the volume. So a pack that another version, or a part of the index nobody
+has looked at, has under a number may get a second one: numbers lead to packs, not the other way
+round (docs/decisions/0028-commits-stream-their-layer.md).
 
-A number is handed out once in a working copy, so that rows prepared before a commit stay right whichever commit publishes them.
-Thread-safe.
+A number is handed out once in a working copy, so that rows prepared before a commit stay right
+whichever commit publishes them. Thread-safe.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class PackNumbers:
             return {number: self._unpublished[number] for number in numbers if number in self._unpublished}
 
     def rebase(self, index: Index, published: Mapping[int, PackId]) -> None:
-        """Asks `index` from now on, which has `published` as well; the caller may close the one used so far."""
+        """Asks `index` from now on, which has `published` as well; the caller may close the one
+        used so far."""
         with self._lock:
             self._index = index
             for number in published:

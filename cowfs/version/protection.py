@@ -1,4 +1,5 @@
-"""What one writer holds against garbage collections, and what it must heed of them: its pin and the condemned lists.
+"""What one writer holds against garbage collections, and what it must heed of them: its pin and the
+condemned lists.
 
     Protection ──pin──▶ store         a collection waits until every live pin has acknowledged its list
                ◀─lists─               what may no longer be used: asked by `known_chunks`, compared before a head
@@ -6,12 +7,15 @@
 The rules (docs/format/refs.md, "What a writer owes a collection"), and where they are kept:
 
 - lists are read before the first look-up, and all of them again after a new pin (`read_lists`)
-- a list is acknowledged only after it was read, and not between putting a manifest and knowing the outcome of its head:
-  `publishing` holds the lock from one to the other, `is_bound` covers an outcome that stays unknown for longer
-- a pin that was declared dead is replaced; `lapses` counts, so that `publish` checks everything it has not published
+- a list is acknowledged only after it was read, and not between putting a manifest and knowing the
+  outcome of its head: `publishing` holds the lock from one to the other, `is_bound` covers an
+  outcome that stays unknown for longer
+- a pin that was declared dead is replaced; `lapses` counts, so that `publish` checks everything it
+  has not published
 
-Threads: the heartbeat acknowledges, during long uploads too; whoever commits publishes. One lock, taken after the committer's
-and never while waiting for it; a heartbeat that finds it taken does without.
+Threads: the heartbeat acknowledges, during long uploads too; whoever commits publishes. One lock,
+taken after the committer's and never while waiting for it; a heartbeat that finds it taken does
+without.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ _log = log.get("protection")
 
 
 class Protection:
-    """record_pin is told the key of a pin that replaces a dead one, before anything relies on it."""
+    """record_pin is told the key of a pin that replaces a dead one, before anything relies on
+    it."""
 
     def __init__(self, store: ObjectStore, pin: Pin, record_pin: Callable[[str], None] = lambda key: None) -> None:
         self._store = store
@@ -46,7 +51,8 @@ class Protection:
         self._has_read = False  # any list, since the pin is this one
         self._lapses = 0
         self.is_bound = False
-        """A head was put and its outcome is unknown. Set while publishing, cleared by whoever has settled it."""
+        """A head was put and its outcome is unknown. Set while publishing, cleared by whoever has
+        settled it."""
 
     @property
     def pin(self) -> Pin:
@@ -63,7 +69,8 @@ class Protection:
         return self._condemned
 
     def read_lists(self) -> None:
-        """Reads the condemned lists before the first look-up; afterwards `acknowledge` and `publishing` do."""
+        """Reads the condemned lists before the first look-up; afterwards `acknowledge` and
+        `publishing` do."""
         with self._lock:
             if not self._has_read:
                 self._read()
@@ -76,9 +83,11 @@ class Protection:
             yield
 
     def acknowledge(self, number: int, uploaded: Callable[[], Iterable[PackId]]) -> None:
-        """Reads new lists, tells collections so, and keeps the pin alive. number: the head the working copy stands on.
+        """Reads new lists, tells collections so, and keeps the pin alive. number: the head the
+        working copy stands on.
 
-        uploaded: packs no head names yet. Writes only when something is new; nothing happens while a head is being put.
+        uploaded: packs no head names yet. Writes only when something is new; nothing happens while
+        a head is being put.
         """
         if not self._lock.acquire(blocking=False):
             return
@@ -102,9 +111,11 @@ class Protection:
         self.acknowledge(pin.number, lambda: pin.packs)
 
     def prove_alive(self, number: int, uploaded: Iterable[PackId]) -> tuple[int, set[PackId]]:
-        """After a lapse, or a collection's fence: the pin is alive by its next record, or a new one is made; it names `uploaded`,
+        """After a lapse, or a collection's fence: the pin is alive by its next record, or a new one
+        is made; it names `uploaded`,
 
-        every list is read again, and then the packs are looked for. (lapses up to which that holds, packs that are gone).
+        every list is read again, and then the packs are looked for. (lapses up to which that holds,
+        packs that are gone).
         """
         packs = sorted(uploaded)
         with self._lock:
@@ -120,7 +131,8 @@ class Protection:
             return lapses, {pack for pack, size in zip(packs, sizes, strict=True) if size is None}
 
     def hold(self, number: int, uploaded: Iterable[PackId]) -> None:
-        """The work stays here, and nobody will renew: version and packs stay protected until the pin is resumed or removed."""
+        """The work stays here, and nobody will renew: version and packs stay protected until the
+        pin is resumed or removed."""
         with self._lock:
             try:
                 self._pin.renew(kind="hold", number=number, packs=sorted(uploaded))

@@ -1,22 +1,27 @@
-"""Turns change sets into the next version of a volume: packs, index, catalogue, manifest, head. The only way to a head.
+"""Turns change sets into the next version of a volume: packs, index, catalogue, manifest, head. The
+only way to a head.
 
     Source.draft ─▶ chunks durable ─▶ index packs durable ─▶ lists read ─▶ manifest ─▶ intent ─▶ head ─▶ Source.published
          ▲                                                       │                                │
          └── a pack it relies on was condemned, a chunk was not readable, the pin was dead ◀──────┴── a collection's fence
 
-Who made the changes is the `Source`'s business: a session's layer, a merge, a restore, an import. Known here are neither an
-engine nor a process; what has to be fsynced on this machine is handed in (`record_intent`, `record_published`).
+Who made the changes is the `Source`'s business: a session's layer, a merge, a restore, an import.
+Known here are neither an engine nor a process; what has to be fsynced on this machine is handed in
+(`record_intent`, `record_published`).
 
-Order (docs/architecture.md, "A commit"): nothing is named before it is durable; the head comes last. Crash points between the
-steps are named `commit-*` (`cowfs.failpoints`).
+Order (docs/architecture.md, "A commit"): nothing is named before it is durable; the head comes
+last. Crash points between the steps are named `commit-*` (`cowfs.failpoints`).
 
-A version is bound to the head number it started from and creates exactly the next one. It is drafted again when a collection
-has condemned what it relies on (`protection`), when a chunk it relies on could not be read meanwhile, and when a collection's
-fence took its number; anything else at that number means that the line is lost.
+A version is bound to the head number it started from and creates exactly the next one. It is
+drafted again when a collection has condemned what it relies on (`protection`), when a chunk it
+relies on could not be read meanwhile, and when a collection's fence took its number; anything else
+at that number means that the line is lost.
 
-After an error of which the outcome is unknown, the same head record is put again before anything else happens (`resume`).
+After an error of which the outcome is unknown, the same head record is put again before anything
+else happens (`resume`).
 
-One thread at a time, but for `base`, `acknowledge` and `hold`, which any thread may use at any time.
+One thread at a time, but for `base`, `acknowledge` and `hold`, which any thread may use at any
+time.
 """
 
 from __future__ import annotations
@@ -63,10 +68,11 @@ DRAFTS = 5
 
 @dataclass(frozen=True)
 class Draft:
-    """What is to change. contents: all rows of each file whose content changes, in the order of inode numbers.
+    """What is to change. contents: all rows of each file whose content changes, in the order of
+    inode numbers.
 
-    changes: all the rest. Its `contents` and `packs` are left empty, since they follow from the rows, which name packs by the
-    publisher's numbers (`Publisher.rows` makes such rows).
+    changes: all the rest. Its `contents` and `packs` are left empty, since they follow from the
+    rows, which name packs by the publisher's numbers (`Publisher.rows` makes such rows).
     """
 
     changes: ChangeSet
@@ -76,8 +82,8 @@ class Draft:
 class Source(Protocol):
     """Where the changes of one version come from, and who learns what became of them.
 
-    Of `published` and `abandoned` one is called, once, as soon as the outcome is known: by `Publisher.publish`, or by a later
-    `resume` if the store did not tell.
+    Of `published` and `abandoned` one is called, once, as soon as the outcome is known: by
+    `Publisher.publish`, or by a later `resume` if the store did not tell.
     """
 
     @property
@@ -86,17 +92,20 @@ class Source(Protocol):
         ...
 
     def draft(self) -> Draft:
-        """Made on the publisher's base of the moment. Called again while what was drafted cannot be relied on: then it must
-        not take over rows that are stale, nor any that were made before the chunks' `doubts` rose (`stored_chunks`).
+        """Made on the publisher's base of the moment. Called again while what was drafted cannot be
+        relied on: then it must not take over rows that are stale, nor any that were made before the
+        chunks' `doubts` rose (`stored_chunks`).
         """
         ...
 
     def kept(self, ino: int) -> Collection[tuple[int, bytes]]:
-        """(offset, chunk hash) of what the file has from the base version: as good as the base, whatever is suspected of it."""
+        """(offset, chunk hash) of what the file has from the base version: as good as the base,
+        whatever is suspected of it."""
         ...
 
     def published(self, index: Index) -> None:
-        """The head is in the line, and was recorded. index: the new version's, for whoever reads the one before."""
+        """The head is in the line, and was recorded. index: the new version's, for whoever reads
+        the one before."""
         ...
 
     def abandoned(self) -> None:
@@ -124,7 +133,8 @@ class _Prepared:
 
 
 class _NewChunks:
-    """The catalogue's entries, made one by one; packs and raw_bytes are whole once they were gone through."""
+    """The catalogue's entries, made one by one; packs and raw_bytes are whole once they were gone
+    through."""
 
     def __init__(self, chunks: StoredChunks, contents: FileRows) -> None:
         self.packs: list[CataloguePack] = []
@@ -144,9 +154,11 @@ class _NewChunks:
 
 
 class Publisher:
-    """A volume's line, for its one writer. index: of the base; the publisher closes it once there is a newer one.
+    """A volume's line, for its one writer. index: of the base; the publisher closes it once there
+    is a newer one.
 
-    record_intent must be on stable storage when it returns: a restart tells by it whether the head it finds is its own.
+    record_intent must be on stable storage when it returns: a restart tells by it whether the head
+    it finds is its own.
     """
 
     def __init__(
@@ -204,9 +216,11 @@ class Publisher:
         return self._unsettled is not None
 
     def publish(self, source: Source, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
-        """Makes the next version of what `source` drafts; returns the new base. progress hears of "index" for each try.
+        """Makes the next version of what `source` drafts; returns the new base. progress hears of
+        "index" for each try.
 
-        LeaseLostError when another writer has head n+1. ConflictError when collections kept condemning what was drafted.
+        LeaseLostError when another writer has head n+1. ConflictError when collections kept
+        condemning what was drafted.
         """
         prepared: _Prepared | None = None
         try:
@@ -231,7 +245,8 @@ class Publisher:
             raise
 
     def resume(self) -> None:
-        """Puts a head of which the outcome is not known again with the same bytes. UnavailableError: it still is not."""
+        """Puts a head of which the outcome is not known again with the same bytes.
+        UnavailableError: it still is not."""
         if self._unsettled is None:
             return
         prepared, intent, record = self._unsettled
@@ -243,14 +258,16 @@ class Publisher:
             self._move_behind_fences(error)
 
     def acknowledge(self) -> None:
-        """Renews the pin, and acknowledges what collections have condemned, so that they need not wait for the next version.
+        """Renews the pin, and acknowledges what collections have condemned, so that they need not
+        wait for the next version.
 
         One list request when nothing is new. Writes nothing while a head's outcome is unknown.
         """
         self._protection.acknowledge(self._base.head_number, self.chunks.uploaded_packs)
 
     def hold(self) -> None:
-        """Work that is not published stays: what it stands on, and what it has uploaded, is kept for it."""
+        """Work that is not published stays: what it stands on, and what it has uploaded, is kept
+        for it."""
         self._protection.hold(self._base.head_number, self.chunks.uploaded_packs())
 
     def close(self) -> None:
@@ -262,7 +279,8 @@ class Publisher:
         return self.chunks.storing(self._base.head_number)
 
     def rows(self, ino: int, extents: Sequence[E], read: Read[E]) -> list[ExtentRow]:
-        """Stores what the file is made of, and gives all its rows, to be drafted. Within `storing`, or `Source.draft`."""
+        """Stores what the file is made of, and gives all its rows, to be drafted. Within `storing`,
+        or `Source.draft`."""
         earlier = self._index.content(ino)[0] if ino < self._index.next_ino else ()
         return self.chunks.rows(extents, read, earlier)
 
@@ -349,7 +367,8 @@ class Publisher:
     # -- the head
 
     def _put_version(self, prepared: _Prepared) -> bool:
-        """Manifest and head. False: a collection's fence came first, so that everything must be prepared again behind it."""
+        """Manifest and head. False: a collection's fence came first, so that everything must be
+        prepared again behind it."""
         self._store.put(keys.version(prepared.version), prepared.data)
         hit("commit-after-manifest")
         number = self._base.head_number + 1
@@ -371,7 +390,8 @@ class Publisher:
         return True
 
     def _put_head(self, prepared: _Prepared, intent: Intent, record: HeadRecord) -> None:
-        """Creates the head and moves the base to it. UnavailableError: unknown, `resume` tries again."""
+        """Creates the head and moves the base to it. UnavailableError: unknown, `resume` tries
+        again."""
         self._unsettled = prepared, intent, record
         prepared.is_placed = True
         self._protection.is_bound = True
@@ -397,7 +417,8 @@ class Publisher:
         self._protection.is_bound = False
 
     def _move_behind_fences(self, error: ConflictError) -> None:
-        """Our number was taken. Only a collection's fences leave the line to us: the next try starts from the last of them."""
+        """Our number was taken. Only a collection's fences leave the line to us: the next try
+        starts from the last of them."""
         head = read_head(self._store, self._volume)
         is_ours = head.version == self._base.version_id and head.epoch == self._epoch
         if not is_ours or not is_only_fenced(self._store, self._volume, self._base.head_number, head):

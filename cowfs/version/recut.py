@@ -1,19 +1,23 @@
-"""Turns the extents of a changed file into index rows: cuts what is staged, keeps what is already in chunks.
+"""Turns the extents of a changed file into index rows: cuts what is staged, keeps what is already
+in chunks.
 
     extents of a frozen file      [ chunk A ][ chunk B (first part) ][staged][ chunk B (rest) ][ chunk C ]
     kept                          [ chunk A ]                                                  [ chunk C ]
     cut again, as one stream                 [ chunk B (first part) + staged + chunk B (rest) ]
 
-Extents that show one range of one chunk are one run. The engine has as many of them as there were writes, while their
-staged bytes are here: a log to which 8 bytes were appended a thousand times has a thousand extents, and one row.
+Extents that show one range of one chunk are one run. The engine has as many of them as there were
+writes, while their staged bytes are here: a log to which 8 bytes were appended a thousand times has
+a thousand extents, and one row.
 
-Cutting starts at the last unchanged chunk boundary before a staged range and goes on until a cut point falls on a
-boundary after it, as far as the neighbours' bytes are on this machine; nothing is fetched. So the same content gives
-the same chunks however it came to be written, and a small change costs about two chunks.
+Cutting starts at the last unchanged chunk boundary before a staged range and goes on until a cut
+point falls on a boundary after it, as far as the neighbours' bytes are on this machine; nothing is
+fetched. So the same content gives the same chunks however it came to be written, and a small change
+costs about two chunks.
 
-Bound: neighbours re-read for one file are at most NEIGHBOUR_FACTOR times its staged bytes plus NEIGHBOUR_FLOOR_BYTES
-(scattered page writes of a database would otherwise rewrite all of it); past that a staged range is cut by itself.
-Zero runs of ZERO_RUN_BYTES and more become holes (absent rows).
+Bound: neighbours re-read for one file are at most NEIGHBOUR_FACTOR times its staged bytes plus
+NEIGHBOUR_FLOOR_BYTES (scattered page writes of a database would otherwise rewrite all of it); past
+that a staged range is cut by itself. Zero runs of ZERO_RUN_BYTES and more become holes (absent
+rows).
 
 Pure but for the two callables it is given. Where a piece is stored is the caller's business.
 """
@@ -42,7 +46,8 @@ class Piece:
 
 
 class Extent(Protocol):
-    """A mapped range of a file, as `LayerExtent` has it: new bytes (chunk None), or part of a chunk from its byte `skip` on."""
+    """A mapped range of a file, as `LayerExtent` has it: new bytes (chunk None), or part of a chunk
+    from its byte `skip` on."""
 
     @property
     def offset(self) -> int: ...
@@ -72,12 +77,14 @@ class Run(Generic[E]):
         return self.offset + self.length
 
 
-# (extent, first byte in it, length) → its bytes, or None when they are not on this machine (never for staged extents)
+# (extent, first byte in it, length) → its bytes, or None when they are not on this machine (never
+# for staged extents)
 Read = Callable[[E, int, int], bytes | None]
 
 
 def recut(extents: Sequence[E], read: Read[E]) -> Iterator[Run[E] | Piece]:
-    """The file's new make-up in file order: runs to keep as they are, all of them in chunks, and pieces to store."""
+    """The file's new make-up in file order: runs to keep as they are, all of them in chunks, and
+    pieces to store."""
     if len(extents) == 1 and extents[0].chunk is None and extents[0].length < ZERO_RUN_BYTES:
         yield Piece(extents[0].offset, _staged(extents[0], 0, extents[0].length, read))
         return  # most files of most trees: too short for a cut or a hole
@@ -148,7 +155,8 @@ def _neighbour(run: Run[E], read: Read[E], budget: list[int]) -> bytes | None:
 def _cut_stream(
     runs: Sequence[Run[E]], position: int, read: Read[E], budget: list[int], head: bytes | None = None
 ) -> Generator[Piece, None, int]:
-    """Cuts one stream that starts at runs[position]; returns the position of the first run it leaves as it is."""
+    """Cuts one stream that starts at runs[position]; returns the position of the first run it
+    leaves as it is."""
     stream = _Stream(runs[position].offset)
     boundaries: dict[int, int] = {}  # where the stream may end: file offset of an unchanged run → its position
     if head is not None:
@@ -186,7 +194,8 @@ def _cut_staged(stream: _Stream, run: Run[E], read: Read[E]) -> Iterator[Piece]:
 
 
 class _Stream:
-    """Bytes of a file that wait to be cut, from offset `start` on. stopped_at: the boundary on which a cut fell."""
+    """Bytes of a file that wait to be cut, from offset `start` on. stopped_at: the boundary on
+    which a cut fell."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -201,8 +210,8 @@ class _Stream:
         self._waiting = self._waiting + data if self._waiting else data
 
     def put_back(self, limit_bytes: int) -> int:
-        """Lets go of what waits if it is no more than that: reading it again, whole with what follows, is cheaper than joining
-        the two. Returns how many bytes."""
+        """Lets go of what waits if it is no more than that: reading it again, whole with what
+        follows, is cheaper than joining the two. Returns how many bytes."""
         length = len(self._waiting)
         if length >= limit_bytes:
             return 0
@@ -210,7 +219,8 @@ class _Stream:
         return length
 
     def cut(self, boundaries: Container[int], *, final: bool) -> Iterator[Piece]:
-        """The pieces whose ends no later byte can move (final: all), up to the first end that lies on a boundary."""
+        """The pieces whose ends no later byte can move (final: all), up to the first end that lies
+        on a boundary."""
         data, base, done = self._waiting, self.start, 0
         for begin, end, is_hole in _parts(data, final=final):
             if not is_hole:

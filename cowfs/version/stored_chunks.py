@@ -1,15 +1,17 @@
-"""The chunks that a writer's next version may name: what it has stored itself, and what it has found.
+"""The chunks that a writer's next version may name: what it has stored itself, and what it has
+found.
 
     rows      cut, look up, else compress and add to a pack     (`contents`, `known_chunks`, `PackUploader`)
     flush     every chunk that rows name is durable
     is_stale  whether rows made earlier name a chunk that cannot be relied on any more
 
-Two things take back what was said before. A failed upload: its pack was never stored. And a pin that was dead, or that a
-collection took for dead: what it protected may be gone, so that every pack of this writer is looked for and nothing that was
-seen before counts (`prove`). Both raise `doubts`; rows made before then must be made again.
+Two things take back what was said before. A failed upload: its pack was never stored. And a pin
+that was dead, or that a collection took for dead: what it protected may be gone, so that every pack
+of this writer is looked for and nothing that was seen before counts (`prove`). Both raise `doubts`;
+rows made before then must be made again.
 
-A pack that is durable and in no version yet is written down in `UploadLog`, and found again after a restart.
-For one thread at a time, but for `uploaded_packs`.
+A pack that is durable and in no version yet is written down in `UploadLog`, and found again after a
+restart. For one thread at a time, but for `uploaded_packs`.
 """
 
 from __future__ import annotations
@@ -76,8 +78,9 @@ class StoredChunks:
 
     @contextmanager
     def storing(self, number: int) -> Iterator[None]:
-        """Around `rows` that are made before there is a version to publish, on head `number`. The last, partly filled pack
-        waits for that version. Raises what a background upload failed with since, once.
+        """Around `rows` that are made before there is a version to publish, on head `number`. The
+        last, partly filled pack waits for that version. Raises what a background upload failed with
+        since, once.
         """
         if (failure := self._uploader.failure) is not None:
             self._replace_uploader()
@@ -92,7 +95,8 @@ class StoredChunks:
 
     @contextmanager
     def stored(self) -> Iterator[None]:
-        """Around `rows` of a version that is about to be published: their chunks are durable when it ends."""
+        """Around `rows` of a version that is about to be published: their chunks are durable when
+        it ends."""
         if self._uploader.failure is not None:  # of a background upload, perhaps hours ago
             self._replace_uploader()
         try:
@@ -103,8 +107,8 @@ class StoredChunks:
             raise
 
     def rows(self, extents: Sequence[E], read: Read[E], earlier: Iterable[ExtentRow] = ()) -> list[ExtentRow]:
-        """Stores what a file is made of, and gives all its rows. earlier: of the file as it was; there equal chunks are
-        looked for first."""
+        """Stores what a file is made of, and gives all its rows. earlier: of the file as it was;
+        there equal chunks are looked for first."""
         self._storer.note(earlier)
         return self._storer.rows(extents, read, self._uploader)
 
@@ -117,12 +121,14 @@ class StoredChunks:
 
     @property
     def doubts(self) -> int:
-        """Rises when chunks that were thought to be stored may be gone: rows made before then count no longer."""
+        """Rises when chunks that were thought to be stored may be gone: rows made before then count
+        no longer."""
         return self._doubts
 
     @property
     def proven_lapses(self) -> int:
-        """The protection's lapses up to which everything that is known here was proven to be there."""
+        """The protection's lapses up to which everything that is known here was proven to be
+        there."""
         return self._proven_lapses
 
     @property
@@ -136,9 +142,11 @@ class StoredChunks:
         suspects: frozenset[PackId],
         kept: Callable[[], Collection[tuple[int, bytes]]],
     ) -> bool:
-        """Whether a file must be stored again, because a chunk found for its new bytes cannot be relied on any more.
+        """Whether a file must be stored again, because a chunk found for its new bytes cannot be
+        relied on any more.
 
-        kept: (offset, chunk hash) of what it has from the base version, which is as good as the base. Asked only if it matters.
+        kept: (offset, chunk hash) of what it has from the base version, which is as good as the
+        base. Asked only if it matters.
         """
         if not suspects:
             return False
@@ -153,8 +161,9 @@ class StoredChunks:
         return any(chunk not in known for chunk in found)
 
     def prove(self, number: int) -> None:
-        """If the pin was dead, or was taken for dead, since the last time: what no head names is looked for in the store, and
-        what was seen counts no longer. number: of the head that the work stands on."""
+        """If the pin was dead, or was taken for dead, since the last time: what no head names is
+        looked for in the store, and what was seen counts no longer. number: of the head that the
+        work stands on."""
         if self._proven_lapses == self._protection.lapses:
             return
         lapses, missing = self._protection.prove_alive(number, self._known.uploaded_packs())
@@ -186,7 +195,8 @@ class StoredChunks:
         return self._numbers.new_among({row[3] for _, _, rows in files_of(contents) for row in rows})
 
     def name(self, contents: FileRows) -> Iterator[tuple[ChunkHash, PackLocation]]:
-        """Those chunks of a version's new rows that were stored here and that no catalogue names yet."""
+        """Those chunks of a version's new rows that were stored here and that no catalogue names
+        yet."""
         return self._known.name(contents)
 
     def published(self, catalogues: Sequence[bytes], section: IndexSection) -> None:

@@ -1,11 +1,13 @@
-"""Which packs a working copy has uploaded that no version names yet, so that a restart need not upload them again.
+"""Which packs a working copy has uploaded that no version names yet, so that a restart need not
+upload them again.
 
 One line of text a pack, appended as soon as the pack is durable in the store:
 
     <pack id, 32 hex> <size> <directory offset> <directory length> <entries>\\n
 
-The file is a hint and is never synced: a line that is torn, lost or wrong costs an upload. Whoever reads it proves each pack by
-reading its directory, and heeds the condemned lists, before he relies on it. Any thread may append.
+The file is a hint and is never synced: a line that is torn, lost or wrong costs an upload. Whoever
+reads it proves each pack by reading its directory, and heeds the condemned lists, before he relies
+on it. Any thread may append.
 """
 
 from __future__ import annotations

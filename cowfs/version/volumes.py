@@ -1,12 +1,13 @@
 """The names of volumes in a store: claiming one, looking one up, listing them.
 
-A volume exists as soon as its head number 1 does: `create` (no version yet) or `fork` (points to an existing version).
-That one create-only object claims the name, so that of several claimants one wins, and a crash leaves either no volume or
-a whole one. The meta record is written after it; a volume without one is read as having no settings, so that a failure to write
-it is no failure to create. A head of kind `void` says that the volume was forked too late: nothing can be made of it.
+A volume exists as soon as its head number 1 does: `create` (no version yet) or `fork` (points to an
+existing version). That one create-only object claims the name, so that of several claimants one
+wins, and a crash leaves either no volume or a whole one. The meta record is written after it; a
+volume without one is read as having no settings, so that a failure to write it is no failure to
+create. A head of kind `void` says that the volume was forked too late: nothing can be made of it.
 
-Cost: creating is two objects, a fork likewise and a look at its source; listing is two requests a volume.
-Not here: leases (`store.leases`), moving heads on (`heads`, `publish`), deleting volumes.
+Cost: creating is two objects, a fork likewise and a look at its source; listing is two requests a
+volume. Not here: leases (`store.leases`), moving heads on (`heads`, `publish`), deleting volumes.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def find_head(store: ObjectStore, name: str) -> Head | None:
 
 
 def read_head(store: ObjectStore, name: str) -> Head:
-    """As `find_head`; NotFoundError when there is no such volume, or it was forked from something that was being deleted."""
+    """As `find_head`; NotFoundError when there is no such volume, or it was forked from something
+    that was being deleted."""
     head = find_head(store, name)
     if head is not None and head.is_void:
         raise NotFoundError(

@@ -1,8 +1,10 @@
-"""Writes cowfs/api/asynchronous.py from the blocking classes: `python -m tests.api.async_twin`; a test holds it current.
+"""Writes cowfs/api/asynchronous.py from the blocking classes: `python -m tests.api.async_twin`; a
+test holds it current.
 
-Each public method becomes one that runs the blocking one in a worker thread; each property passes through, since none of
-them waits for anything but, at most, one manifest. Functions in `WITHOUT_IO` stay plain functions.
-What comes back is wrapped by its annotation: RWVolume and ROVolume become their async twins, also in a list.
+Each public method becomes one that runs the blocking one in a worker thread; each property passes
+through, since none of them waits for anything but, at most, one manifest. Functions in `WITHOUT_IO`
+stay plain functions. What comes back is wrapped by its annotation: RWVolume and ROVolume become
+their async twins, also in a list.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A machine of its own for tests that mount: home, caches, sockets and store below one directory, nothing left behind."""
+"""A machine of its own for tests that mount: home, caches, sockets and store below one directory,
+nothing left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def end_all() -> None:
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Short, because a socket's name has 107 bytes; named so that the session check finds mounts left below it."""
+    """Short, because a socket's name has 107 bytes; named so that the session check finds mounts
+    left below it."""
     root = Path(tempfile.mkdtemp(prefix=f"cowfs-test-{os.getpid()}-"))
     for name in ("home", "run", "mnt"):
         (root / name).mkdir(mode=0o700)

@@ -94,7 +94,8 @@ def test_a_descriptor_that_is_not_open_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.mount
 def test_daemons_inherit_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither open files nor the modules beside a user's script: a file called select.py is not the daemon's select."""
+    """Neither open files nor the modules beside a user's script: a file called select.py is not the
+    daemon's select."""
     (place / "select.py").write_text("raise RuntimeError('not yours')")
     monkeypatch.syspath_prepend(str(place))
     reader, writer = os.pipe()

@@ -1,4 +1,5 @@
-"""Options reach the daemon as they were given: nobody on the way names them, so that none can be left out."""
+"""Options reach the daemon as they were given: nobody on the way names them, so that none can be
+left out."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def go(request: pytest.FixtureRequest) -> Go:
 
 
 def elsewhere(code: str, **variables: str) -> str:
-    """What a program prints that runs in another process, with these environment variables changed."""
+    """What a program prints that runs in another process, with these environment variables
+    changed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
     prelude = (
         "import os, sys\nfrom pathlib import Path\nfrom cowfs.blocking import Volume\nfrom cowfs.errors import *\n"
@@ -397,7 +398,8 @@ def test_a_cell_that_is_run_again_finds_its_mount(go: Go, place: Path) -> None:
 
 
 def test_a_mount_that_is_off_its_path_is_not_taken_for_one(place: Path) -> None:
-    """Its daemon is registered until all is synced and released: what is written at the path by then would be in no volume."""
+    """Its daemon is registered until all is synced and released: what is written at the path by
+    then would be in no volume."""
     made = blocking.Volume.new("ending").resolve()
     store = stores.open_store()
     ending = registry.register(

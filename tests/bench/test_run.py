@@ -1,4 +1,5 @@
-"""A directory beside the local disk: every row is measured, a wrong result fails, nothing is left."""
+"""A directory beside the local disk: every row is measured, a wrong result fails, nothing is
+left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The suite as a whole: every row is measured, page and plots are of the same run, nothing is left."""
+"""The suite as a whole: every row is measured, page and plots are of the same run, nothing is
+left."""
 
 from __future__ import annotations
 

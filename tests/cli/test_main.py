@@ -1,4 +1,5 @@
-"""Every failure is a message with a hint and an exit code from the table; results are on stdout alone."""
+"""Every failure is a message with a hint and an exit code from the table; results are on stdout
+alone."""
 
 from __future__ import annotations
 

@@ -153,7 +153,8 @@ def test_doctor_fails_on_a_state_directory_that_is_a_file(
 
 
 def test_a_mount_daemon_that_cannot_start_says_why(home: Path, run: Run) -> None:
-    """The whole way: command, daemon in a process of its own, its error back as ours, and nothing left."""
+    """The whole way: command, daemon in a process of its own, its error back as ours, and nothing
+    left."""
     run("create", "a")
     (home / "full").mkdir()
     (home / "full" / "file").write_text("mine")

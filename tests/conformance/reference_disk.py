@@ -1,7 +1,9 @@
-"""The local disk that cowfs is compared with: a fresh ext4 image, mounted for the duration of a test.
+"""The local disk that cowfs is compared with: a fresh ext4 image, mounted for the duration of a
+test.
 
-An image of its own rather than a directory, because some cases remount the file system read-only. Where the machine has
-no loop devices, a directory on the disk of the checkout serves, if that is ext4, and those cases are not compared.
+An image of its own rather than a directory, because some cases remount the file system read-only.
+Where the machine has no loop devices, a directory on the disk of the checkout serves, if that is
+ext4, and those cases are not compared.
 """
 
 from __future__ import annotations

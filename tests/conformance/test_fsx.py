@@ -1,7 +1,8 @@
-"""crates.io's fsx on a writable mount beside ext4: random operations on one file, each read verified.
+"""crates.io's fsx on a writable mount beside ext4: random operations on one file, each read
+verified.
 
-One case is one mix of operations and one seed; the same cases run on both file systems. Fixed seeds keep a run
-comparable with the last; one more seed is drawn each time and printed.
+One case is one mix of operations and one seed; the same cases run on both file systems. Fixed seeds
+keep a run comparable with the last; one more seed is drawn each time and printed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tests.system.machine import Machine
 HERE = Path(__file__).parent
 SEEDS = (1, 20)
 
-# Weights of operations; what a mix does not name has the program's default (reads, writes, mapped ones, truncate: 10).
+# Weights of operations; what a mix does not name has the program's default (reads, writes, mapped
+# ones, truncate: 10).
 MIXES: dict[str, tuple[int, str]] = {
     "defaults": (4000, ""),
     "reopened": (3000, "[weights]\nclose_open = 5\ninvalidate = 2\nfsync = 2\nfdatasync = 2\n"),

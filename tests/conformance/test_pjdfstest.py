@@ -1,8 +1,9 @@
-"""crates.io's pjdfstest on a writable mount beside ext4, in one run: no case fails on cowfs that passes on ext4.
+"""crates.io's pjdfstest on a writable mount beside ext4, in one run: no case fails on cowfs that
+passes on ext4.
 
-Each case's verdict is read from the program's own report. Cases that remount the file system read-only run where that
-is possible (four of them keep a file open meanwhile, which the kernel refuses on ext4 too: not compared); cases across
-two file systems use a second one beside the first.
+Each case's verdict is read from the program's own report. Cases that remount the file system
+read-only run where that is possible (four of them keep a file open meanwhile, which the kernel
+refuses on ext4 too: not compared); cases across two file systems use a second one beside the first.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def parse_report(text: str) -> Report:
 
 
 def run_pjdfstest(path: Path, second: Path, scratch: Path, *, remount: bool) -> Report:
-    """Runs every case once. Cases remount by mount(8), here without its helpers: FUSE's can start mounts, not change them."""
+    """Runs every case once. Cases remount by mount(8), here without its helpers: FUSE's can start
+    mounts, not change them."""
     configuration = scratch / f"pjdfstest-{path.name}.toml"
     settings = (HERE / "pjdfstest.toml").read_text()
     settings = settings.replace("[settings]\n", f"[settings]\nallow_remount = {str(remount).lower()}\n")

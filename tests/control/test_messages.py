@@ -1,4 +1,5 @@
-"""Every message between a daemon and those that ask it comes over the real socket as it was sent, whatever its fields are."""
+"""Every message between a daemon and those that ask it comes over the real socket as it was sent,
+whatever its fields are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The control socket: calls, progress, errors by kind, garbage, clients that leave, and who may connect."""
+"""The control socket: calls, progress, errors by kind, garbage, clients that leave, and who may
+connect."""
 
 from __future__ import annotations
 

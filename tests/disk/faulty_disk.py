@@ -1,4 +1,5 @@
-"""A local disk that loses write-backs, fails syncs and refuses writes: `faulty_disk.c`, compiled and preloaded under mount daemons.
+"""A local disk that loses write-backs, fails syncs and refuses writes: `faulty_disk.c`, compiled
+and preloaded under mount daemons.
 
     disk = FaultyDisk(tmp_path)
     place.environment |= disk.environment
@@ -6,7 +7,8 @@
     disk.set(lose=5)                    # chances in a thousand, from now on
     disk.lost                           # pages so far
 
-What is lost is lost at once: the daemon reads zeros there. The failure is told once, to whoever asks first.
+What is lost is lost at once: the daemon reads zeros there. The failure is told once, to whoever
+asks first.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class FaultyDisk:
         self.environment = {"LD_PRELOAD": str(library), "FAULTY_DISK": str(control)}
 
     def set(self, *, lose: int = 0, fail_sync: int = 0, no_space: int = 0) -> None:
-        """Chances in a thousand: of a range to be lost, of a sync to fail, of a write to meet ENOSPC."""
+        """Chances in a thousand: of a range to be lost, of a sync to fail, of a write to meet
+        ENOSPC."""
         struct.pack_into("=3I", self._control, 0, lose, fail_sync, no_space)
 
     @property

@@ -1,8 +1,10 @@
-"""Work on a mount whose disk fails, and what must hold: a call that succeeds gives the bytes that were written, or it fails.
+"""Work on a mount whose disk fails, and what must hold: a call that succeeds gives the bytes that
+were written, or it fails.
 
-`FileWorker` is fsstress's kind of work with a memory: one thread in a directory of its own writes, reads, copies, renames, truncates
-and syncs files and knows each byte. After a call that changes a file has failed, nobody knows what is in it: the file is removed.
-`DatabaseWorker` does the same with SQLite databases. `Checker.wrong` collects what must never be.
+`FileWorker` is fsstress's kind of work with a memory: one thread in a directory of its own writes,
+reads, copies, renames, truncates and syncs files and knows each byte. After a call that changes a
+file has failed, nobody knows what is in it: the file is removed. `DatabaseWorker` does the same
+with SQLite databases. `Checker.wrong` collects what must never be.
 """
 
 from __future__ import annotations
@@ -228,7 +230,8 @@ class FileWorker:
 
 
 class DatabaseWorker:
-    """One SQLite database after the other: a new one when a call has failed, since what is in the old one then depends on the disk."""
+    """One SQLite database after the other: a new one when a call has failed, since what is in the
+    old one then depends on the disk."""
 
     def __init__(self, root: Path, name: str, seed: int, checker: Checker) -> None:
         self.root, self.name = root, name

@@ -1,7 +1,9 @@
-"""Mixed work over a local disk that fails in every way it can: never a wrong byte with success, in files, databases or versions.
+"""Mixed work over a local disk that fails in every way it can: never a wrong byte with success, in
+files, databases or versions.
 
-Runs for COWFS_DISK_STRESS_S seconds (20 without it). Faults come and go; the daemon is killed and mounted again; commits go on meanwhile,
-and what a commit that succeeded holds is compared with what was written.
+Runs for COWFS_DISK_STRESS_S seconds (20 without it). Faults come and go; the daemon is killed and
+mounted again; commits go on meanwhile, and what a commit that succeeded holds is compared with what
+was written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Writes docs/reference/commands.md and api.md from the code: `python -m tests.docs.reference`; a test holds them current.
+"""Writes docs/reference/commands.md and api.md from the code: `python -m tests.docs.reference`; a
+test holds them current.
 
-docs/reference/settings.md is written by hand; the test checks that it names every environment variable that cowfs reads.
+docs/reference/settings.md is written by hand; the test checks that it names every environment
+variable that cowfs reads.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def _members(owner: type) -> Iterator[tuple[str, str]]:
 
 
 def _short(said: str) -> str:
-    """Without the modules of annotations and without quotes around them, one argument a line where it is long."""
+    """Without the modules of annotations and without quotes around them, one argument a line where
+    it is long."""
     said = re.sub(r"""(: |-> )(['"])(.*?)\2""", r"\1\3", said)
     said = re.sub(r"\b(?:cowfs|collections|pathlib|typing|os)(?:\.\w+)*\.(\w)", r"\1", said)
     if len(said) <= 90:

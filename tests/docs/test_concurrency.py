@@ -1,4 +1,5 @@
-"""docs/concurrency.md names every thread: each one that cowfs starts has a name, and the page has it."""
+"""docs/concurrency.md names every thread: each one that cowfs starts has a name, and the page has
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What README and guide show works: their blocks are run, page by page, as somebody who follows the page would run them.
+"""What README and guide show works: their blocks are run, page by page, as somebody who follows the
+page would run them.
 
     ```sh        all of a page in one shell, in order, which stops at the first command that fails
     ```python    a program each, in the same directory

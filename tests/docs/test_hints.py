@@ -1,4 +1,5 @@
-"""Hints help who reads them, at a shell or in a program: what is an option on the command line is named as the argument, too."""
+"""Hints help who reads them, at a shell or in a program: what is an option on the command line is
+named as the argument, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the bindings add to the engine: rows, exceptions, bytes, threads. The engine's own rules are tested in Rust."""
+"""What the bindings add to the engine: rows, exceptions, bytes, threads. The engine's own rules are
+tested in Rust."""
 
 from __future__ import annotations
 

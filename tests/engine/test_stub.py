@@ -1,4 +1,5 @@
-"""`_native.pyi` tells the truth: every name it has exists with these parameters, and nothing exists that it does not have."""
+"""`_native.pyi` tells the truth: every name it has exists with these parameters, and nothing exists
+that it does not have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""One fixed value of every format, and the bytes each must have for good: what the golden files hold.
+"""One fixed value of every format, and the bytes each must have for good: what the golden files
+hold.
 
-`python -m tests.format.samples` writes files that are missing; it never replaces one, because stores in the world hold such bytes.
+`python -m tests.format.samples` writes files that are missing; it never replaces one, because
+stores in the world hold such bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ PACK_A, PACK_B, PACK_C = (PackId(bytes([n]) * 16) for n in (0xA1, 0xB2, 0xC3))
 VERSION = VersionId(bytes(range(32)))
 WRITE = WriteId(bytes(range(16)))
 TEXT = b"a chunk of text that says the same thing again and again, " * 8
-# The frame as one release of zstd made it: another release may compress otherwise, and must still read this.
+# The frame as one release of zstd made it: another release may compress otherwise, and must still
+# read this.
 TEXT_ZSTD = (GOLDEN / "text.zst").read_bytes()
 NOISE = bytes((n * n * 31 + n * 7) % 251 for n in range(100))
 
@@ -149,7 +152,8 @@ def sample_pack(kind: PackKind) -> bytes:
 class Sample:
     """file: name under golden/. encode gives its bytes anew; decode(bytes) must equal expected.
 
-    verify reads altered bytes the way cowfs reads such an object: by its own check, or by the hash that names it.
+    verify reads altered bytes the way cowfs reads such an object: by its own check, or by the hash
+    that names it.
     """
 
     file: str

@@ -1,4 +1,5 @@
-"""Golden objects: bytes that exist in the world decode to the same values for good, and any damage to them is found."""
+"""Golden objects: bytes that exist in the world decode to the same values for good, and any damage
+to them is found."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def test_every_golden_file_has_its_sample() -> None:
 
 @each_sample
 def test_every_flipped_bit_is_found_or_harmless(sample: Sample) -> None:
-    """A few bits of a zstd frame have no meaning: what comes out of such a pack is still exactly what went in."""
+    """A few bits of a zstd frame have no meaning: what comes out of such a pack is still exactly
+    what went in."""
     data = bytearray(golden(sample))
     whole = sample.verify(bytes(data))
     harmless = 0

@@ -44,7 +44,8 @@ def build(raws: list[bytes], kind: PackKind = PackKind.DATA, blob_kind: BlobKind
 
 
 def resealed(data: bytes, *, form: int = 1, kind: int = 1, directory: bytes | None = None) -> bytes:
-    """data with another directory or footer whose hashes fit: what a hostile or newer writer could make."""
+    """data with another directory or footer whose hashes fit: what a hostile or newer writer could
+    make."""
     start = len(data) - FOOTER_BYTES - parse_footer(data, len(data), what="x").directory_length
     directory = data[start:-FOOTER_BYTES] if directory is None else directory
     count = len(directory) // ENTRY_BYTES

@@ -1,4 +1,5 @@
-"""Records: what is written comes back, what is damaged or newer is told apart, what a newer cowfs added is kept."""
+"""Records: what is written comes back, what is damaged or newer is told apart, what a newer cowfs
+added is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Real parts for the tests of the index: a directory store that counts requests and can be cut off, and rows to put in."""
+"""Real parts for the tests of the index: a directory store that counts requests and can be cut off,
+and rows to put in."""
 
 from __future__ import annotations
 
@@ -223,7 +224,8 @@ def pack_id(number: int) -> PackId:
 
 
 def many_files(count: int, per_directory: int = 1000) -> ChangeSet:
-    """The change set of a first version: `count` files of one extent each, in directories of their own below the root."""
+    """The change set of a first version: `count` files of one extent each, in directories of their
+    own below the root."""
     directories = range(2, 2 + -(-count // per_directory))
     first = directories.stop
     return change_set(

@@ -1,7 +1,8 @@
 """The small tree that docs/format/index.md shows, and the golden database made from it.
 
-The golden file is what format 1 looked like when it was released; it is read for ever and never made again. (SQLite may
-lay the same rows out differently one day.) `python -m tests.index.example` wrote it.
+The golden file is what format 1 looked like when it was released; it is read for ever and never
+made again. (SQLite may lay the same rows out differently one day.) `python -m tests.index.example`
+wrote it.
 """
 
 from __future__ import annotations

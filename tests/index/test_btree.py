@@ -69,7 +69,8 @@ def test_look_ups_miss_nothing_after_the_walk(pages: list[bytes], count: int, tm
         assert connection.execute(READ_ENTRY, entry) == [(FIRST + n,)]
         assert connection.execute(READ_INODE, (FIRST + n,))[0][0] == FIRST + n
         assert connection.execute(READ_EXTENTS, (FIRST + n,))
-    # A range scan may step over to the next page to see that the file ends; a point look-up never does.
+    # A range scan may step over to the next page to see that the file ends; a point look-up never
+    # does.
     assert len(blocks.missed) <= 1 + count // 100
     if count < 1000:
         assert len(blocks.fetched) <= 3 + 4 * 3 * count

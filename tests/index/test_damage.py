@@ -1,4 +1,5 @@
-"""Damaged packs, unreachable stores, hostile databases: a clear error of the right kind, never a crash, a hang or a wrong row."""
+"""Damaged packs, unreachable stores, hostile databases: a clear error of the right kind, never a
+crash, a hang or a wrong row."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def test_a_flipped_bit_in_a_pack_is_noticed_by_who_needs_it(bench: Bench, publis
 
 
 def test_a_damaged_neighbour_harms_nobody_else(bench: Bench, published: IndexSection) -> None:
-    """The last page of extents is damaged; every look at other files succeeds, and that one says what is wrong."""
+    """The last page of extents is damaged; every look at other files succeeds, and that one says
+    what is wrong."""
     (path,) = packs_of(bench, published)
     good = path.read_bytes()
     path.chmod(0o600)
@@ -309,7 +311,8 @@ def test_impossible_rows_are_corrupt(bench: Bench, statement: str, query: Query)
 
 
 def test_a_tree_that_leads_to_one_page_many_times_ends(victim: tuple[Bench, list[bytes]]) -> None:
-    """Every child pointer of each interior page is made the same page: a scan would never be done with it."""
+    """Every child pointer of each interior page is made the same page: a scan would never be done
+    with it."""
     bench, good = victim
     tried = 0
     for number, page in enumerate(good[1:], 1):

@@ -1,4 +1,5 @@
-"""docs/format/index.md: its example is the golden database, which stays readable; its tables are those of schema.sql."""
+"""docs/format/index.md: its example is the golden database, which stays readable; its tables are
+those of schema.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Queries give back what was committed; an index never changes; threads do not disturb one another."""
+"""Queries give back what was committed; an index never changes; threads do not disturb one
+another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random change sets over many versions against a model made of dicts: each version equals the model at its time, for ever."""
+"""Random change sets over many versions against a model made of dicts: each version equals the
+model at its time, for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ROOT = 1
 
 @dataclass
 class Model:
-    """A file tree as dicts, and the operations a working copy knows; `changes_since` is what an engine would report."""
+    """A file tree as dicts, and the operations a working copy knows; `changes_since` is what an
+    engine would report."""
 
     inodes: dict[int, InodeRow] = field(default_factory=dict)
     names: dict[int, dict[bytes, int]] = field(default_factory=dict)

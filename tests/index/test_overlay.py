@@ -1,4 +1,5 @@
-"""The copy-on-write layer: what is written is read back, the base stays, gaps are zeros, large changes go to a file."""
+"""The copy-on-write layer: what is written is read back, the base stays, gaps are zeros, large
+changes go to a file."""
 
 from __future__ import annotations
 

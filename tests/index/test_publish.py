@@ -1,4 +1,5 @@
-"""Publishing: what is uploaded, what the section counts, how packs and catalogues stay few, what a failure leaves."""
+"""Publishing: what is uploaded, what the section counts, how packs and catalogues stay few, what a
+failure leaves."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def touch(number: int, mtime_ns: int) -> ChangeSet:
 
 
 def test_packs_are_counted_and_stay_few(bench: Bench) -> None:
-    """A hundred versions that each leave a block of their own somewhere: the oldest ones move together."""
+    """A hundred versions that each leave a block of their own somewhere: the oldest ones move
+    together."""
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     index, published = bench.commit(bench.empty(), many_files(FILES))

@@ -1,4 +1,5 @@
-"""The file SQLite sees: reads of any size and place, writes only for a writer, nothing else on the machine, errors as they are."""
+"""The file SQLite sees: reads of any size and place, writes only for a writer, nothing else on the
+machine, errors as they are."""
 
 from __future__ import annotations
 

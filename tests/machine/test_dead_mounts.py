@@ -1,4 +1,5 @@
-"""Whether a mount is dead is asked with a deadline, because a mount that hangs would hang whoever asks."""
+"""Whether a mount is dead is asked with a deadline, because a mount that hangs would hang whoever
+asks."""
 
 from __future__ import annotations
 

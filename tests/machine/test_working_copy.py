@@ -1,4 +1,5 @@
-"""Working copies: state survives whole, the lock is exclusive across processes, unknown formats are refused untouched."""
+"""Working copies: state survives whole, the lock is exclusive across processes, unknown formats are
+refused untouched."""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ def test_base_follows_published_intent() -> None:
 
 
 def test_a_version_of_the_same_tree_brings_no_committed_layer_back() -> None:
-    """Its commit has frozen none. Were the number to fall, journals that are committed would be replayed."""
+    """Its commit has frozen none. Were the number to fall, journals that are committed would be
+    replayed."""
     working_copy = made()
     with working_copy.lock(LockHolder.this_process("/mnt")):
         for number, layer in ((4, 7), (5, 0)):
@@ -323,7 +325,8 @@ def test_a_lock_is_let_go_when_the_directory_cannot_be_used() -> None:
 
 
 def test_a_forked_child_does_not_keep_the_locks(place: Path) -> None:
-    """A data loader's workers inherit every descriptor of a process that is mounting or discarding at that moment."""
+    """A data loader's workers inherit every descriptor of a process that is mounting or discarding
+    at that moment."""
     working_copy = WorkingCopy.locate(STORE_ID, "forking")
     path = str(place / "mount-point")
     reading, writing = os.pipe()

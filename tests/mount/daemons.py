@@ -1,7 +1,8 @@
-"""Starts real mount daemons for tests, the way `volume` does, and makes sure that none outlives its test.
+"""Starts real mount daemons for tests, the way `volume` does, and makes sure that none outlives its
+test.
 
-A `Place` is a store with its own caches, working copies and registry; `Mount` is one daemon of it. Everything is ended by
-pid and detached by path when the place is closed, whatever the test did.
+A `Place` is a store with its own caches, working copies and registry; `Mount` is one daemon of it.
+Everything is ended by pid and detached by path when the place is closed, whatever the test did.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Mount:
         return str(self.call("commit", **arguments)["version"])
 
     def unmount(self, *, commit: bool = False, force: bool = False, **words: Any) -> dict[str, Any]:
-        """Asks the daemon, and waits for its clean end. commit: before that; words: what it says."""
+        """Asks the daemon, and waits for its clean end. commit: before that; words: what it
+        says."""
         committed = self.call("commit", **words) if commit else {}
         left: dict[str, Any] = self.call("unmount", force=force)
         self.wait_clean_end()
@@ -96,8 +98,8 @@ class Place:
         return name
 
     def spec(self, volume: str = "v", version: str | None = None, **fields: Any) -> MountSpec:
-        """A writable mount of the volume, or a read-only one of the version, with working defaults. fields: of the specification,
-        or of its options."""
+        """A writable mount of the volume, or a read-only one of the version, with working defaults.
+        fields: of the specification, or of its options."""
         registration = registry.new_id()
         copy = self.root / "c" / "state" / "working" / f"{self.record.store_id.hex()[:16]}-{volume}"
         defaults: dict[str, Any] = {
@@ -116,7 +118,8 @@ class Place:
         return MountSpec(**{**defaults, **fields}, options=self._options(tuning))
 
     def _options(self, tuning: dict[str, Any]) -> MountOptions:
-        """What a test says counts as it is; the rest is as the environment says, for mounts of that kind."""
+        """What a test says counts as it is; the rest is as the environment says, for mounts of that
+        kind."""
         kind = {name: tuning[name] for name in ("fast_lane", "fuse_fd") if name in tuning}
         usual = MountOptions(cache_dir=self.root / "c" / "cache", **kind).resolved()
         return replace(usual, **tuning)

@@ -1,4 +1,5 @@
-"""Libraries loaded into a daemon in front of the C library's own: faults of the machine that cannot be had otherwise."""
+"""Libraries loaded into a daemon in front of the C library's own: faults of the machine that cannot
+be had otherwise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A mount whose session, descriptor and lane are in the test's own hands: no daemon.
 
-Only other processes may use its files: a page fault on a mount that this process serves could wait for itself.
+Only other processes may use its files: a page fault on a mount that this process serves could wait
+for itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tests.mount.daemons import WAIT_S, Place
 
 
 class Served:
-    """From construction the path is mounted; `serve` starts a lane, `device_fd` is a copy of the descriptor that stays open."""
+    """From construction the path is mounted; `serve` starts a lane, `device_fd` is a copy of the
+    descriptor that stays open."""
 
     def __init__(self, place: Place, spec: MountSpec) -> None:
         self.spec = spec
@@ -83,7 +85,8 @@ class Served:
 
 
 class Program:
-    """Another process, run step by step: each `step` is a line of Python, and gives what it prints."""
+    """Another process, run step by step: each `step` is a line of Python, and gives what it
+    prints."""
 
     LOOP = "import os, sys\nfor line in sys.stdin: exec(line); sys.stdout.flush()"
 

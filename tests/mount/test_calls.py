@@ -1,4 +1,5 @@
-"""How engine calls become answers: loads, errors, full disks, panics; and that one slow load holds up nothing else."""
+"""How engine calls become answers: loads, errors, full disks, panics; and that one slow load holds
+up nothing else."""
 
 from __future__ import annotations
 

@@ -135,7 +135,8 @@ def test_unlinked_open_files_are_not_in_the_version(place: Place, mount: Mount) 
 
 
 def test_unlinked_and_replaced_open_files_outlive_a_commit(place: Place, mount: Mount) -> None:
-    """Nothing of them was read before they lost their name, so that the next version's index cannot tell what they hold."""
+    """Nothing of them was read before they lost their name, so that the next version's index cannot
+    tell what they hold."""
     held = {name: os.urandom(300_000) for name in ("unlinked", "replaced", "mapped", "written")}
     for name, data in held.items():
         (mount.path / name).write_bytes(data)
@@ -161,7 +162,8 @@ def test_unlinked_and_replaced_open_files_outlive_a_commit(place: Place, mount: 
 
 
 def test_writers_go_on_while_commits_run(place: Place, mount: Mount) -> None:
-    """Each version holds every line that was written before its commit was called, and none torn."""
+    """Each version holds every line that was written before its commit was called, and none
+    torn."""
     script = """
 import os, sys
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -249,7 +251,8 @@ def test_a_large_file_reads_back_with_an_empty_cache(place: Place, mount: Mount)
 
 
 def test_changes_on_a_base_of_another_machine(place: Place, mount: Mount) -> None:
-    """A writer that has nothing of the base in memory or cache changes a little of it, everywhere."""
+    """A writer that has nothing of the base in memory or cache changes a little of it,
+    everywhere."""
     data = os.urandom(6 << 20)
     (mount.path / "big").write_bytes(data)
     for number in range(50):

@@ -1,8 +1,10 @@
-"""The store goes away, or the daemon dies, at any call a commit makes: what was written is whole after the next mount.
+"""The store goes away, or the daemon dies, at any call a commit makes: what was written is whole
+after the next mount.
 
-A session is what a daemon serves, without FUSE: working copy, lease, pin, engine, committer. Each case counts the store's calls;
-from the n-th one on the store fails (before that call takes effect, or after), or the process is killed there. Then the volume is
-mounted again, as if on a new day, and committed: nothing is lost, nothing is there twice, and the heads form one line.
+A session is what a daemon serves, without FUSE: working copy, lease, pin, engine, committer. Each
+case counts the store's calls; from the n-th one on the store fails (before that call takes effect,
+or after), or the process is killed there. Then the volume is mounted again, as if on a new day, and
+committed: nothing is lost, nothing is there twice, and the heads form one line.
 """
 
 from __future__ import annotations
@@ -188,7 +190,8 @@ def test_death_at_any_call_of_a_commit(monkeypatch: pytest.MonkeyPatch, when: st
 
 
 def test_an_unknown_head_and_a_take_over_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the head became ours is unknown; another machine takes over; the first one comes back: one line, work kept."""
+    """Whether the head became ours is unknown; another machine takes over; the first one comes
+    back: one line, work kept."""
     for is_put in (True, False):
         with Place() as place:
             place.volume("v")

@@ -1,4 +1,5 @@
-"""Staged bytes that are committed: a cache while the mount lives, within a part of the cache size, gone with the mount."""
+"""Staged bytes that are committed: a cache while the mount lives, within a part of the cache size,
+gone with the mount."""
 
 from __future__ import annotations
 

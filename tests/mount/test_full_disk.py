@@ -1,7 +1,8 @@
-"""A full disk under a mount: whoever removes, commits or leaves can; nothing acknowledged is lost; with room again, all goes on.
+"""A full disk under a mount: whoever removes, commits or leaves can; nothing acknowledged is lost;
+with room again, all goes on.
 
-The disk is real and small: a tmpfs, or ext4 on a loop device, that holds working copy and caches, and the store where a test
-says so. It is filled through the mount, or by others beside it.
+The disk is real and small: a tmpfs, or ext4 on a loop device, that holds working copy and caches,
+and the store where a test says so. It is filled through the mount, or by others beside it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def place(disk: Path) -> Iterator[Place]:
 
 
 def fill(mount: Mount) -> dict[str, str]:
-    """Writes files until there is no room, then small ones; {name: digest} of what was written whole."""
+    """Writes files until there is no room, then small ones; {name: digest} of what was written
+    whole."""
     whole: dict[str, str] = {}
     for size in (FILE_BYTES, 1000):
         with contextlib.suppress(OSError):

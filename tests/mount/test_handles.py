@@ -1,4 +1,5 @@
-"""File handles (name_to_handle_at), as an NFS server or fanotify uses them: they find what the kernel has forgotten."""
+"""File handles (name_to_handle_at), as an NFS server or fanotify uses them: they find what the
+kernel has forgotten."""
 
 from __future__ import annotations
 

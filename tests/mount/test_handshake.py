@@ -1,4 +1,5 @@
-"""A mount outlives its server: another lane goes on from what the first one and the kernel agreed on."""
+"""A mount outlives its server: another lane goes on from what the first one and the kernel agreed
+on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Memory that malloc keeps is returned: in a process of its own, since arenas are the whole process's."""
+"""Memory that malloc keeps is returned: in a process of its own, since arenas are the whole
+process's."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def wakeups(pid: int) -> int:
 
 @pytest.mark.mount
 def test_an_idle_mount_hardly_wakes(mount: Mount) -> None:
-    """A thread that looked at something every second, of which there were three, would exceed this."""
+    """A thread that looked at something every second, of which there were three, would exceed
+    this."""
     (mount.path / "file").write_bytes(b"x")
     mount.commit()
     time.sleep(5)  # what it does after a change

@@ -29,7 +29,8 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 class Beating:
-    """The keeper of a volume that is written without FUSE; `noted` are the pins its working copy was told of."""
+    """The keeper of a volume that is written without FUSE; `noted` are the pins its working copy
+    was told of."""
 
     def __init__(self, volume: WorkingVolume) -> None:
         self.noted: list[str] = []

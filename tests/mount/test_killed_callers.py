@@ -1,4 +1,5 @@
-"""Callers killed in the middle of their requests: the daemon answers everybody else, at once and afterwards."""
+"""Callers killed in the middle of their requests: the daemon answers everybody else, at once and
+afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ while True:
 
 
 def test_a_request_taken_back_by_a_kill_stops_nobody(mount: Mount) -> None:
-    """A blocking read of the device would stop every thread of the daemon when the request it was woken for is gone."""
+    """A blocking read of the device would stop every thread of the daemon when the request it was
+    woken for is gone."""
     for _ in range(60):
         callers = [subprocess.Popen([sys.executable, "-S", "-c", BUSY, mount.path]) for _ in range(4)]
         for caller in callers:

@@ -1,4 +1,5 @@
-"""How a mount begins and ends: readiness, errors, unmounting, signals, crashes, stale mounts; and that nothing is left."""
+"""How a mount begins and ends: readiness, errors, unmounting, signals, crashes, stale mounts; and
+that nothing is left."""
 
 from __future__ import annotations
 
@@ -262,7 +263,8 @@ def test_unmounting_with_a_commit_publishes(place: Place, mount: Mount) -> None:
 
 
 def lose(held: int) -> None:
-    """Closes a file whose mount is gone. Only a write must fail: closing asks the fast lane nothing."""
+    """Closes a file whose mount is gone. Only a write must fail: closing asks the fast lane
+    nothing."""
     with pytest.raises(OSError, match=r"not connected|connection abort|canceled"):
         os.write(held, b"x")
     with contextlib.suppress(OSError):

@@ -1,4 +1,5 @@
-"""A staging segment that is gone at the next mount costs the bytes in it: named, never served as something else, never committed."""
+"""A staging segment that is gone at the next mount costs the bytes in it: named, never served as
+something else, never committed."""
 
 from __future__ import annotations
 

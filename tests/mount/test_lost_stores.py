@@ -54,7 +54,8 @@ def disk(place: Place) -> Iterator[SmallDisk]:
 
 @pytest.fixture(params=[True, False], ids=["lane", "pyfuse3"])
 def mapped(place: Place, disk: SmallDisk, request: pytest.FixtureRequest) -> Iterator[tuple[Mount, mmap.mmap]]:
-    """A committed file of A, mapped, over which B was stored with too little room on the disk to take it."""
+    """A committed file of A, mapped, over which B was stored with too little room on the disk to
+    take it."""
     mount = place.mount("v", working_copy=str(disk.path / "working"), fast_lane=request.param)
     path = mount.path / "f"
     path.write_bytes(b"A" * FILE_BYTES)

@@ -1,5 +1,5 @@
-"""What a daemon takes: a read-only mount lives in 128 MB, whatever eight readers want of it at once, and no mount takes more for
-a tree that is walked than its budget for names.
+"""What a daemon takes: a read-only mount lives in 128 MB, whatever eight readers want of it at
+once, and no mount takes more for a tree that is walked than its budget for names.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def inodes_in_memory(mount: Mount) -> int:
 
 @pytest.mark.parametrize("place", ["directory"], indirect=True)
 def test_a_mount_keeps_no_more_than_its_budget_of_what_is_walked(place: Place, tmp_path: Path) -> None:
-    """An eighth of a million files, a fortieth of the budget; the figures of whole ones are in docs/benchmarks/memory.md."""
+    """An eighth of a million files, a fortieth of the budget; the figures of whole ones are in
+    docs/benchmarks/memory.md."""
     (tmp_path / "sitecustomize.py").write_text(
         f"from cowfs.session import keeper\n\nkeeper.NAMESPACE_BYTES = {NAMES_BYTES}\n"
     )

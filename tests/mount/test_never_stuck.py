@@ -1,4 +1,5 @@
-"""A mount goes on where a part of the machine fails for a moment: threads that cannot be had, a disk that does not sync."""
+"""A mount goes on where a part of the machine fails for a moment: threads that cannot be had, a
+disk that does not sync."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.mount
 WAIT_S = 120
 MIB = 1 << 20
 OVERDUE_BYTES = 640 * MIB
-"""More than two paces of reclaiming (native/engine/src/disk/reclaim.rs): the pass that is due then waits for a sync."""
+"""More than two paces of reclaiming (native/engine/src/disk/reclaim.rs): the pass that is due then
+waits for a sync."""
 
 
 def run(code: str, *arguments: object) -> subprocess.Popen[bytes]:
@@ -68,7 +70,8 @@ def overwrite(path: Path, total_bytes: int, done: threading.Event) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fast_lane", [True, False])
 def test_names_are_answered_while_a_sync_of_staging_does_not_return(place: Place, fast_lane: bool) -> None:
-    """Two writers run into the bound of staging, behind a reclaim pass that waits for the disk: they wait, nobody else."""
+    """Two writers run into the bound of staging, behind a reclaim pass that waits for the disk:
+    they wait, nobody else."""
     switch = Switch(BLOCKED_SYNC, place.root / "run")
     mount = place.start(place.spec(fast_lane=fast_lane), environment=switch.environment)
     (mount.path / "d").mkdir()
@@ -106,7 +109,8 @@ def written(mount: Mount, pause_s: float = 0) -> int:
 
 
 def test_a_mount_waits_for_the_end_of_the_last_one(place: Place) -> None:
-    """Unmounted by `umount`, which does not wait for the daemon; a slow disk keeps that from ending."""
+    """Unmounted by `umount`, which does not wait for the daemon; a slow disk keeps that from
+    ending."""
     switch = Switch(BLOCKED_SYNC, place.root / "run")
     first = place.start(place.spec(), environment=switch.environment)
     (first.path / "f").write_bytes(b"kept")

@@ -1,4 +1,5 @@
-"""What goes on beside the replay of a journal: the lease is renewed, and whoever waits for the mount hears of progress."""
+"""What goes on beside the replay of a journal: the lease is renewed, and whoever waits for the
+mount hears of progress."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_progress_is_reported_to_the_end(dirty: Place) -> None:
 
 
 def test_the_lease_is_renewed_while_a_journal_is_replayed(dirty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replay is held up by whoever listens to its progress, until the lease has been renewed twice."""
+    """The replay is held up by whoever listens to its progress, until the lease has been renewed
+    twice."""
     monkeypatch.setattr(leases, "HEARTBEAT_S", 0.02)
     seen: set[int] = set()
     renewed = threading.Event()

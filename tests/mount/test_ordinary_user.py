@@ -1,7 +1,8 @@
 """Mounting without being root: through the setuid fusermount3.
 
-The test machine may keep /dev/fuse and this Python to root. So the script runs in a mount namespace of its own whose
-/dev/fuse is open to everybody, as nobody, with the one capability to read files (not to write or mount anything).
+The test machine may keep /dev/fuse and this Python to root. So the script runs in a mount namespace
+of its own whose /dev/fuse is open to everybody, as nobody, with the one capability to read files
+(not to write or mount anything).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Files of read-only mounts that the kernel reads from a local file by itself: the same bytes, whichever way an open goes.
+"""Files of read-only mounts that the kernel reads from a local file by itself: the same bytes,
+whichever way an open goes.
 
-That a file really is passed through is shown by its local copy: a byte changed there in place is what the mount gives.
+That a file really is passed through is shown by its local copy: a byte changed there in place is
+what the mount gives.
 """
 
 from __future__ import annotations

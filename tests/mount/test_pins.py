@@ -1,4 +1,5 @@
-"""What a mount holds against collections: a pin while it lives, a hold while uncommitted work stays on this machine."""
+"""What a mount holds against collections: a pin while it lives, a hold while uncommitted work stays
+on this machine."""
 
 from __future__ import annotations
 

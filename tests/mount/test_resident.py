@@ -1,4 +1,5 @@
-"""Resident mounts: the whole namespace is in memory before the mount is ready, and nothing asks the store for it afterwards.
+"""Resident mounts: the whole namespace is in memory before the mount is ready, and nothing asks the
+store for it afterwards.
 
 The store is taken away after the mount, and every cache is empty: whatever still asks it gets EIO.
 """

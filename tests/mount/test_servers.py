@@ -1,4 +1,5 @@
-"""The two servers of a mount's requests, the native lane and pyfuse3, stand side by side: either is a whole mount."""
+"""The two servers of a mount's requests, the native lane and pyfuse3, stand side by side: either is
+a whole mount."""
 
 from __future__ import annotations
 

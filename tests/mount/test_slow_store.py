@@ -1,4 +1,5 @@
-"""A store that does not answer holds up who needs it, and nobody else; and it keeps nobody from unmounting.
+"""A store that does not answer holds up who needs it, and nobody else; and it keeps nobody from
+unmounting.
 
 The store is made to hang by a FIFO in the place of a pack: opening it waits until somebody writes.
 """
@@ -125,7 +126,8 @@ for thread in threads:
 def test_many_waiting_reads_hold_up_no_resident_read_and_no_directory(
     place: Place, mount: Mount, fast_lane: bool
 ) -> None:
-    """More than the kernel sends at once by default, and more than there are threads to load with."""
+    """More than the kernel sends at once by default, and more than there are threads to load
+    with."""
     for name, count, size in (("cold", 200, 150_000), ("other", 3, 10), ("warm", 3, 150_000)):
         (mount.path / name).mkdir()
         for number in range(count):

@@ -1,6 +1,8 @@
-"""A store that is gone for a while delays what a mount does; nothing fails, and nothing that ends a mount waits for it.
+"""A store that is gone for a while delays what a mount does; nothing fails, and nothing that ends a
+mount waits for it.
 
-The server is real, and killed. It comes back only after calls have been seen to wait longer than a command would retry.
+The server is real, and killed. It comes back only after calls have been seen to wait longer than a
+command would retry.
 """
 
 from __future__ import annotations

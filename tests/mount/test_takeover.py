@@ -1,4 +1,5 @@
-"""One writer at a time: take-overs, working copies that fell behind, and that no work is lost on the way."""
+"""One writer at a time: take-overs, working copies that fell behind, and that no work is lost on
+the way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""FUSE over io_uring carries the same requests as the device: more that wait than a small ring has room for, a daemon that is
-killed, an idle mount. Where the kernel has it, it is switched on for these tests and put back afterwards.
+"""FUSE over io_uring carries the same requests as the device: more that wait than a small ring has
+room for, a daemon that is killed, an idle mount. Where the kernel has it, it is switched on for
+these tests and put back afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tests.mount.test_slow_store import Hanging
 pytestmark = pytest.mark.mount
 
 WAITING = 320
-"""Reads that wait at once, on one CPU: far above the depths of 4 and 8 that once held up everything else."""
+"""Reads that wait at once, on one CPU: far above the depths of 4 and 8 that once held up everything
+else."""
 
 READERS = """
 import os, sys, threading
@@ -79,7 +81,8 @@ def uring() -> Iterator[None]:
 
 @pytest.fixture
 def hanging(place: Place, uring: None) -> Iterator[tuple[Mount, Hanging]]:
-    """A version read over io_uring: a large file whose pack nobody gets, a small one that is resident."""
+    """A version read over io_uring: a large file whose pack nobody gets, a small one that is
+    resident."""
     writer = place.mount("v", transport="uring")
     (writer.path / "large").write_bytes(os.urandom(WAITING * 8192))
     (writer.path / "small").write_text("resident")
@@ -181,7 +184,8 @@ def cpu_s(pid: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["device", "uring"])
 def test_an_idle_mount_uses_no_cpu(place: Place, uring: None, kind: str) -> None:
-    """Less than 0.1 s a minute: a bound on work done, not on time taken. A thread that polls would pass it in seconds."""
+    """Less than 0.1 s a minute: a bound on work done, not on time taken. A thread that polls would
+    pass it in seconds."""
     mount = place.mount("v", transport=kind)
     (mount.path / "f").write_text("x")
     threads = list(Path(f"/proc/{mount.process.pid}/task").iterdir())

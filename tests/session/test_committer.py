@@ -1,4 +1,5 @@
-"""Commits end to end without FUSE: what was written is in the version, once, and nothing is lost when a step fails."""
+"""Commits end to end without FUSE: what was written is in the version, once, and nothing is lost
+when a step fails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A reference collector: what design and docs/format/refs.md ask of one, step by step, with nothing saved. For tests only.
+"""A reference collector: what design and docs/format/refs.md ask of one, step by step, with nothing
+saved. For tests only.
 
-It keeps the newest version of each volume, what pins name, and nothing else: the harshest pruning there can be. It may be killed
-at any request; the next run finds `begin` without `done` and repeats.
+It keeps the newest version of each volume, what pins name, and nothing else: the harshest pruning
+there can be. It may be killed at any request; the next run finds `begin` without `done` and
+repeats.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Collector(Actor):
 
     @property
     def share(self) -> int:
-        """While a head is on its way there is time for several collections: they find what only the version of that head needs."""
+        """While a head is on its way there is time for several collections: they find what only the
+        version of that head needs."""
         return self.world.conditions.collector_share * (6 if self.world.is_in_trouble else 1)
 
     def heed_trouble(self) -> None:

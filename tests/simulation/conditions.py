@@ -1,8 +1,10 @@
 """What is frequent in one simulated world, drawn by its seed.
 
-One mixture for all worlds makes most schedules rare: where two machines take one volume from each other, hardly any head stays
-unsettled for the length of a collection. So each world has its own: fewer machines or all of them, few contents (much is equal, so
-much is found again) or many, troubles with heads often or seldom and short or long, a collector that is quick or one that is slow.
+One mixture for all worlds makes most schedules rare: where two machines take one volume from each
+other, hardly any head stays unsettled for the length of a collection. So each world has its own:
+fewer machines or all of them, few contents (much is equal, so much is found again) or many,
+troubles with heads often or seldom and short or long, a collector that is quick or one that is
+slow.
 """
 
 from __future__ import annotations

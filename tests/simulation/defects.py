@@ -1,8 +1,10 @@
-"""Puts defects back that were there once, or could be, and counts the seeds until the simulation finds each.
+"""Puts defects back that were there once, or could be, and counts the seeds until the simulation
+finds each.
 
     python -m tests.simulation.defects [SEEDS [DEFECT]]
 
-A defect that is not found any more means that the simulation has lost its sight: look at its probabilities.
+A defect that is not found any more means that the simulation has lost its sight: look at its
+probabilities.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ TURNS = 3000
 
 
 def superseded_writer_goes_on(patch: pytest.MonkeyPatch) -> None:
-    """A writer paused between its lease and its look at the head takes its successor's fence for its own."""
+    """A writer paused between its lease and its look at the head takes its successor's fence for
+    its own."""
 
     def settle(store: ObjectStore, volume: str, **arguments: Any) -> Settled:
         try:

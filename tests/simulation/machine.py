@@ -1,4 +1,5 @@
-"""A machine that mounts one volume, writes, commits, sleeps, is killed, and comes back: the real session over the simulated store."""
+"""A machine that mounts one volume, writes, commits, sleeps, is killed, and comes back: the real
+session over the simulated store."""
 
 from __future__ import annotations
 
@@ -187,7 +188,8 @@ class Machine(Actor):
         session.writer.committer.upload_quiet(idle_s=0)
 
     def _restore(self, session: Session) -> None:
-        """A chunk is damaged or gone in the store, a read finds it, the file is written anew and committed: then it is whole."""
+        """A chunk is damaged or gone in the store, a read finds it, the file is written anew and
+        committed: then it is whole."""
         files = [path for path in self.tree if len(self.tree[path]) > 0]
         if not files or session.engine.is_dirty() or session.base.version_id is None:
             return

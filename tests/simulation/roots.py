@@ -1,4 +1,5 @@
-"""What a version needs of its store, and what must be kept: the marking half of the reference collector."""
+"""What a version needs of its store, and what must be kept: the marking half of the reference
+collector."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def live_pins(store: ObjectStore, read: PinRecords) -> dict[WriteId, tuple[int, 
 
 
 def closure(store: ObjectStore, version: VersionId, cache_dir: Path) -> frozenset[str]:
-    """Keys of everything a reader of the version may ask for; catalogues are savings and count too."""
+    """Keys of everything a reader of the version may ask for; catalogues are savings and count
+    too."""
     section = open_version(store, version).index
     packs = {use.pack for use in section.packs}
     packs |= {ref.pack for ref in section.segments} | {ref.pack for ref in section.catalogues}

@@ -1,8 +1,10 @@
-"""Writers that take each other's volumes over, sleep and die, over a store that fails, beside a collector that keeps nothing it need not.
+"""Writers that take each other's volumes over, sleep and die, over a store that fails, beside a
+collector that keeps nothing it need not.
 
-What must hold, whatever the seed: each volume's line is one line whose epochs never decrease; its newest version is whole at any
-time; a version holds what was asked for; kept work is found again. COWFS_SEEDS=first-last runs other seeds, one after the other;
-a failure names its seed and the last events, and the seed gives the same run again.
+What must hold, whatever the seed: each volume's line is one line whose epochs never decrease; its
+newest version is whole at any time; a version holds what was asked for; kept work is found again.
+COWFS_SEEDS=first-last runs other seeds, one after the other; a failure names its seed and the last
+events, and the seed gives the same run again.
 """
 
 from __future__ import annotations

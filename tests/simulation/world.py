@@ -1,10 +1,12 @@
-"""One simulated world: a store in memory, machines and a collector that share it, a clock that jumps, and a seed for everything.
+"""One simulated world: a store in memory, machines and a collector that share it, a clock that
+jumps, and a seed for everything.
 
-Each actor runs in a thread of its own, and exactly one of them at a time: before each of its requests to the store an actor hands
-over to the world, which chooses by the seed who goes on. So any actor may sleep before any request while the others go on, which
-is what a paused process or a slow network does. Requests may fail before or after they take effect, and an actor may be killed at
-any request. Threads that the code under test starts pass their requests through without a turn of their own; the actor waits for
-them, so a seed gives the same run again.
+Each actor runs in a thread of its own, and exactly one of them at a time: before each of its
+requests to the store an actor hands over to the world, which chooses by the seed who goes on. So
+any actor may sleep before any request while the others go on, which is what a paused process or a
+slow network does. Requests may fail before or after they take effect, and an actor may be killed at
+any request. Threads that the code under test starts pass their requests through without a turn of
+their own; the actor waits for them, so a seed gives the same run again.
 
 `check_store` runs after each head and each deletion, whoever made it.
 """
@@ -116,7 +118,8 @@ class MemoryStore:
 
 
 class Actor:
-    """A process of its own. `run` is its life, on its own thread; it returns when the world ends."""
+    """A process of its own. `run` is its life, on its own thread; it returns when the world
+    ends."""
 
     has_outages = True
 
@@ -229,7 +232,8 @@ class ActorStore:
         return result
 
     def _meet_trouble(self, key: str) -> None:
-        """What is rare, and where most can go wrong: a head that is put late, or whose outcome stays unknown."""
+        """What is rare, and where most can go wrong: a head that is put late, or whose outcome
+        stays unknown."""
         world, actor, conditions = self._world, self._actor, self._world.conditions
         may_fail = actor.outage_until <= world.turns and actor.has_outages
         if may_fail and actor.random.random() < conditions.head_outages:
@@ -274,7 +278,8 @@ class World:
         self.history.append(f"{self.clock.elapsed_s:12.1f} {actor.name:10} {what}")
 
     def run(self, turns: int) -> None:
-        """Lets the actors take so many turns, then ends them. Raises the first failure, with the seed and the last events."""
+        """Lets the actors take so many turns, then ends them. Raises the first failure, with the
+        seed and the last events."""
         for actor in self.actors:
             actor.thread.start()
         for _ in range(turns):

@@ -1,4 +1,5 @@
-"""Stores to test on: a directory, this process' memory, a bucket of the SeaweedFS server; and a clock that does not wait."""
+"""Stores to test on: a directory, this process' memory, a bucket of the SeaweedFS server; and a
+clock that does not wait."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def warp(monkeypatch: pytest.MonkeyPatch) -> WarpClock:
 
 
 class FastClock(clock.SystemClock):
-    """Time runs FACTOR times as fast, for waits and for real work alike: a request on a busy machine misses no whole outage."""
+    """Time runs FACTOR times as fast, for waits and for real work alike: a request on a busy
+    machine misses no whole outage."""
 
     FACTOR = 100
 

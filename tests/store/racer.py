@@ -1,9 +1,11 @@
-"""One of several processes that race for something in a store: a program of its own, driven line by line.
+"""One of several processes that race for something in a store: a program of its own, driven line by
+line.
 
     python -m tests.store.racer URL NUMBER
 
-reads `create <when> <key>`, `acquire <when> <volume>` or `release`, waits until <when> (monotonic nanoseconds), tries, and answers
-`won` or `lost` or `error <kind> <message>`. A lease that was won is held until `release` or the end.
+reads `create <when> <key>`, `acquire <when> <volume>` or `release`, waits until <when> (monotonic
+nanoseconds), tries, and answers `won` or `lost` or `error <kind> <message>`. A lease that was won
+is held until `release` or the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""An HTTP server that answers each request as a test says: for what a real S3 server does only when it breaks."""
+"""An HTTP server that answers each request as a test says: for what a real S3 server does only when
+it breaks."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def response(status: str, body: bytes = b"", *, claimed_length: int | None = Non
 class ScriptedServer:
     """`requests` lists what arrived. `answer` runs on the connection's thread.
 
-    take: reads a body of so many bytes, as slowly as a test wants; buffer_bytes: what the kernel may take in its place.
+    take: reads a body of so many bytes, as slowly as a test wants; buffer_bytes: what the kernel
+    may take in its place.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""The directory store: whole or not at all, durable before acknowledged, errors of the disk as errors of ours."""
+"""The directory store: whole or not at all, durable before acknowledged, errors of the disk as
+errors of ours."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def test_a_killed_writer_leaves_whole_objects_only(root: Path) -> None:
 def test_everything_is_synced_before_it_is_acknowledged(
     store: DirectoryStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The object before it has its name, then the directory that holds the name, and each new directory in its parent."""
+    """The object before it has its name, then the directory that holds the name, and each new
+    directory in its parent."""
     events: list[str] = []
     real_sync, real_link, real_rename = os.fsync, os.link, os.rename
 

@@ -1,4 +1,5 @@
-"""Leases: one holder; refusals say who and how to go on; the silent, the dead and the overruled make room."""
+"""Leases: one holder; refusals say who and how to go on; the silent, the dead and the overruled
+make room."""
 
 from __future__ import annotations
 

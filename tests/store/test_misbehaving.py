@@ -1,7 +1,8 @@
-"""One suite of answers that go wrong, over every backend that speaks HTTP: each code means the same, and no secret comes back.
+"""One suite of answers that go wrong, over every backend that speaks HTTP: each code means the
+same, and no secret comes back.
 
-The server says in its body, and in the reason of its status line, everything it was told. Backends whose packages are not
-installed here are stood in for by errors made as theirs are.
+The server says in its body, and in the reason of its status line, everything it was told. Backends
+whose packages are not installed here are stood in for by errors made as theirs are.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ def heard(server: ScriptedServer) -> str:
 
 @pytest.mark.parametrize("backend", URLS)
 def test_a_server_that_only_a_locator_names_sees_no_credentials(warp: WarpClock, far_away: None, backend: str) -> None:
-    """A public store is read; where strangers are refused, the error says how to trust the server."""
+    """A public store is read; where strangers are refused, the error says how to trust the
+    server."""
     with ScriptedServer(lambda request: (response("200 OK", b"value"), True)) as server:
         store = open_store(URLS[backend](server))
         assert store.get("key") == b"value"

@@ -1,4 +1,5 @@
-"""What a user means by a store's URL or path; whatever it is, the answer is a store or an error of ours."""
+"""What a user means by a store's URL or path; whatever it is, the answer is a store or an error of
+ours."""
 
 from __future__ import annotations
 

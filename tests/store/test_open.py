@@ -89,7 +89,8 @@ def test_a_constructor_that_wants_credentials_says_so() -> None:
 
 
 def test_a_list_costs_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred volumes of many versions: their names cost some listings a volume, not one of everything."""
+    """A hundred volumes of many versions: their names cost some listings a volume, not one of
+    everything."""
     store = open_store("memory://listed/x")
     for volume in range(100):
         for number in range(20):

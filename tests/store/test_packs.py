@@ -1,4 +1,5 @@
-"""Packs: what flush reports is durable, what read returns is verified, and moved bytes are found."""
+"""Packs: what flush reports is durable, what read returns is verified, and moved bytes are
+found."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def read(reader: PackReader, at: PackLocation, raw: bytes) -> bytes:
 
 
 def move(store: ObjectStore, pack: PackId, number: int) -> PackId:
-    """Repacks: every blob goes to a new pack, in reverse order, behind 100 other bytes; the old pack is not touched."""
+    """Repacks: every blob goes to a new pack, in reverse order, behind 100 other bytes; the old
+    pack is not touched."""
     whole = store.get(keys.pack(pack))
     new_pack, body, blobs = PackId(clock.random_bytes(16)), bytes(100), []
     for entry in reversed(PackReader(store).directory(pack)):
@@ -126,7 +128,8 @@ def test_runs_are_bounded(directory: ObjectStore) -> None:
 @pytest.mark.quick
 @pytest.mark.parametrize("fault", [Fault.FLIP_BIT, Fault.TRUNCATE])
 def test_bytes_that_are_wrong_are_never_returned(directory: ObjectStore, fault: Fault) -> None:
-    """Whatever the store answers, a read gives the chunk or an error that names the pack (pitfalls 5, 22)."""
+    """Whatever the store answers, a read gives the chunk or an error that names the pack (pitfalls
+    5, 22)."""
     raws = chunks(12)
     locations = put_pack(directory, raws)
     for seed in range(30):

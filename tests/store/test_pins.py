@@ -1,4 +1,5 @@
-"""Pins are durable before they count, move forward, and are never resurrected; condemned lists are read once."""
+"""Pins are durable before they count, move forward, and are never resurrected; condemned lists are
+read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Refs: the newest is found, a number is given once, and every doubt about an append is settled by its write id."""
+"""Refs: the newest is found, a number is given once, and every doubt about an append is settled by
+its write id."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def test_foreign_objects_do_not_hide_the_newest(directory: ObjectStore) -> None:
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_REPLY])
 def test_lost_requests_and_replies_are_settled(faulty: FaultyStore, fault: Fault, times: int) -> None:
-    """The put landed, the reply was lost, the repeat is refused by our own write: that is success (pitfalls 3)."""
+    """The put landed, the reply was lost, the repeat is refused by our own write: that is success
+    (pitfalls 3)."""
     record = head_record()
     faulty.inject(fault, "put_if_absent", times=times)
     refs.append(faulty, HEAD, 1, record)
@@ -176,7 +178,8 @@ def test_other_errors_are_read_back_too(faulty: FaultyStore) -> None:
 
 @pytest.mark.quick
 def test_a_paused_writer_cannot_publish_over_a_newer_head(faulty: FaultyStore) -> None:
-    """A writer that sleeps between reading head n and creating n+1 finds n+1 taken when it wakes (pitfalls 4)."""
+    """A writer that sleeps between reading head n and creating n+1 finds n+1 taken when it wakes
+    (pitfalls 4)."""
     refs.append(faulty, HEAD, 1, head_record())
     paused = head_record(epoch=1)
     fence = replace(head_record(epoch=2), kind="fence")

@@ -1,4 +1,5 @@
-"""Idempotent calls survive an outage; a conditional put is sent once; waiting has an end, which may be moved while one waits."""
+"""Idempotent calls survive an outage; a conditional put is sent once; waiting has an end, which may
+be moved while one waits."""
 
 from __future__ import annotations
 

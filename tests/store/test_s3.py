@@ -1,4 +1,5 @@
-"""S3: what its answers mean, that a conditional put is sent once, that waiting has an end, and that no secret is told."""
+"""S3: what its answers mean, that a conditional put is sent once, that waiting has an end, and that
+no secret is told."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def raw_store(server: ScriptedServer) -> S3Store:
 
 
 def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It accepts the connection and never answers, or takes the beginning of a body and no more: that has an end."""
+    """It accepts the connection and never answers, or takes the beginning of a body and no more:
+    that has an end."""
     monkeypatch.setattr(s3, "_SILENCE_S", 0.3)
     done = threading.Event()
 
@@ -155,7 +157,8 @@ def test_a_slow_body_has_as_long_as_it_moves(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_conditional_put_is_sent_once() -> None:
-    """A kept connection breaks after the request: repeating it could be refused by what the first one wrote (pitfalls 3)."""
+    """A kept connection breaks after the request: repeating it could be refused by what the first
+    one wrote (pitfalls 3)."""
 
     def answer(request: Request) -> Answer:
         return (b"", False) if request.method == "PUT" else (response("200 OK"), True)
@@ -243,7 +246,8 @@ def test_missing_credentials_are_a_matter_of_access() -> None:
 @pytest.mark.slow
 def test_a_restarted_server_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class RestartingClock(clock.SystemClock):
-        """The first wait of a repeated call lasts until the server is back, however long a busy machine takes for it."""
+        """The first wait of a repeated call lasts until the server is back, however long a busy
+        machine takes for it."""
 
         waits = 0
 

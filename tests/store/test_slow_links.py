@@ -1,6 +1,7 @@
 """Packs over links that are slow, break, or refuse: all arrive, and no byte is sent many times.
 
-The links are real connections, scaled down: fewer bytes, and a silence of seconds instead of a minute counts as too long.
+The links are real connections, scaled down: fewer bytes, and a silence of seconds instead of a
+minute counts as too long.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ SEED = 7
 
 
 class SlowLink:
-    """All connections together receive bytes_per_s; what arrived is counted, whatever becomes of it."""
+    """All connections together receive bytes_per_s; what arrived is counted, whatever becomes of
+    it."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s
@@ -89,7 +91,8 @@ def answer(request: Request) -> Answer:
 
 
 def test_a_commit_over_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it takes longer than silence may last; sixteen packs at once would each see a sixteenth of the link."""
+    """All of it takes longer than silence may last; sixteen packs at once would each see a
+    sixteenth of the link."""
     monkeypatch.setattr(s3, "_SILENCE_S", 4.0)
     link = SlowLink(4 << 20)
     with ScriptedServer(answer, take=link.take, buffer_bytes=32 << 10) as server:
@@ -103,7 +106,8 @@ def test_a_commit_over_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("methods", [{"PUT", "HEAD"}, {"PUT"}])
 @pytest.mark.usefixtures("fast_clock")
 def test_two_minutes_of_refusals(status: str, methods: set[str]) -> None:
-    """They delay a commit. What was under way when they began is sent twice; bodies are not thrown at a store that refuses."""
+    """They delay a commit. What was under way when they began is sent twice; bodies are not thrown
+    at a store that refuses."""
     began_s = clock.monotonic_s()
     link = SlowLink(1e9)
 

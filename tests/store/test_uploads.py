@@ -1,4 +1,5 @@
-"""Large objects take turns: more at once while that is faster, fewer in trouble, none into a store that has just refused one."""
+"""Large objects take turns: more at once while that is faster, fewer in trouble, none into a store
+that has just refused one."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ LARGE = bytes(LARGE_BYTES)
 
 
 class Link:
-    """A link on which time passes only when bytes are sent: `speed(n)` is what n uploads at once get together."""
+    """A link on which time passes only when bytes are sent: `speed(n)` is what n uploads at once
+    get together."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seen_at: UploadPace | None = None) -> None:
         self.now_s = 0.0
@@ -91,7 +93,8 @@ def test_trouble_halves_once_for_all_that_were_under_way(monkeypatch: pytest.Mon
 
 
 def test_an_outage_costs_no_bodies(directory: ObjectStore, warp: WarpClock) -> None:
-    """Two minutes in which everything is refused: what was under way at the start is sent again, and nothing else."""
+    """Two minutes in which everything is refused: what was under way at the start is sent again,
+    and nothing else."""
     sent: list[str] = []
     end_s = clock.monotonic_s() + 120
 
@@ -125,7 +128,8 @@ def test_a_pack_that_fails_is_repeated_alone(directory: ObjectStore, warp: WarpC
 
 
 def test_patience_counts_from_the_last_success(directory: ObjectStore, warp: WarpClock) -> None:
-    """A long commit goes on while some of its packs arrive; it ends when none has for the whole limit."""
+    """A long commit goes on while some of its packs arrive; it ends when none has for the whole
+    limit."""
     failed_s: list[float] = []
     bad = threading.Event()
 

@@ -1,8 +1,9 @@
-"""One machine, as far as cowfs can tell: its own caches, working copies, sockets and home; stores are shared.
+"""One machine, as far as cowfs can tell: its own caches, working copies, sockets and home; stores
+are shared.
 
-Tests drive it through the command line, as a user would; "mount elsewhere" is a second `Machine` on the same store.
-`close` ends what the test left: daemons by their pid, mounts by `umount -l`, then the directories.
-Paths are short on purpose: a Unix socket's name has 107 bytes.
+Tests drive it through the command line, as a user would; "mount elsewhere" is a second `Machine` on
+the same store. `close` ends what the test left: daemons by their pid, mounts by `umount -l`, then
+the directories. Paths are short on purpose: a Unix socket's name has 107 bytes.
 """
 
 from __future__ import annotations

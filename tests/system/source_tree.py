@@ -1,7 +1,8 @@
 """A directory tree with everything a copy can get wrong, made the same way each time.
 
-Python's own packages, and beside them: hard and symbolic links, a dangling one, a FIFO, empty and deep directories, odd
-permissions, names of 255 bytes, names that are not UTF-8, extended attributes, a sparse file, old nanosecond times.
+Python's own packages, and beside them: hard and symbolic links, a dangling one, a FIFO, empty and
+deep directories, odd permissions, names of 255 bytes, names that are not UTF-8, extended
+attributes, a sparse file, old nanosecond times.
 """
 
 from __future__ import annotations

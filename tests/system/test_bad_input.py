@@ -1,4 +1,5 @@
-"""Bad input and broken surroundings: an error of its kind with a hint, its exit code, no traceback, nothing mounted."""
+"""Bad input and broken surroundings: an error of its kind with a hint, its exit code, no traceback,
+nothing mounted."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ pytestmark = [pytest.mark.mount]
 
 
 def refused(machine: Machine, kind: str, *arguments: str | Path, environment: dict[str, str] | None = None) -> str:
-    """The command fails with this kind and its exit code, says what to do, and leaves nothing mounted; its message."""
+    """The command fails with this kind and its exit code, says what to do, and leaves nothing
+    mounted; its message."""
     before = list(mounted_below(machine.root))
     done = machine.cowfs(*arguments, "--json", check=False, timeout_s=120, environment=environment)
     return check_refusal(done, kind, before, machine)
@@ -223,7 +225,8 @@ def test_unknown_format_number(machine: Machine, published: str, elsewhere: Mach
 def test_damaged_packs_never_give_wrong_bytes(
     machine: Machine, published: str, machines: Callable[..., Machine], damage: str
 ) -> None:
-    """Whatever pack is hit and wherever: the mount is refused, or the read fails with EIO, or the bytes are right."""
+    """Whatever pack is hit and wherever: the mount is refused, or the read fails with EIO, or the
+    bytes are right."""
     reference = machine.mount(published, at="reference")
     expected = {path.name: path.read_bytes() for path in reference.iterdir()}
     machine.unmount(reference)

@@ -1,4 +1,5 @@
-"""The demo, smaller: every version reads back from other processes, and a small change adds little."""
+"""The demo, smaller: every version reads back from other processes, and a small change adds
+little."""
 
 from __future__ import annotations
 

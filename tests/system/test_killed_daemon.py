@@ -1,7 +1,9 @@
-"""Files that were acknowledged while the daemon is killed with -9 at random moments are whole after the next mount.
+"""Files that were acknowledged while the daemon is killed with -9 at random moments are whole after
+the next mount.
 
-A writer says on a local file what it wrote, once the mount has taken it: half the files after fsync, half after close
-alone, since written data outlives the daemon too. Commits run meanwhile, so that some kills hit in the middle of one.
+A writer says on a local file what it wrote, once the mount has taken it: half the files after
+fsync, half after close alone, since written data outlives the daemon too. Commits run meanwhile, so
+that some kills hit in the middle of one.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ pytestmark = [pytest.mark.mount, pytest.mark.slow]
 
 KILLS = 50
 OF_A_DEAD_MOUNT = "not connected|connection abort|canceled"
-"""ENOTCONN; ECONNABORTED or, over io_uring, ECANCELED where a call met the daemon's last thread on its way out."""
+"""ENOTCONN; ECONNABORTED or, over io_uring, ECANCELED where a call met the daemon's last thread on
+its way out."""
 
 WRITER = """
 import hashlib, os, random, sys
@@ -148,7 +151,8 @@ def test_open_but_unlinked_file_is_usable_and_in_no_version(machine: Machine, el
 
 
 def test_mount_after_a_kill_while_a_program_holds_files_open(machine: Machine) -> None:
-    """The stale mount is detached even though something still uses it; the program gets errors, not old bytes."""
+    """The stale mount is detached even though something still uses it; the program gets errors, not
+    old bytes."""
     machine.create("stale")
     mounted = machine.mount("stale")
     fd = os.open(mounted / "file", os.O_WRONLY | os.O_CREAT)

@@ -1,4 +1,5 @@
-"""Many writers: forks never touch each other, and of those who want one volume exactly one gets it."""
+"""Many writers: forks never touch each other, and of those who want one volume exactly one gets
+it."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_eight_forks_written_and_committed_at_once(machine: Machine, elsewhere: 
     assert differences(expected, read_tree(again)) == []
 
 
-# One process of its own per racer, alive for all rounds; each line on stdin is a round's mount point.
+# One process of its own per racer, alive for all rounds; each line on stdin is a round's mount
+# point.
 RACER = """
 import json, os, sys
 from cowfs.blocking import Volume
@@ -139,7 +141,8 @@ def run_race(machines: list[Machine]) -> None:
 
 
 def test_one_of_eight_racing_mounts_wins(machines: Callable[..., Machine]) -> None:
-    """Half the racers share a machine (its working copy's lock decides), half have their own (the lease does)."""
+    """Half the racers share a machine (its working copy's lock decides), half have their own (the
+    lease does)."""
     first = machines()
     run_race([first] * (WRITERS // 2) + [machines(first.store) for _ in range(WRITERS // 2)])
 

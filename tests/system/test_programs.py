@@ -1,4 +1,5 @@
-"""Real programs on a writable mount; what they made reads back equal after a commit and a mount on another machine."""
+"""Real programs on a writable mount; what they made reads back equal after a commit and a mount on
+another machine."""
 
 from __future__ import annotations
 
@@ -119,8 +120,8 @@ print(connection.execute("select count(*) from entries where writer = ?", (name,
 def test_sqlite_wal_with_two_processes(machine: Machine, elsewhere: Machine) -> None:
     mounted = writable(machine, "sqlite")
     database = mounted / "two.db"
-    # One process switches to WAL first: SQLite answers a second one that does so at that moment "locked" at once,
-    # on any file system, since waiting there could deadlock.
+    # One process switches to WAL first: SQLite answers a second one that does so at that moment
+    # "locked" at once, on any file system, since waiting there could deadlock.
     assert run("sqlite3", database, "pragma journal_mode=wal;").strip() == "wal"
     rows = 400
     writers = [

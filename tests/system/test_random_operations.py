@@ -1,8 +1,10 @@
-"""A mount and a plain directory under the same random operations: results, error numbers and trees are equal.
+"""A mount and a plain directory under the same random operations: results, error numbers and trees
+are equal.
 
-The plain directory is the model; what it answers is right. Commits, remounts, daemons killed with -9 and mounts on another
-machine come between operations. Times the kernel sets differ between the two by nature: those set by hand are compared
-with the model, all of them with what the mount itself showed before a commit, kill or remount.
+The plain directory is the model; what it answers is right. Commits, remounts, daemons killed with
+-9 and mounts on another machine come between operations. Times the kernel sets differ between the
+two by nature: those set by hand are compared with the model, all of them with what the mount itself
+showed before a commit, kill or remount.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
     # -- both sides
 
     def both(self, operation: Callable[[Path], Any]) -> Any:
-        """Does the same on both sides; returns what it gave, or None when it failed (equally) on both."""
+        """Does the same on both sides; returns what it gave, or None when it failed (equally) on
+        both."""
         return self.same(lambda: operation(self.plain), lambda: operation(self.mounted))
 
     def with_handle(self, data: st.DataObject, operation: Callable[[int], Any]) -> Any:
@@ -89,7 +92,8 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
         return [os.fsdecode(name) for name in read_names(self.plain)]
 
     def draw_path(self, data: st.DataObject, *, new: bool = False) -> str:
-        """Mostly a path that exists (or, with `new`, a name in a directory that does), sometimes any."""
+        """Mostly a path that exists (or, with `new`, a name in a directory that does), sometimes
+        any."""
         known = self.existing()
         if new:
             directories = [".", *(name for name in known if os.path.isdir(self.plain / name))]
@@ -357,7 +361,8 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
             elsewhere.unmount(other)
 
     def snapshot(self) -> dict[bytes, Node]:
-        """What the mount shows. Without times while files are open: mapped stores not delivered yet will move them."""
+        """What the mount shows. Without times while files are open: mapped stores not delivered yet
+        will move them."""
         return read_tree(self.mounted, times=not self.handles)
 
     def unchanged_since(self, before: dict[bytes, Node]) -> None:

@@ -1,4 +1,5 @@
-"""A volume of 100,000 small files: a commit of one change uploads little, and a mount fetches little."""
+"""A volume of 100,000 small files: a commit of one change uploads little, and a mount fetches
+little."""
 
 from __future__ import annotations
 

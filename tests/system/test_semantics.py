@@ -1,4 +1,5 @@
-"""What `docs/semantics.md` promises about files on a mount, paragraph by paragraph, where no other test shows it."""
+"""What `docs/semantics.md` promises about files on a mount, paragraph by paragraph, where no other
+test shows it."""
 
 from __future__ import annotations
 
@@ -195,7 +196,8 @@ def test_data_and_holes_are_told_apart(place: Path) -> None:
 
 @mount
 def test_unnamed_temporary_files(place: Path) -> None:
-    """Where they are refused Python's tempfile and others fall back to a named file that they unlink."""
+    """Where they are refused Python's tempfile and others fall back to a named file that they
+    unlink."""
     if not HAS_FAST_LANE:
         with pytest.raises(OSError, match="not supported") as raised:
             os.open(place, os.O_TMPFILE | os.O_RDWR)

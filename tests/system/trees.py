@@ -1,4 +1,5 @@
-"""What a directory tree holds, in a form that compares: every name with type, permissions, owner, times, content, xattrs."""
+"""What a directory tree holds, in a form that compares: every name with type, permissions, owner,
+times, content, xattrs."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def read_node(path: Path, *, times: bool = True, links: bool = True) -> Node:
 def read_tree(
     root: Path, *, times: bool = True, links: bool = True, skip: frozenset[str] = frozenset()
 ) -> dict[bytes, Node]:
-    """Every path below root (bytes, relative) and root itself (b"."); `skip` names directories directly in root."""
+    """Every path below root (bytes, relative) and root itself (b"."); `skip` names directories
+    directly in root."""
     nodes = {b".": read_node(root, times=times, links=links)}
     pending = [root]
     while pending:

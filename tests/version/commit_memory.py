@@ -1,7 +1,9 @@
-"""How much memory a commit takes besides what the engine holds: `python -m tests.version.commit_memory FILES DIRECTORY`.
+"""How much memory a commit takes besides what the engine holds:
+`python -m tests.version.commit_memory FILES DIRECTORY`.
 
-In a process of its own, so that nothing else grows meanwhile. Makes FILES small files, commits, overwrites all of them, commits, and
-prints the peak of resident memory above what it was before each commit, in bytes, as JSON: {"create": …, "change": …}.
+In a process of its own, so that nothing else grows meanwhile. Makes FILES small files, commits,
+overwrites all of them, commits, and prints the peak of resident memory above what it was before
+each commit, in bytes, as JSON: {"create": …, "change": …}.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a collection does to a sparse pack, as far as readers and writers see it: its blobs go elsewhere."""
+"""What a collection does to a sparse pack, as far as readers and writers see it: its blobs go
+elsewhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Writers, background upload and commits at the same time, on a store that fails now and then: every version is of one moment.
+"""Writers, background upload and commits at the same time, on a store that fails now and then:
+every version is of one moment.
 
-Each file is written whole by single calls, always with the same number in all of it, and numbers only go up. So a version that
-mixes two moments of a file, or rows prepared for bytes that were overwritten since, shows as a file with two numbers.
+Each file is written whole by single calls, always with the same number in all of it, and numbers
+only go up. So a version that mixes two moments of a file, or rows prepared for bytes that were
+overwritten since, shows as a file with two numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
 
 
 class Traffic:
-    """Two writers and background upload, until stopped. written: the number each file has at least."""
+    """Two writers and background upload, until stopped. written: the number each file has at
+    least."""
 
     def __init__(self, volume: WorkingVolume, seed: int) -> None:
         self.written = [0] * FILES

@@ -1,4 +1,5 @@
-"""What a long life costs: threads, descriptors and memory after many commits, and while large files are committed."""
+"""What a long life costs: threads, descriptors and memory after many commits, and while large files
+are committed."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def open_descriptors() -> list[str]:
 
 @pytest.mark.slow
 def test_two_hundred_commits_leave_nothing_behind(store: ObjectStore, tmp_path: Path) -> None:
-    """The last of them adds as little to the store as the first ones, and the version reads back."""
+    """The last of them adds as little to the store as the first ones, and the version reads
+    back."""
     seed = random.Random(7)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         expected: dict[bytes, bytes | None] = {}
@@ -176,7 +178,8 @@ def commit_large(home: Path, size_bytes: int) -> int:
 
 @pytest.mark.slow
 def test_memory_of_a_commit_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None:
-    """Bytes in flight: pieces that wait to be hashed and packs that wait to be uploaded, both bounded."""
+    """Bytes in flight: pieces that wait to be hashed and packs that wait to be uploaded, both
+    bounded."""
     grown_mib = commit_large(tmp_path, 1536 * MIB)
     print(f"grew by {grown_mib} MiB")
     assert grown_mib < 500

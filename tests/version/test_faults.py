@@ -1,7 +1,9 @@
-"""Commits over a store that fails at one call: at each call in turn, before the call takes effect and after.
+"""Commits over a store that fails at one call: at each call in turn, before the call takes effect
+and after.
 
-Whatever the call was, the commit either succeeds all the same or raises an error of our tree; then the same commit succeeds, its
-version is whole, the working copy is clean, and the head's line has each version once.
+Whatever the call was, the commit either succeeds all the same or raises an error of our tree; then
+the same commit succeeds, its version is whole, the working copy is clean, and the head's line has
+each version once.
 """
 
 from __future__ import annotations
@@ -202,7 +204,8 @@ def test_an_error_that_is_none_of_ours_does_not_stop_later_commits(store: Object
 
 
 def test_behind_the_head_a_commit_needs_nothing_of_the_store(store: ObjectStore, tmp_path: Path) -> None:
-    """The store goes away in the moment the head is in the line, and no index block is cached: the commit has happened."""
+    """The store goes away in the moment the head is in the line, and no index block is cached: the
+    commit has happened."""
     faulty = FaultyStore(store)
     with WorkingVolume(faulty, "v", tmp_path / "v") as volume:
         prepare(volume)
@@ -252,7 +255,8 @@ def test_a_local_disk_that_refuses_the_intent_costs_nothing(store: ObjectStore, 
 
 
 def test_packs_condemned_before_the_writer_came_are_not_relied_on(store: ObjectStore, tmp_path: Path) -> None:
-    """Its pin says that it has seen that collection, so the collection may delete them at any time."""
+    """Its pin says that it has seen that collection, so the collection may delete them at any
+    time."""
     with WorkingVolume(store, "other", tmp_path / "other") as volume:
         volume.write(b"f", NEW)
         other = volume.commit()

@@ -1,4 +1,5 @@
-"""What a working copy finds when it comes back: its intent in the line, absent, or overtaken; and who is shut out afterwards."""
+"""What a working copy finds when it comes back: its intent in the line, absent, or overtaken; and
+who is shut out afterwards."""
 
 from __future__ import annotations
 

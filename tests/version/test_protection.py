@@ -1,4 +1,5 @@
-"""What a writer may rely on in its store: nothing a collection has condemned, nothing that is gone or damaged."""
+"""What a writer may rely on in its store: nothing a collection has condemned, nothing that is gone
+or damaged."""
 
 from __future__ import annotations
 
@@ -150,7 +151,8 @@ def test_a_failure_behind_a_fence_loses_nothing(store: ObjectStore, tmp_path: Pa
 
 
 def test_a_commit_between_two_fences_is_another_writers(store: ObjectStore, tmp_path: Path) -> None:
-    """Same version and same epoch at the end of the line, and still not the line the commit was made on."""
+    """Same version and same epoch at the end of the line, and still not the line the commit was
+    made on."""
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)
         first = volume.commit()
@@ -338,7 +340,8 @@ def test_a_pack_that_is_gone_is_not_relied_on(store: ObjectStore, tmp_path: Path
 
 
 def restarted(store: ObjectStore, tmp_path: Path) -> WorkingVolume:
-    """The volume of `v1` again, with what it wrote down of its uploads; the test writes its files once more."""
+    """The volume of `v1` again, with what it wrote down of its uploads; the test writes its files
+    once more."""
     (tmp_path / "v2").mkdir()
     (tmp_path / "v2" / "uploads").write_bytes((tmp_path / "v1" / "uploads").read_bytes())
     return WorkingVolume(store, "v", tmp_path / "v2")
@@ -359,7 +362,8 @@ def test_content_of_a_pack_that_moved_is_found(store: ObjectStore, tmp_path: Pat
 
 
 def test_a_condemned_pack_is_not_relied_on_through_one_that_moved_there(store: ObjectStore, tmp_path: Path) -> None:
-    """The address is in a pack that no list names; its bytes lie in one that goes before the head is put, or after."""
+    """The address is in a pack that no list names; its bytes lie in one that goes before the head
+    is put, or after."""
     (old,) = other_volume_with_new(store, tmp_path)
     home = move(store, old, 1)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:

@@ -1,4 +1,5 @@
-"""Versions made of change sets that no engine and no session had a part in: as a merge, a restore or an import would."""
+"""Versions made of change sets that no engine and no session had a part in: as a merge, a restore
+or an import would."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Line:
-    """A publisher of volume `v`, what it had recorded on this machine, and what is to happen right before a head is put."""
+    """A publisher of volume `v`, what it had recorded on this machine, and what is to happen right
+    before a head is put."""
 
     def __init__(self, store: ObjectStore, home: Path) -> None:
         head = find_head(store, "v") or create_volume(store, "v")
@@ -184,7 +186,8 @@ def test_a_collections_fence_is_stepped_over_with_a_new_draft(store: ObjectStore
 
 
 def test_a_version_of_unknown_outcome_is_settled_before_the_next(store: ObjectStore, tmp_path: Path) -> None:
-    """Nobody is told that it is abandoned, or published, until that is known; and then the next is drafted on it."""
+    """Nobody is told that it is abandoned, or published, until that is known; and then the next is
+    drafted on it."""
     faulty = FaultyStore(store)
     with line(faulty, tmp_path / "a") as mine:
         faulty.inject(Fault.FAIL, "put_if_absent", times=math.inf, key_part="/head/")

@@ -1,4 +1,5 @@
-"""Cutting changed files again: the same bytes come out, equal content gives equal chunks, small changes stay small."""
+"""Cutting changed files again: the same bytes come out, equal content gives equal chunks, small
+changes stay small."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def as_chunks(pieces: list[Piece]) -> list[Extent]:
 
 
 def in_parts(extent: Extent, lengths: Sequence[int]) -> list[Extent]:
-    """The same range as the engine has it when it was written in parts of these lengths, the last as long as it must be."""
+    """The same range as the engine has it when it was written in parts of these lengths, the last
+    as long as it must be."""
     parts, first = [], 0
     for length in [*lengths, extent.length]:
         length = min(length, extent.length - first)

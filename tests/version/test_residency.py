@@ -1,4 +1,5 @@
-"""Loading what an engine lacks while the version under it changes: indexes replaced by commits, packs that moved."""
+"""Loading what an engine lacks while the version under it changes: indexes replaced by commits,
+packs that moved."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ class Emptied:
 def test_files_without_a_name_outlive_the_commit_that_drops_them(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Opened in a cold engine, unlinked or replaced before anything was read of them; then a commit, one that failed before it."""
+    """Opened in a cold engine, unlinked or replaced before anything was read of them; then a
+    commit, one that failed before it."""
     names = (b"unlinked", b"replaced", b"written")
     with WorkingVolume(store, "v", tmp_path / "a") as volume:
         for name in names:
@@ -162,7 +164,8 @@ def test_small_files_of_a_pack_that_moved_are_read(store: ObjectStore, tmp_path:
 
 
 def test_a_segment_trimmed_while_its_file_is_cut_again(store: ObjectStore, tmp_path: Path) -> None:
-    """A neighbour's staged bytes, kept only as a cache, may go between being named and being read."""
+    """A neighbour's staged bytes, kept only as a cache, may go between being named and being
+    read."""
     data = random.Random(5).randbytes(3 << 20)
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", data)

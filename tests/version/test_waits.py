@@ -1,4 +1,5 @@
-"""What many threads share: nobody waits for the store under a lock that readers need, and failures keep no turn."""
+"""What many threads share: nobody waits for the store under a lock that readers need, and failures
+keep no turn."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A volume driven without FUSE: engine, index, residency, publisher and committer wired as the mount daemon wires them.
+"""A volume driven without FUSE: engine, index, residency, publisher and committer wired as the
+mount daemon wires them.
 
-`WorkingVolume` is one writer of one volume; `files(...)` reads a version back from the store with a cache of its own.
+`WorkingVolume` is one writer of one volume; `files(...)` reads a version back from the store with a
+cache of its own.
 """
 
 from __future__ import annotations

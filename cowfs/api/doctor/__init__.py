@@ -1,4 +1,5 @@
-"""Checks of what cowfs needs on this machine and of a store, each with ok, warn or fail and what to do.
+"""Checks of what cowfs needs on this machine and of a store, each with ok, warn or fail and what to
+do.
 
     fail    cowfs cannot work as asked
     warn    it works, but slower or for fewer users

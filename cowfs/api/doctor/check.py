@@ -15,7 +15,8 @@ FAIL: Final = "fail"
 
 @dataclass(frozen=True)
 class Check:
-    """name says what was looked at, message what was found, hint what to do about it; kind is an error kind of a fail."""
+    """name says what was looked at, message what was found, hint what to do about it; kind is an
+    error kind of a fail."""
 
     name: str
     state: State

@@ -1,4 +1,5 @@
-"""Doctor's checks of this machine: the engine, FUSE, local directories, kernel settings, dead mounts."""
+"""Doctor's checks of this machine: the engine, FUSE, local directories, kernel settings, dead
+mounts."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def engine() -> Check:
 
 
 def pyfuse3() -> Check:
-    """The server of mounts without the fast lane, and libfuse3 below it: asked for only where mounts use it by default."""
+    """The server of mounts without the fast lane, and libfuse3 below it: asked for only where
+    mounts use it by default."""
     name = "pyfuse3 (for mounts without the fast lane)"
     if MountOptions().has_fast_lane:
         return Check(name, OK, "is not needed: mounts use the fast lane")
@@ -111,7 +113,8 @@ def runtime_directory() -> Check:
 
 
 def read_ahead() -> Check:
-    """The daemon raises each mount's read-ahead itself where it may; large sequential reads need it."""
+    """The daemon raises each mount's read-ahead itself where it may; large sequential reads need
+    it."""
     from cowfs.machine import mount_table
 
     name = "read-ahead"
@@ -139,7 +142,8 @@ def io_uring() -> Check:
 
 
 def halt_polling() -> Check:
-    """Waking a processor that a virtual machine's host has taken back takes longer than a request."""
+    """Waking a processor that a virtual machine's host has taken back takes longer than a
+    request."""
     name = "halt polling"
     limit_ns = kernel.halt_poll_ns()
     if limit_ns is None:
@@ -155,7 +159,8 @@ def halt_polling() -> Check:
 
 
 def passthrough() -> Check:
-    """Whether the kernel may read cached files of read-only mounts by itself; without, they are read through the daemon."""
+    """Whether the kernel may read cached files of read-only mounts by itself; without, they are
+    read through the daemon."""
     name = "passthrough on read-only mounts"
     if not processes.has_capability(processes.CAP_SYS_ADMIN):
         return Check(

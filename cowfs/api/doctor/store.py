@@ -1,4 +1,5 @@
-"""Doctor's checks of a store: reachable, a cowfs store, writable, and what its creation probe saw."""
+"""Doctor's checks of a store: reachable, a cowfs store, writable, and what its creation probe
+saw."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class StoreChecks:
         )
 
     def _not_there(self, name: str, error: NotFoundError) -> Check:
-        """Nothing wrong where the first `create` makes it; a bucket that does not exist is another matter."""
+        """Nothing wrong where the first `create` makes it; a bucket that does not exist is another
+        matter."""
         if error.details.get("code") == "NoSuchBucket":
             self._store = None
             return failed(name, error)

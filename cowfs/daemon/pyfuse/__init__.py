@@ -4,6 +4,6 @@
     operations    FUSE operations as engine calls
     calls         what may wait, and on what
 
-The only place that imports pyfuse3 and trio, which come with `pip install 'cowfs[pyfuse3]'`. Nothing is imported here: the
-native lane serves mounts without them.
+The only place that imports pyfuse3 and trio, which come with `pip install 'cowfs[pyfuse3]'`.
+Nothing is imported here: the native lane serves mounts without them.
 """

@@ -8,11 +8,12 @@
     anything else                   logged with its traceback, EIO: an exception that reaches pyfuse3 ends the mount.
                                     A panic of the engine is a BaseException; no other can come out of a call without await
 
-Between two awaits of a handler no other handler runs; an engine call that raised NotResident has changed nothing.
-Loads and syncs have limiters of their own, so that neither a slow store nor a slow disk keeps the other waiting, and
-handlers that need neither are never behind them. Reads that wait for data, however many, keep no directory from being
-loaded. A wait cannot be cancelled from outside, so that each request gets its answer; `give_up` ends all waits with EIO,
-those to come too, and what they waited for goes on in its thread, unheard.
+Between two awaits of a handler no other handler runs; an engine call that raised NotResident has
+changed nothing. Loads and syncs have limiters of their own, so that neither a slow store nor a slow
+disk keeps the other waiting, and handlers that need neither are never behind them. Reads that wait
+for data, however many, keep no directory from being loaded. A wait cannot be cancelled from
+outside, so that each request gets its answer; `give_up` ends all waits with EIO, those to come too,
+and what they waited for goes on in its thread, unheard.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class EngineCalls:
         raise self._fuse_error(endless(last))
 
     async def ask_for_space(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `ask`, for calls that add bytes: when the disk is full, frees what can be fetched again and repeats once."""
+        """As `ask`, for calls that add bytes: when the disk is full, frees what can be fetched
+        again and repeats once."""
         try:
             return await self.ask(call, *args, **kwargs)
         except pyfuse3.FUSEError as error:
@@ -155,7 +157,8 @@ class EngineCalls:
 
 
 def _contained(call: Callable[[], T]) -> T:
-    """The call's result; a panic of the engine becomes an exception that can be told apart from a cancellation."""
+    """The call's result; a panic of the engine becomes an exception that can be told apart from a
+    cancellation."""
     try:
         return call()
     except Exception:

@@ -1,14 +1,18 @@
-"""The FUSE operations of one mount: an adapter between pyfuse3 and the engine, without policy of its own.
+"""The FUSE operations of one mount: an adapter between pyfuse3 and the engine, without policy of
+its own.
 
-Every operation of the protocol that the engine has is answered here, so a mount is complete with this alone. The kernel
-checks permissions (default_permissions) and holds locks; poll and ioctl are left to it.
+Every operation of the protocol that the engine has is answered here, so a mount is complete with
+this alone. The kernel checks permissions (default_permissions) and holds locks; poll and ioctl are
+left to it.
 
 Guarantees
-- a `write` that returned is in staging and its record in the journal; fsync waits in a worker thread, for the disk only
+- a `write` that returned is in staging and its record in the journal; fsync waits in a worker
+  thread, for the disk only
 - names, link targets and xattr names are bytes, passed through untouched
-- lookup counts are raised by the engine for every entry handed to the kernel; `readdir` counts an entry before it is put
-  into the reply and takes the count back if it did not fit. pyfuse3 does not tell when writing a reply failed
-  (an interrupted request); such a count keeps the inode in memory until unmount, nothing else
+- lookup counts are raised by the engine for every entry handed to the kernel; `readdir` counts an
+  entry before it is put into the reply and takes the count back if it did not fit. pyfuse3 does not
+  tell when writing a reply failed (an interrupted request); such a count keeps the inode in memory
+  until unmount, nothing else
 - on a read-only mount the kernel refuses changes (option `ro`), and so does the engine (EROFS)
 Refuses: system.posix_acl_* (EOPNOTSUPP): ACLs are not stored.
 
@@ -34,7 +38,8 @@ READDIR_BATCH = 64
 BLOCK_BYTES = 4096
 NAME_MAX_BYTES = 255
 FREE_INODES = 1 << 32
-"""What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program."""
+"""What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no
+program."""
 ACL_XATTRS = (b"system.posix_acl_access", b"system.posix_acl_default")
 
 
@@ -157,7 +162,8 @@ class MountOperations(pyfuse3.Operations):
         return pyfuse3.FileInfo(fh=fh, keep_cache=True), self._entry(attr)
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        # keep_cache: every change of a file goes through this kernel, so its pages never are out of date
+        # keep_cache: every change of a file goes through this kernel, so its pages never are out of
+        # date
         return pyfuse3.FileInfo(fh=await self._ask_for_space(self._engine.open_file, inode, flags), keep_cache=True)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -195,7 +201,8 @@ class MountOperations(pyfuse3.Operations):
                     return
 
     def _deliver(self, token: pyfuse3.ReaddirToken, name: bytes, cookie: int, attr: Attr) -> bool:
-        """Puts one entry into the reply; False when it is full. The kernel counts a lookup for all but "." and ".."."""
+        """Puts one entry into the reply; False when it is full. The kernel counts a lookup for all
+        but "." and ".."."""
         entry = self._entry(attr)
         if name in (b".", b".."):
             return pyfuse3.readdir_reply(token, name, entry, cookie)
@@ -226,7 +233,8 @@ class MountOperations(pyfuse3.Operations):
         return data
 
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext) -> None:
-        # pyfuse3 has checked XATTR_CREATE and XATTR_REPLACE with getxattr, without an await that yields in between
+        # pyfuse3 has checked XATTR_CREATE and XATTR_REPLACE with getxattr, without an await that
+        # yields in between
         _refuse_acl(name)
         await self._ask_for_space(self._engine.set_xattr, inode, name, value, 0)
 
@@ -272,7 +280,8 @@ def _is_kept(time_ns: int) -> bool:
 
 
 def _caller(ctx: pyfuse3.RequestContext, mode: int = 0) -> Caller:
-    """Supplementary groups cost a look into /proc; only whether a setgid bit may stay depends on them."""
+    """Supplementary groups cost a look into /proc; only whether a setgid bit may stay depends on
+    them."""
     groups = None
     if mode & stat.S_ISGID and ctx.uid != 0 and ctx.pid != 0:
         try:

@@ -1,12 +1,14 @@
 """The pyfuse3 server of one mount: trio on a thread of its own, until the mount is gone.
 
-pyfuse3 keeps one session per process; so does this module. libfuse is told the descriptor ("/dev/fd/N"), so it mounts
-nothing, and makes the handshake itself: a descriptor whose INIT was answered is of no use to it.
+pyfuse3 keeps one session per process; so does this module. libfuse is told the descriptor
+("/dev/fd/N"), so it mounts nothing, and makes the handshake itself: a descriptor whose INIT was
+answered is of no use to it.
 
-The device is read without blocking. pyfuse3 reads it, holding the GIL, when it polls readable; but a request whose caller
-is killed in between is taken back, and a blocking read would then stop every thread of the daemon until somebody asks for
-something again. Without blocking, that race ends pyfuse3's loop with EAGAIN, and it is started anew: waits of other
-requests are shielded (`calls`), so that none is lost.
+The device is read without blocking. pyfuse3 reads it, holding the GIL, when it polls readable; but
+a request whose caller is killed in between is taken back, and a blocking read would then stop every
+thread of the daemon until somebody asks for something again. Without blocking, that race ends
+pyfuse3's loop with EAGAIN, and it is started anew: waits of other requests are shielded (`calls`),
+so that none is lost.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from cowfs.native.chunks import ChunkRef
 
 IDLE_TASKS = 8
 LARGEST_TASKS = 1024
-"""Requests in flight: enough that reads waiting for a slow store do not keep a stat of resident files from being answered."""
+"""Requests in flight: enough that reads waiting for a slow store do not keep a stat of resident
+files from being answered."""
 NOTICE_GRACE_S = 5.0
 
 _logger = log.get("mount")
@@ -99,7 +102,8 @@ class PyFuse:
                 _logger.warning("requests that were still waiting after %.0f s are given up", grace_s)
                 self._on_trio(self._calls.give_up)
                 thread.join()
-        # A notice that never returns, since nobody answers what it waits for, ends with this process.
+        # A notice that never returns, since nobody answers what it waits for, ends with this
+        # process.
         if self._notices.acquire(timeout=NOTICE_GRACE_S):
             try:
                 if self._is_open:
@@ -159,7 +163,8 @@ class PyFuse:
         return False
 
     async def _announce(self) -> None:
-        """Runs after the task that sends libfuse's reply to INIT, which sets `opened` before it does."""
+        """Runs after the task that sends libfuse's reply to INIT, which sets `opened` before it
+        does."""
         await self._operations.opened.wait()
         self._ready.set()
 

@@ -1,4 +1,5 @@
-"""Packs: many chunks (or index blocks) in one immutable object, written by `PackUploader`, read by `PackReader`."""
+"""Packs: many chunks (or index blocks) in one immutable object, written by `PackUploader`, read by
+`PackReader`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Directories of packs, kept as they are stored: those used last, within a number of bytes.
 
-A pack of 16 MiB has 8 entries or 100,000, so what is kept is counted in bytes (48 an entry), not in packs. The directory used
-last stays however large it is. Thread-safe; the lock is not held during a request, so two threads may both fetch a directory.
+A pack of 16 MiB has 8 entries or 100,000, so what is kept is counted in bytes (48 an entry), not in
+packs. The directory used last stays however large it is. Thread-safe; the lock is not held during a
+request, so two threads may both fetch a directory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class DirectoryCache:
         return self._bytes
 
     def get(self, pack: PackId, *, offset: int | None = None, length: int | None = None) -> PackDirectory:
-        """Fetched unless it is here. offset, length: where it lies in the pack, if known; errors are `PackReader.directory`'s."""
+        """Fetched unless it is here. offset, length: where it lies in the pack, if known; errors
+        are `PackReader.directory`'s."""
         with self._lock:
             directory = self._directories.get(pack)
             if directory is not None:

@@ -1,13 +1,15 @@
 """Packs that have moved: the newest moved record of each, and what packs it makes readers rely on.
 
-An address names a pack for good (docs/format/moved.md). When the pack is gone, its newest moved record says where each blob lies.
-A record costs a listing and a read, once, and is kept in memory; a newer one may have been written since, so a reader that does not
-find what a record promises asks for the newest again.
+An address names a pack for good (docs/format/moved.md). When the pack is gone, its newest moved
+record says where each blob lies. A record costs a listing and a read, once, and is kept in memory;
+a newer one may have been written since, so a reader that does not find what a record promises asks
+for the newest again.
 
-Whoever lets a new version name an address in a moved pack relies on the pack where the blob lies now, too: `homes` says which those
-are, for as long as the reader lives.
+Whoever lets a new version name an address in a moved pack relies on the pack where the blob lies
+now, too: `homes` says which those are, for as long as the reader lives.
 
-Reading and verifying blobs is `read`'s business. Thread-safe; the lock is never held during a request.
+Reading and verifying blobs is `read`'s business. Thread-safe; the lock is never held during a
+request.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class MovedPacks:
         return record
 
     def rely_on(self, record: MovedRecord) -> None:
-        """Somebody may make a version that names blobs of the record's pack because they were seen where it says."""
+        """Somebody may make a version that names blobs of the record's pack because they were seen
+        where it says."""
         homes = frozenset(blob.new_pack for blob in record.blobs)
         with self._lock:
             self._homes[record.pack] = self._homes.get(record.pack, frozenset()) | homes
@@ -68,7 +71,8 @@ class MovedPacks:
 
 
 def directory_at_old_places(record: MovedRecord, directories: Mapping[PackId, PackDirectory]) -> PackDirectory:
-    """The directory of a moved pack, from those of the packs where its blobs lie now: CorruptError where they disagree."""
+    """The directory of a moved pack, from those of the packs where its blobs lie now: CorruptError
+    where they disagree."""
     moved = []
     for blob in record.blobs:
         entry = directories[blob.new_pack].at(blob.new_offset)

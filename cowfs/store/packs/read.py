@@ -5,12 +5,14 @@ An address (pack, offset) is permanent; the bytes may have moved. A chunk is loo
     1. in the pack itself          (once more if its bytes are wrong: a flipped bit may have been the wire's)
     2. where the pack's newest moved record says, byte for byte the same blob; moved records are complete, never chained
 
-and the first copy that matches hash and length is the answer; none: CorruptError naming both places. Once a pack is known to have
-moved, its record is asked first. Requests: one for each chunk, or for each run of neighbours in `read_many`: of neighbours where
-they lie now. The directory of a moved pack is put together from those of the packs that its record names.
+and the first copy that matches hash and length is the answer; none: CorruptError naming both
+places. Once a pack is known to have moved, its record is asked first. Requests: one for each chunk,
+or for each run of neighbours in `read_many`: of neighbours where they lie now. The directory of a
+moved pack is put together from those of the packs that its record names.
 
-What was read, and what could not be, is remembered for deduplication, which must not rely on bytes that are gone or damaged:
-`has_read` says that a pack was there, `has_failed` that a chunk in it, or all of it, cannot be read from where it belongs.
+What was read, and what could not be, is remembered for deduplication, which must not rely on bytes
+that are gone or damaged: `has_read` says that a pack was there, `has_failed` that a chunk in it, or
+all of it, cannot be read from where it belongs.
 
 Lengths come from an index that is itself untrusted, so they are bounded before anything is fetched.
 Nothing is cached but moved records (`moved`); thread-safe.
@@ -31,7 +33,8 @@ from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.packs.moved import MovedPacks, directory_at_old_places
 
-# Fetching a gap costs less than another request: 64 KiB at 50 MB/s is 1.3 ms, a request to S3 10 ms and more.
+# Fetching a gap costs less than another request: 64 KiB at 50 MB/s is 1.3 ms, a request to S3 10 ms
+# and more.
 _GAP_BYTES = 64 << 10
 _RUN_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
@@ -64,7 +67,8 @@ class PackReader:
     def read(
         self, pack: PackId, offset: int, stored_length: int, raw_length: int, codec: int, hash: ChunkHash
     ) -> bytes:
-        """The raw bytes of one chunk, checked against hash and length. CorruptError names the pack and offset."""
+        """The raw bytes of one chunk, checked against hash and length. CorruptError names the pack
+        and offset."""
         request = ChunkRequest(offset, stored_length, raw_length, codec, hash)
         _check_bounds(pack, request)
         known = self._moved.known(pack)
@@ -84,7 +88,8 @@ class PackReader:
         return [found[i] for i in range(len(requests))]
 
     def read_each(self, pack: PackId, requests: Sequence[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
-        """As `read_many`, but each one's number and bytes as they come, in no order: only stored bytes of one range are kept meanwhile."""
+        """As `read_many`, but each one's number and bytes as they come, in no order: only stored
+        bytes of one range are kept meanwhile."""
         for request in requests:
             _check_bounds(pack, request)
         left = set(range(len(requests)))
@@ -99,9 +104,11 @@ class PackReader:
     def directory(
         self, pack: PackId, *, directory_offset: int | None = None, directory_length: int | None = None
     ) -> PackDirectory:
-        """What the pack says it holds: one request when the place of the directory is known, else two (three for a huge one).
+        """What the pack says it holds: one request when the place of the directory is known, else
+        two (three for a huge one).
 
-        Of a pack that has moved: what is left of it, and two requests more than for the packs that hold it now.
+        Of a pack that has moved: what is left of it, and two requests more than for the packs that
+        hold it now.
         """
         known = self._moved.known(pack)
         try:
@@ -126,7 +133,8 @@ class PackReader:
             self._read_packs.clear()
 
     def has_failed(self, pack: PackId, hash: ChunkHash) -> bool:
-        """Whether reading this chunk has failed, for good, in this reader's life. Once failed it never counts again."""
+        """Whether reading this chunk has failed, for good, in this reader's life. Once failed it
+        never counts again."""
         if pack not in self._failed:
             return False
         with self._lock:
@@ -206,7 +214,8 @@ class PackReader:
         return self._seen(pack, raw) if pack == named else raw
 
     def _read_together(self, pack: PackId, requests: Sequence[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
-        """What arrives whole of runs of neighbours, by index, some of it perhaps twice; `read` deals with the others."""
+        """What arrives whole of runs of neighbours, by index, some of it perhaps twice; `read`
+        deals with the others."""
         try:
             yield from self._read_runs(pack, requests, self._moved.known(pack))
             return
@@ -276,7 +285,8 @@ class PackReader:
 
 
 def _check_bounds(pack: PackId, request: ChunkRequest) -> None:
-    """Stored bytes are never longer than raw ones (`codec.compress` sees to that), and those have a limit."""
+    """Stored bytes are never longer than raw ones (`codec.compress` sees to that), and those have a
+    limit."""
     if request.offset < 0 or not 0 <= request.stored_length <= request.raw_length <= codec.MAX_RAW_BYTES:
         raise CorruptError(
             f"impossible address: {request.stored_length} stored and {request.raw_length} raw bytes at {request.offset} of pack {pack}"
@@ -284,7 +294,8 @@ def _check_bounds(pack: PackId, request: ChunkRequest) -> None:
 
 
 def _runs(requests: Sequence[ChunkRequest], places: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """places: (offset, index of the request). In order of offset, in runs of neighbours that one range serves."""
+    """places: (offset, index of the request). In order of offset, in runs of neighbours that one
+    range serves."""
     run: list[tuple[int, int]] = []
     start = end = 0
     for offset, i in sorted(places):

@@ -1,13 +1,16 @@
-"""Writes packs: many chunks (or index blocks) become one immutable object, uploaded while the next ones are cut.
+"""Writes packs: many chunks (or index blocks) become one immutable object, uploaded while the next
+ones are cut.
 
     add ──compress──▶ current builder ──full──▶ sealed ──upload pool──▶ durable ──flush──▶ PackReceipt
 
-A pack's id is random and drawn before its first chunk, so `add` can name the place at once; nothing may refer to that place in the
-store before `flush` has returned. A pack whose upload failed is never reported as durable: the uploader then refuses everything with
-the same error, its other packs are garbage or can still be claimed with `take_durable`.
+A pack's id is random and drawn before its first chunk, so `add` can name the place at once; nothing
+may refer to that place in the store before `flush` has returned. A pack whose upload failed is
+never reported as durable: the uploader then refuses everything with the same error, its other packs
+are garbage or can still be claimed with `take_durable`.
 
-Threads: any number may add; compression runs in theirs. One lock guards the builder and the books, never held while compressing,
-sealing or uploading. Memory: at most MEMORY_BYTES in packs that are not durable yet; beyond that `add` waits.
+Threads: any number may add; compression runs in theirs. One lock guards the builder and the books,
+never held while compressing, sealing or uploading. Memory: at most MEMORY_BYTES in packs that are
+not durable yet; beyond that `add` waits.
 """
 
 from __future__ import annotations
@@ -24,13 +27,15 @@ from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 
-# 16 packs of 16 MiB on their way: more does not make one machine's uploads faster, and this is the daemon's memory.
+# 16 packs of 16 MiB on their way: more does not make one machine's uploads faster, and this is the
+# daemon's memory.
 MEMORY_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PackLocation:
-    """Where a chunk will lie. It is durable only once `flush` has returned the receipt of its pack."""
+    """Where a chunk will lie. It is durable only once `flush` has returned the receipt of its
+    pack."""
 
     pack: PackId
     offset: int
@@ -41,7 +46,8 @@ class PackLocation:
 
 @dataclass(frozen=True, slots=True)
 class PackReceipt:
-    """Proof that a pack is durable. directory_offset and directory_length locate its directory; entries counts chunks."""
+    """Proof that a pack is durable. directory_offset and directory_length locate its directory;
+    entries counts chunks."""
 
     pack: PackId
     size_bytes: int
@@ -51,9 +57,11 @@ class PackReceipt:
 
 
 class PackUploader:
-    """Puts chunks into packs of about target_bytes and uploads full ones in the background. Any thread may call.
+    """Puts chunks into packs of about target_bytes and uploads full ones in the background. Any
+    thread may call.
 
-    on_durable is called for each pack once the store has it, by the thread that uploaded it; it must not raise.
+    on_durable is called for each pack once the store has it, by the thread that uploaded it; it
+    must not raise.
     """
 
     def __init__(
@@ -79,7 +87,8 @@ class PackUploader:
         self._closed = False
 
     def add(self, hash: ChunkHash, raw: bytes, *, blob_kind: BlobKind = BlobKind.CHUNK) -> PackLocation:
-        """Compresses where that pays and appends to the current pack; waits only while MEMORY_BYTES are on their way."""
+        """Compresses where that pays and appends to the current pack; waits only while MEMORY_BYTES
+        are on their way."""
         how, stored = codec.compress(raw)
         with self._changed:
             if self._pending_bytes >= MEMORY_BYTES:
@@ -95,9 +104,11 @@ class PackUploader:
         return location
 
     def flush(self) -> list[PackReceipt]:
-        """Returns when everything added before is durable, with the packs that became so and were not claimed yet.
+        """Returns when everything added before is durable, with the packs that became so and were
+        not claimed yet.
 
-        The first upload error is raised, and again by every later call: nothing added to a failed uploader counts as stored.
+        The first upload error is raised, and again by every later call: nothing added to a failed
+        uploader counts as stored.
         """
         with self._changed:
             self._check_usable()
@@ -115,7 +126,8 @@ class PackUploader:
             return self._error
 
     def take_durable(self) -> list[PackReceipt]:
-        """Receipts of packs that are durable by now and were not claimed yet. Does not wait; works after a failure too."""
+        """Receipts of packs that are durable by now and were not claimed yet. Does not wait; works
+        after a failure too."""
         with self._changed:
             ready = [
                 pack

@@ -1,6 +1,7 @@
-//! Named crash points, as `cowfs/failpoints.py` has them: `COWFS_FAILPOINT=NAME` kills the process as `kill -9` would at the first
-//! `hit("NAME")`, `NAME:3` at the third; several are separated by commas. Unset, a hit costs one look at an empty list.
-//! Names that Python hits are ignored here, and the other way round.
+//! Named crash points, as `cowfs/failpoints.py` has them: `COWFS_FAILPOINT=NAME` kills the process
+//! as `kill -9` would at the first `hit("NAME")`, `NAME:3` at the third; several are separated by
+//! commas. Unset, a hit costs one look at an empty list. Names that Python hits are ignored here,
+//! and the other way round.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! What every crate of the engine agrees on: identifiers, error numbers, time, crash points for tests.
+//! What every crate of the engine agrees on: identifiers, error numbers, time, crash points for
+//! tests.
 //!
 //! Nothing here does I/O. Numbers named `_ns` are nanoseconds, lengths and offsets are bytes.
 

@@ -5,9 +5,10 @@
 //! <dir>/blocks/<2 hex>/   blocks of indexes, as cowfs/index/cache.py stores them
 //! ```
 //!
-//! A directory's modification time moves when a file appears in it or goes, whichever process did it. So what was counted stands
-//! until it does: looking again costs one status for each of the 768 directories, and a listing of those that changed. A time
-//! less than `SETTLED_AFTER` old when the directory was listed proves nothing: clocks of file systems tick in milliseconds.
+//! A directory's modification time moves when a file appears in it or goes, whichever process did
+//! it. So what was counted stands until it does: looking again costs one status for each of the 768
+//! directories, and a listing of those that changed. A time less than `SETTLED_AFTER` old when the
+//! directory was listed proves nothing: clocks of file systems tick in milliseconds.
 
 use std::collections::HashMap;
 use std::fs;

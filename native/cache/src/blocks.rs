@@ -1,14 +1,16 @@
-//! Checksums of a chunk file's blocks: each read of a part is checked at the cost of the blocks that it touches.
+//! Checksums of a chunk file's blocks: each read of a part is checked at the cost of the blocks
+//! that it touches.
 //!
-//! Chunk files are never synced, and the kernel may lose pages that it could not write and read zeros later. A file that was written,
-//! or verified, a moment ago proves nothing.
+//! Chunk files are never synced, and the kernel may lose pages that it could not write and read
+//! zeros later. A file that was written, or verified, a moment ago proves nothing.
 
 use std::fs::File;
 use std::io::IoSliceMut;
 
 use rustix::io::preadv;
 
-/// A page: a random read of 4 KiB takes 3 µs instead of 2, where blocks of 16 KiB take 11; half a KiB of sums for an average chunk.
+/// A page: a random read of 4 KiB takes 3 µs instead of 2, where blocks of 16 KiB take 11; half a
+/// KiB of sums for an average chunk.
 pub const BLOCK_BYTES: u64 = 4 << 10;
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -29,8 +31,8 @@ impl BlockSums {
         self.0.iter().flat_map(|sum| sum.to_le_bytes()).collect()
     }
 
-    /// Fills `buffer` from `skip` on, which lies in the file's first `raw_len` bytes; false when it cannot be read or a block
-    /// that it touches is not what was stored.
+    /// Fills `buffer` from `skip` on, which lies in the file's first `raw_len` bytes; false when it
+    /// cannot be read or a block that it touches is not what was stored.
     pub fn read(&self, file: &File, raw_len: u64, skip: u64, buffer: &mut [u8]) -> bool {
         if buffer.is_empty() {
             return true;

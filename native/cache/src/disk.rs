@@ -31,7 +31,8 @@ pub struct ChunkFile {
 }
 
 impl ChunkFile {
-    /// Fills `buffer` from `skip` on, which must lie in the chunk; false when the bytes are not what was stored.
+    /// Fills `buffer` from `skip` on, which must lie in the chunk; false when the bytes are not
+    /// what was stored.
     pub fn read_into(&self, skip: u64, buffer: &mut [u8]) -> bool {
         self.sums.read(&self.file, self.raw_len, skip, buffer)
     }
@@ -56,8 +57,8 @@ impl Disk {
             .is_ok_and(|found| found.is_file() && Some(found.len()) == file_bytes(raw_len))
     }
 
-    /// The chunk's bytes. A damaged file is deleted; one of another length is a miss (`store` replaces it): perhaps it is the
-    /// caller who is wrong.
+    /// The chunk's bytes. A damaged file is deleted; one of another length is a miss (`store`
+    /// replaces it): perhaps it is the caller who is wrong.
     pub fn load(&self, hash: &Hash, raw_len: u64) -> Option<Vec<u8>> {
         let chunk = self.open(hash, raw_len)?;
         let mut data = vec![0; usize::try_from(raw_len).ok()?];
@@ -100,7 +101,8 @@ impl Disk {
         let _ = fs::remove_file(self.path(hash));
     }
 
-    /// Stores the chunk unless a file of its length is there; whether one is now. Failures are kept quiet: this is a cache.
+    /// Stores the chunk unless a file of its length is there; whether one is now. Failures are kept
+    /// quiet: this is a cache.
     pub fn store(&self, hash: &Hash, data: &[u8]) -> bool {
         if self.contains(hash, data.len() as u64) {
             return false;
@@ -120,8 +122,9 @@ impl Disk {
         }
     }
 
-    /// Deletes the oldest until at most `max_bytes` are held, and a little more, so that the next file does not ask for it
-    /// again; `deleted` hears of each chunk. Looks at single files only where something has changed, or if there is too much.
+    /// Deletes the oldest until at most `max_bytes` are held, and a little more, so that the next
+    /// file does not ask for it again; `deleted` hears of each chunk. Looks at single files only
+    /// where something has changed, or if there is too much.
     pub fn trim(&self, max_bytes: u64, deleted: impl Fn(&Hash)) -> u64 {
         let held_bytes = self.account().held_bytes(&self.dir);
         if held_bytes <= max_bytes {
@@ -130,8 +133,8 @@ impl Disk {
         self.free(held_bytes - (max_bytes - max_bytes / TRIM_PART), deleted)
     }
 
-    /// Deletes the oldest until `wanted_bytes` are gone. Other processes may do the same at the same time: what they delete
-    /// first counts as gone, not as freed here.
+    /// Deletes the oldest until `wanted_bytes` are gone. Other processes may do the same at the
+    /// same time: what they delete first counts as gone, not as freed here.
     pub fn free(&self, wanted_bytes: u64, deleted: impl Fn(&Hash)) -> u64 {
         let mut files = account::list_all(&self.dir);
         files.sort_by_key(|file| file.used);

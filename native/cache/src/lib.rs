@@ -8,19 +8,24 @@
 //! ```
 //!
 //! Guarantees
-//! - What is returned is what was inserted: each read is checked, whoever wrote the file and whenever (`blocks.rs`). A damaged file
-//!   is a miss and is deleted or replaced, and so is one of an older format, which has another length. (Against chance, not malice: the
-//!   directory is the user's own. The chunk's hash was verified by whoever inserted it.)
-//! - Files appear whole (temporary name, rename) and are never changed, so processes share them without locks. Nothing is
-//!   fsynced: what a power loss or a failing disk takes fails its length or checksum.
-//! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk makes misses, never errors.
+//! - What is returned is what was inserted: each read is checked, whoever wrote the file and
+//!   whenever (`blocks.rs`). A damaged file is a miss and is deleted or replaced, and so is one of
+//!   an older format, which has another length. (Against chance, not malice: the directory is the
+//!   user's own. The chunk's hash was verified by whoever inserted it.)
+//! - Files appear whole (temporary name, rename) and are never changed, so processes share them
+//!   without locks. Nothing is fsynced: what a power loss or a failing disk takes fails its length
+//!   or checksum.
+//! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk
+//!   makes misses, never errors.
 //!
-//! Memory holds whole chunks that are small, were asked for whole, or could not be written; of the others `read_into` keeps the
-//! file open and reads ranges, which the kernel caches. A quarter of the process's descriptors may be spent on that, 4,096 at
-//! most. Ranges are read, not mapped: a mapped file that fails or shrinks would end the process. Use is noted in a file's modification time,
-//! at most once a minute, so that `trim` of any process can tell what is old.
+//! Memory holds whole chunks that are small, were asked for whole, or could not be written; of the
+//! others `read_into` keeps the file open and reads ranges, which the kernel caches. A quarter of
+//! the process's descriptors may be spent on that, 4,096 at most. Ranges are read, not mapped: a
+//! mapped file that fails or shrinks would end the process. Use is noted in a file's modification
+//! time, at most once a minute, so that `trim` of any process can tell what is old.
 //!
-//! No lock is held across file I/O, except that of the account, which only `trim` takes. Not here: fetching, decoding, and deciding how much the disk may hold.
+//! No lock is held across file I/O, except that of the account, which only `trim` takes. Not here:
+//! fetching, decoding, and deciding how much the disk may hold.
 
 mod account;
 mod blocks;
@@ -47,7 +52,8 @@ const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
 type Hash = [u8; 32];
 
-/// A cache of decoded chunks. Every method may be called from any thread; a failing disk makes misses, not errors.
+/// A cache of decoded chunks. Every method may be called from any thread; a failing disk makes
+/// misses, not errors.
 pub struct ChunkCache {
     disk: Disk,
     memory: Mutex<Memory>,
@@ -81,7 +87,8 @@ impl ChunkCache {
         Some(data)
     }
 
-    /// Fills `buffer` with the chunk's bytes from `skip` on; false (buffer undefined) when the chunk is not here or ends before.
+    /// Fills `buffer` with the chunk's bytes from `skip` on; false (buffer undefined) when the
+    /// chunk is not here or ends before.
     pub fn read_into(&self, hash: &Hash, raw_len: u64, skip: u64, buffer: &mut [u8]) -> bool {
         if skip
             .checked_add(buffer.len() as u64)
@@ -112,7 +119,8 @@ impl ChunkCache {
         is_read
     }
 
-    /// Whether the chunk seems to be here; its bytes are not looked at, so a later `get` may still find it damaged.
+    /// Whether the chunk seems to be here; its bytes are not looked at, so a later `get` may still
+    /// find it damaged.
     pub fn contains(&self, hash: &Hash, raw_len: u64) -> bool {
         self.lock_memory().contains(hash, raw_len) || self.disk.contains(hash, raw_len)
     }
@@ -125,16 +133,18 @@ impl ChunkCache {
         }
     }
 
-    /// Deletes the least recently used files, blocks of indexes among them, until the directory holds at most `max_bytes`; returns the
-    /// bytes freed. Memory keeps what it has.
+    /// Deletes the least recently used files, blocks of indexes among them, until the directory
+    /// holds at most `max_bytes`; returns the bytes freed. Memory keeps what it has.
     ///
-    /// As long as nothing is too much, it reads the times of 768 directories and lists those that changed. Otherwise it reads every
-    /// name and time (0.1 s in 100,000 files), and frees a sixteenth of `max_bytes` beyond.
+    /// As long as nothing is too much, it reads the times of 768 directories and lists those that
+    /// changed. Otherwise it reads every name and time (0.1 s in 100,000 files), and frees a
+    /// sixteenth of `max_bytes` beyond.
     pub fn trim(&self, max_bytes: u64) -> u64 {
         self.disk.trim(max_bytes, |hash| self.close(hash))
     }
 
-    /// Deletes the least recently used files until about `wanted_bytes` are freed; returns how many were. Reads every name and time.
+    /// Deletes the least recently used files until about `wanted_bytes` are freed; returns how many
+    /// were. Reads every name and time.
     pub fn free(&self, wanted_bytes: u64) -> u64 {
         self.disk.free(wanted_bytes, |hash| self.close(hash))
     }

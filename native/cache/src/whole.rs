@@ -1,12 +1,14 @@
-//! Whole files: the decoded bytes of a file's chunks put together once, so that the kernel can read them without asking.
+//! Whole files: the decoded bytes of a file's chunks put together once, so that the kernel can read
+//! them without asking.
 //!
 //! ```text
 //! <dir>/whole/<2 hex>/<64 hex>     the file's bytes and nothing else; the name is the BLAKE3 of the list of its parts
 //! ```
 //!
-//! Assembled from checked reads, synced, and renamed into place, so neither a crash nor a disk that fails to write leaves one that is not
-//! whole. Afterwards only the length is checked: whoever maps it reads it as any local file. It counts against the cache's limit and is trimmed with
-//! the chunks; who has it open keeps its bytes.
+//! Assembled from checked reads, synced, and renamed into place, so neither a crash nor a disk that
+//! fails to write leaves one that is not whole. Afterwards only the length is checked: whoever maps
+//! it reads it as any local file. It counts against the cache's limit and is trimmed with the
+//! chunks; who has it open keeps its bytes.
 
 use std::fs::{self, File};
 use std::io;
@@ -84,8 +86,8 @@ impl ChunkCache {
             .all(|part| self.contains(&part.hash, part.raw_len))
     }
 
-    /// Puts the file together from chunks that are here; false when one is not, or the disk fails. It is not begun unless all
-    /// seem to be here.
+    /// Puts the file together from chunks that are here; false when one is not, or the disk fails.
+    /// It is not begun unless all seem to be here.
     pub fn assemble(&self, whole: &Whole) -> bool {
         let is_here = |part: &Part| self.contains(&part.hash, part.raw_len);
         if self.whole(whole).is_some() {

@@ -1,4 +1,5 @@
-//! Prints the numbers of `docs/format/chunks.md`: sizes, resynchronisation and speed for each normalization level.
+//! Prints the numbers of `docs/format/chunks.md`: sizes, resynchronisation and speed for each
+//! normalization level.
 use std::collections::HashSet;
 use std::time::Instant;
 

@@ -1,16 +1,18 @@
 //! Where a file's bytes are cut into chunks, and where they are nothing but zeros.
 //!
-//! Cut points follow the content (FastCDC 2020, 128 KiB to 2 MiB, around 512 KiB), so bytes inserted or removed move the
-//! chunks behind them without changing them. Cut points are a promise: they decide what deduplicates against everything
-//! ever stored, so the crate that computes them is pinned to one version and a golden test holds them. A change here is
-//! not wrong for reading (any cut is valid) but stores everything anew.
+//! Cut points follow the content (FastCDC 2020, 128 KiB to 2 MiB, around 512 KiB), so bytes
+//! inserted or removed move the chunks behind them without changing them. Cut points are a promise:
+//! they decide what deduplicates against everything ever stored, so the crate that computes them is
+//! pinned to one version and a golden test holds them. A change here is not wrong for reading (any
+//! cut is valid) but stores everything anew.
 //!
-//! Zero runs are found by looking at one byte in `minimum`: a run that long covers at least one of them.
+//! Zero runs are found by looking at one byte in `minimum`: a run that long covers at least one of
+//! them.
 //!
 //! `places` remembers where chunks lie, in little memory.
 //!
-//! The rest are pure functions over bytes; threads as you like. Hashing, compressing and which runs become holes is the commit's
-//! business. `docs/format/chunks.md` says why these numbers.
+//! The rest are pure functions over bytes; threads as you like. Hashing, compressing and which runs
+//! become holes is the commit's business. `docs/format/chunks.md` says why these numbers.
 
 mod places;
 
@@ -27,19 +29,22 @@ pub const MAX_BYTES: usize = 2 << 20;
 /// A commit turns runs of zero bytes of at least this length into holes.
 pub const HOLE_MIN_BYTES: usize = 64 << 10;
 
-// Measured: level 1 finds back into step sooner after a move, but its largest chunks make the worst edit cost twice as much.
+// Measured: level 1 finds back into step sooner after a move, but its largest chunks make the worst
+// edit cost twice as much.
 const LEVEL: Normalization = Normalization::Level2;
 
 /// Ends of the chunks of `data`, ascending; `data` starts at a chunk boundary.
 ///
-/// `is_final` true: the last end is `data.len()`. False: more bytes follow, and only ends that none of them can move are
-/// returned; call again with the bytes from the last end on. 2 MiB or more always give at least one.
+/// `is_final` true: the last end is `data.len()`. False: more bytes follow, and only ends that none
+/// of them can move are returned; call again with the bytes from the last end on. 2 MiB or more
+/// always give at least one.
 pub fn cut_points(data: &[u8], is_final: bool) -> Vec<usize> {
     let chunks = FastCDC::with_level(data, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES, LEVEL);
     let mut ends: Vec<usize> = Vec::with_capacity(data.len() / AVERAGE_BYTES + 1);
     for chunk in chunks {
         let end = chunk.offset + chunk.length;
-        // An end in front of the data's was chosen by bytes before it, one at the maximum by no bytes at all.
+        // An end in front of the data's was chosen by bytes before it, one at the maximum by no
+        // bytes at all.
         if end < data.len() || chunk.length == MAX_BYTES || is_final {
             ends.push(end);
         }
@@ -47,7 +52,8 @@ pub fn cut_points(data: &[u8], is_final: bool) -> Vec<usize> {
     ends
 }
 
-/// (offset, length) of the runs of zero bytes of at least `minimum` bytes, ascending and as long as they are.
+/// (offset, length) of the runs of zero bytes of at least `minimum` bytes, ascending and as long as
+/// they are.
 ///
 /// Reads one byte in `minimum` where there are no zeros. `minimum` 0 means 1.
 pub fn zero_runs(data: &[u8], minimum: usize) -> Vec<(usize, usize)> {

@@ -1,10 +1,12 @@
 //! Where chunks lie, by hash: about 65 bytes a chunk.
 //!
-//! A writer looks up each chunk before it stores it. What it has uploaded itself and no catalogue names yet is *fresh*; what it
-//! found in the store is only remembered for a while. Before a version is made, the fresh chunks that its files use are *named*:
-//! they are what its catalogue adds.
+//! A writer looks up each chunk before it stores it. What it has uploaded itself and no catalogue
+//! names yet is *fresh*; what it found in the store is only remembered for a while. Before a
+//! version is made, the fresh chunks that its files use are *named*: they are what its catalogue
+//! adds.
 //!
-//! Chunks lie in pages that never move, found through a table of 32-bit places; packs are counted once each. One thread at a time.
+//! Chunks lie in pages that never move, found through a table of 32-bit places; packs are counted
+//! once each. One thread at a time.
 
 use hashbrown::{HashMap, HashTable};
 
@@ -95,7 +97,8 @@ impl ChunkPlaces {
         }
     }
 
-    /// Up to `limit` named chunks from the `first` chunk of the table on, and where to go on; None: there are no more.
+    /// Up to `limit` named chunks from the `first` chunk of the table on, and where to go on; None:
+    /// there are no more.
     pub fn named(&self, first: usize, limit: usize) -> Option<(Vec<(Hash, Place)>, usize)> {
         let mut found = Vec::new();
         for at in first..self.count() {
@@ -110,7 +113,8 @@ impl ChunkPlaces {
         (!found.is_empty()).then_some((found, self.count()))
     }
 
-    /// A version that names the named chunks is in the store: only the last `left` other fresh ones stay.
+    /// A version that names the named chunks is in the store: only the last `left` other fresh ones
+    /// stay.
     pub fn published(&mut self, left: usize) {
         let is_left = |entry: &Entry| entry.marks & FRESH != 0 && entry.marks & NAMED == 0;
         let count = self.pages.iter().flatten().filter(|entry| is_left(entry));

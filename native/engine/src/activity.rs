@@ -37,8 +37,8 @@ impl Activity {
         seen.changes
     }
 
-    /// Called under the state's lock. Who looks at the state after `watch` either sees the change, or
-    /// the change sees the mark.
+    /// Called under the state's lock. Who looks at the state after `watch` either sees the change,
+    /// or the change sees the mark.
     pub fn note(&self) {
         if self.is_watched.load(Ordering::Relaxed) {
             let mut seen = self.seen.lock();
@@ -70,8 +70,8 @@ impl Engine {
         self.activity.watch()
     }
 
-    /// Waits until something was changed or loaded since the `watch` that gave `since`, `end_waits` was called, or the time is
-    /// over.
+    /// Waits until something was changed or loaded since the `watch` that gave `since`, `end_waits`
+    /// was called, or the time is over.
     pub fn wait_changed(&self, since: u64, timeout: Duration) {
         self.activity.wait_changed(since, timeout);
     }

@@ -47,9 +47,11 @@ pub struct Options {
     pub cache_dir: PathBuf,
     /// How many bytes of chunks are kept in memory.
     pub memory_cache_bytes: u64,
-    /// None: read-only. Otherwise `journal/` and `staging/` are in it, and the caller holds the working copy's lock.
+    /// None: read-only. Otherwise `journal/` and `staging/` are in it, and the caller holds the
+    /// working copy's lock.
     pub staging_dir: Option<PathBuf>,
-    /// Where failed syncs are remembered for this run of the machine, beside the working copy: best on another file system.
+    /// Where failed syncs are remembered for this run of the machine, beside the working copy: best
+    /// on another file system.
     pub failures_file: Option<PathBuf>,
     /// 0: no limit but the disk's.
     pub staging_limit_bytes: u64,
@@ -67,7 +69,8 @@ pub struct Options {
 pub(crate) struct Disk {
     pub staging: Staging,
     pub failures: Arc<Failures>,
-    /// An earlier process could not sync its journal, and it could not be written anew: no sync succeeds until it is gone.
+    /// An earlier process could not sync its journal, and it could not be written anew: no sync
+    /// succeeds until it is gone.
     pub is_journal_lost: AtomicBool,
     pub journal_dir: PathBuf,
     pub boot_id: String,
@@ -76,7 +79,8 @@ pub(crate) struct Disk {
     /// What leaving a full disk needs.
     pub ballast: Arc<Ballast>,
     pub relief: Relief,
-    /// Held shared from before bytes go to staging until an extent maps them, exclusively to choose segments to remove.
+    /// Held shared from before bytes go to staging until an extent maps them, exclusively to choose
+    /// segments to remove.
     pub appends: RwLock<()>,
     /// One freeze, commit or join at a time.
     pub layers: Mutex<()>,
@@ -103,7 +107,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens journal and staging. Without anything to replay the engine is ready, else `recover` and `replay` come first.
+    /// Opens journal and staging. Without anything to replay the engine is ready, else `recover`
+    /// and `replay` come first.
     pub fn open(options: Options) -> Result<Engine> {
         let mut state = State::new(&options.root, options.next_ino)?;
         let disk = match &options.staging_dir {
@@ -124,7 +129,8 @@ impl Engine {
         })
     }
 
-    /// Makes everything durable, removes what is committed and closes the files. Further calls give EBADF.
+    /// Makes everything durable, removes what is committed and closes the files. Further calls give
+    /// EBADF.
     pub fn close(&self) -> Result<()> {
         self.ahead.close();
         if !self.is_broken() {
@@ -141,7 +147,8 @@ impl Engine {
         Ok(())
     }
 
-    /// On the way out: nobody needs the cache of what was written last, and nobody the ballast unless work stays here.
+    /// On the way out: nobody needs the cache of what was written last, and nobody the ballast
+    /// unless work stays here.
     fn release_committed(&self) -> Result<()> {
         if let Some(disk) = &self.disk
             && self.read()?.journal.is_some()
@@ -186,8 +193,9 @@ impl Engine {
         Ok(Changing(state))
     }
 
-    /// Whether a change was given up halfway, by a panic or because an effect could not be applied: every call gives EIO
-    /// from then on. The journal has all that was acknowledged; whoever replays it goes on with the whole.
+    /// Whether a change was given up halfway, by a panic or because an effect could not be applied:
+    /// every call gives EIO from then on. The journal has all that was acknowledged; whoever
+    /// replays it goes on with the whole.
     pub fn is_broken(&self) -> bool {
         self.state.read().is_broken
     }
@@ -207,8 +215,9 @@ impl Engine {
         self.disk.as_ref().ok_or(Errno::EROFS.into())
     }
 
-    /// Journals and applies the effects of one operation, all or none. Those on inodes without a name are not journaled, unless
-    /// this operation gives them one: nobody could find them after a crash.
+    /// Journals and applies the effects of one operation, all or none. Those on inodes without a
+    /// name are not journaled, unless this operation gives them one: nobody could find them after a
+    /// crash.
     pub(crate) fn record(state: &mut State, effects: &[Effect<'_>]) -> Result<()> {
         let named: Vec<Ino> = effects
             .iter()
@@ -266,7 +275,8 @@ fn append(state: &State, record: &[u8]) -> Result<()> {
     }
 }
 
-/// The state while it is changed. A panic leaves it broken: what it had changed by then nobody knows.
+/// The state while it is changed. A panic leaves it broken: what it had changed by then nobody
+/// knows.
 pub(crate) struct Changing<'a>(RwLockWriteGuard<'a, State>);
 
 impl Deref for Changing<'_> {

@@ -23,7 +23,8 @@ pub enum Missing {
     Content {
         /// The inode.
         ino: Ino,
-        /// The bytes that the call reads: `absent_chunks` names what else it needs, once the extents are here. Empty: none.
+        /// The bytes that the call reads: `absent_chunks` names what else it needs, once the
+        /// extents are here. Empty: none.
         wanted: Range<u64>,
     },
     /// A file put together from its chunks, which seem to be here: `assemble_file`.
@@ -44,7 +45,8 @@ pub enum Error {
     Os(Errno),
     /// Something is not in memory.
     NotResident(Missing),
-    /// The journal has an invalid record with valid ones behind it, or one that cannot be applied. Nothing was changed on disk.
+    /// The journal has an invalid record with valid ones behind it, or one that cannot be applied.
+    /// Nothing was changed on disk.
     JournalCorrupt(String),
 }
 

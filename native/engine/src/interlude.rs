@@ -16,7 +16,8 @@ type Hook = Box<dyn Fn(&Engine) + Send + Sync>;
 pub(crate) struct Interlude(OnceLock<Hook>);
 
 impl Engine {
-    /// For tests: `hook` is called, without a lock held, between the halves of each operation that has two. Only the first call counts.
+    /// For tests: `hook` is called, without a lock held, between the halves of each operation that
+    /// has two. Only the first call counts.
     pub fn set_interlude(&self, hook: impl Fn(&Engine) + Send + Sync + 'static) {
         let _ = self.interlude.0.set(Box::new(hook));
     }

@@ -1,9 +1,10 @@
 //! Layers: what a commit publishes.
 //!
-//! `freeze` moves the set of changes aside and bumps the layer number; from then on the first change of a frozen thing saves
-//! its old value (`State::apply`). `layer_pages` reads the frozen layer: saved values where there are any, live ones elsewhere.
-//! `layer_committed` gives the ranges that are still as they were frozen their chunks; `layer_failed` joins the layer with
-//! the current one.
+//! `freeze` moves the set of changes aside and bumps the layer number; from then on the first
+//! change of a frozen thing saves its old value (`State::apply`). `layer_pages` reads the frozen
+//! layer: saved values where there are any, live ones elsewhere. `layer_committed` gives the ranges
+//! that are still as they were frozen their chunks; `layer_failed` joins the layer with the current
+//! one.
 
 pub(crate) mod checkpoint;
 pub(crate) mod effect;
@@ -38,7 +39,8 @@ impl Engine {
         Ok(!state.changes.is_empty() || state.frozen.is_some())
     }
 
-    /// Closes the current layer under its number and starts the next. None: nothing has changed. EBUSY while one is frozen.
+    /// Closes the current layer under its number and starts the next. None: nothing has changed.
+    /// EBUSY while one is frozen.
     pub fn freeze(&self) -> Result<Option<Layer>> {
         let disk = self.disk()?;
         let _layers = disk.lock_layers();
@@ -65,8 +67,9 @@ impl Engine {
         Ok(Some(layer))
     }
 
-    /// Freezes what failed commits and a recovery left, if nothing has changed since: all of it stands in older journals, so
-    /// the current one, still empty, goes on, and commits that fail again and again make no new files.
+    /// Freezes what failed commits and a recovery left, if nothing has changed since: all of it
+    /// stands in older journals, so the current one, still empty, goes on, and commits that fail
+    /// again and again make no new files.
     fn freeze_older(&self, journal: &Journal) -> Result<Option<Layer>> {
         if !journal.is_unused() {
             return Ok(None);
@@ -80,8 +83,9 @@ impl Engine {
         Ok(Some(layer))
     }
 
-    /// The layer is in the store and its head number on stable storage: its files' ranges get their chunks, its journal goes.
-    /// EINVAL, and nothing done, unless `contents` names every file of `layer_contents` with rows that can be held.
+    /// The layer is in the store and its head number on stable storage: its files' ranges get their
+    /// chunks, its journal goes. EINVAL, and nothing done, unless `contents` names every file of
+    /// `layer_contents` with rows that can be held.
     pub fn layer_committed(&self, layer: Layer, contents: &FileRows) -> Result<()> {
         let disk = self.disk()?;
         let _layers = disk.lock_layers();
@@ -248,12 +252,13 @@ impl State {
         content.map_or(Vec::new(), |content| content.xattrs.pairs().to_vec())
     }
 
-    /// Gives every range of a file that is still mapped as it was frozen what the commit made of it: its chunk, with the
-    /// staged bytes as a cache, or a hole where the rows have none.
+    /// Gives every range of a file that is still mapped as it was frozen what the commit made of
+    /// it: its chunk, with the staged bytes as a cache, or a hole where the rows have none.
     ///
-    /// A file that has changed since the freeze may have records behind this layer that name such a range in its segment: a
-    /// checkpoint's, which tells the whole file, or a copy's that brought the bytes back. No record tells that it has a chunk
-    /// now, and a replay maps the staged bytes again. So the segment is held; without it the range would be lost.
+    /// A file that has changed since the freeze may have records behind this layer that name such a
+    /// range in its segment: a checkpoint's, which tells the whole file, or a copy's that brought
+    /// the bytes back. No record tells that it has a chunk now, and a replay maps the staged bytes
+    /// again. So the segment is held; without it the range would be lost.
     fn substitute(&mut self, frozen: &Frozen, ino: Ino, rows: &[ExtentRow]) {
         let saved = frozen
             .saved
@@ -299,8 +304,9 @@ fn replace_range(extents: &mut ExtentMap, committed: &ExtentMap, from: u64, to: 
     }
 }
 
-/// The rows as extents, with the staged bytes that they were made of as long as those are here: a row is as many extents as
-/// there were writes. What is gone is dropped, so that a file has not more and more extents the longer it is appended to.
+/// The rows as extents, with the staged bytes that they were made of as long as those are here: a
+/// row is as many extents as there were writes. What is gone is dropped, so that a file has not
+/// more and more extents the longer it is appended to.
 fn committed_extents(
     as_frozen: &ExtentMap,
     rows: &[ExtentRow],

@@ -1,8 +1,9 @@
 //! The in-memory file system of one mount: namespace, extents, handles, layers.
 //!
-//! It answers from memory and local disk only and knows no network, SQL, Python or FUSE bytes. What it has not got it names
-//! (`Error::NotResident`); the caller loads it from the base version and asks again. Every change is in the journal, and
-//! every written byte in staging, before the call that made it returns.
+//! It answers from memory and local disk only and knows no network, SQL, Python or FUSE bytes. What
+//! it has not got it names (`Error::NotResident`); the caller loads it from the base version and
+//! asks again. Every change is in the journal, and every written byte in staging, before the call
+//! that made it returns.
 //!
 //! ```text
 //! engine      opening, locks, one record per operation; error and row: what it answers and takes

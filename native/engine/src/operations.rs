@@ -1,4 +1,5 @@
-//! The file system's operations, one file for each family. Each records its effect before it returns.
+//! The file system's operations, one file for each family. Each records its effect before it
+//! returns.
 
 pub(crate) mod allocation;
 pub(crate) mod attributes;

@@ -1,6 +1,7 @@
 //! Rows of the index as the engine takes them in and hands them out, and who a caller is.
 //!
-//! Rows come from a store and are not trusted: `check` refuses what the engine could not keep its invariants with.
+//! Rows come from a store and are not trusted: `check` refuses what the engine could not keep its
+//! invariants with.
 
 use std::sync::Arc;
 
@@ -25,8 +26,8 @@ pub(crate) const S_IFDIR: u32 = libc::S_IFDIR;
 pub(crate) const S_IFREG: u32 = libc::S_IFREG;
 pub(crate) const S_IFLNK: u32 = libc::S_IFLNK;
 
-/// One inode as the index has it. `mode` includes the file type; `mapped_bytes` is the sum of its extents, so that what is
-/// allocated is known before they are here.
+/// One inode as the index has it. `mode` includes the file type; `mapped_bytes` is the sum of its
+/// extents, so that what is allocated is known before they are here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the fields of stat(2)")]
 pub struct InodeRow {
@@ -46,8 +47,8 @@ pub struct InodeRow {
 }
 
 impl InodeRow {
-    /// Refuses (EIO) a row the engine cannot hold: no number, no known type, an impossible size or target, more bytes mapped
-    /// than it has.
+    /// Refuses (EIO) a row the engine cannot hold: no number, no known type, an impossible size or
+    /// target, more bytes mapped than it has.
     pub fn check(&self) -> Result<(), Errno> {
         let known_type = matches!(
             self.mode & S_IFMT,
@@ -90,7 +91,8 @@ pub struct ChunkRef {
     pub codec: u32,
 }
 
-/// One mapped range of a file as the index has it: `length` bytes of `chunk` from `skip` on, shown at `offset`.
+/// One mapped range of a file as the index has it: `length` bytes of `chunk` from `skip` on, shown
+/// at `offset`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the index")]
 pub struct ExtentRow {
@@ -101,7 +103,8 @@ pub struct ExtentRow {
 }
 
 impl ExtentRow {
-    /// Refuses (EIO) an extent that is empty, shows more than its chunk has, or ends behind the largest file.
+    /// Refuses (EIO) an extent that is empty, shows more than its chunk has, or ends behind the
+    /// largest file.
     pub fn check(&self) -> Result<(), Errno> {
         let end = self.offset.checked_add(self.length).ok_or(Errno::EIO)?;
         let shown_end = u64::from(self.skip)
@@ -115,7 +118,8 @@ impl ExtentRow {
     }
 }
 
-/// One mapped range of a file in a layer or as it is now: staged, in a chunk, or both (uploaded and still cached).
+/// One mapped range of a file in a layer or as it is now: staged, in a chunk, or both (uploaded and
+/// still cached).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -146,7 +150,8 @@ pub struct Attr {
     pub ctime_ns: i64,
 }
 
-/// Who asks. `groups`: supplementary groups, None when they are not known (then the kernel's own checks stand alone).
+/// Who asks. `groups`: supplementary groups, None when they are not known (then the kernel's own
+/// checks stand alone).
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the fields of a FUSE request")]
 pub struct Caller {

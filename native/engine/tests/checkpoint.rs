@@ -1,4 +1,5 @@
-//! Checkpoints: what they say is what the logs said, whatever happens while they are made and wherever they are cut short.
+//! Checkpoints: what they say is what the logs said, whatever happens while they are made and
+//! wherever they are cut short.
 
 mod support;
 
@@ -178,7 +179,8 @@ fn overwriting_for_ever_keeps_a_short_journal_and_a_quick_recovery() {
 /// The journal that a day may leave behind.
 const DAY_BYTES: u64 = 256 << 20;
 
-/// With everything as it is in earnest; 86,400,000 writes take a quarter of an hour or more in release.
+/// With everything as it is in earnest; 86,400,000 writes take a quarter of an hour or more in
+/// release.
 #[test]
 #[ignore = "takes long; DAY_SECONDS says how much of a day"]
 fn a_day_of_a_thousand_writes_a_second_leaves_a_short_journal() {
@@ -443,7 +445,8 @@ fn logs_that_come_back_after_a_power_loss_are_ignored_and_removed() {
     assert_eq!(files(&world)[..2], listed[..2]);
 }
 
-/// Made by an engine that knew no checkpoints, with three logs: two layers whose commits failed, and what came afterwards.
+/// Made by an engine that knew no checkpoints, with three logs: two layers whose commits failed,
+/// and what came afterwards.
 #[test]
 fn a_working_copy_from_before_checkpoints_is_recovered() {
     let golden = concat!(

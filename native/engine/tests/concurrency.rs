@@ -58,7 +58,8 @@ fn commits_go_on_while_threads_write_and_trim() {
                         .write(fh, (number % 40) * 500, &bytes, true)
                         .expect("writes");
                     let seen = engine.read_file(fh, (number % 40) * 500, 700);
-                    // Bytes committed and trimmed in between are in chunks, which nobody loads here.
+                    // Bytes committed and trimmed in between are in chunks, which nobody loads
+                    // here.
                     assert!(seen.is_err() || seen.is_ok_and(|seen| seen == bytes));
                     number += 1;
                 }
@@ -142,7 +143,8 @@ fn directories_hold_when_threads_fight_over_names() {
 const PIECE: usize = 1500;
 const PIECES: usize = 8;
 
-/// Writes to the first file, shares bytes with the second, and takes them from the first again; each has to read as it should.
+/// Writes to the first file, shares bytes with the second, and takes them from the first again;
+/// each has to read as it should.
 fn write_copy_and_cut(engine: &Engine, files: [Ino; 2], turns: u64) -> [Vec<u8>; 2] {
     let [first, second] = files;
     let mut bytes = [vec![0; PIECE * PIECES], vec![0; PIECE * PIECES]];

@@ -1,7 +1,9 @@
-//! A local disk that is really full: a small tmpfs under the working copy, filled through the engine or by others.
+//! A local disk that is really full: a small tmpfs under the working copy, filled through the
+//! engine or by others.
 //!
-//! Removing, truncating, renaming, changing attributes, freezing, committing, closing and opening go on; what adds bytes gets
-//! ENOSPC and has changed nothing; when there is room again everything goes on. After each case all of it is there, also after a kill.
+//! Removing, truncating, renaming, changing attributes, freezing, committing, closing and opening
+//! go on; what adds bytes gets ENOSPC and has changed nothing; when there is room again everything
+//! goes on. After each case all of it is there, also after a kill.
 //!
 //! Each test has a mount namespace of its own, so it needs CAP_SYS_ADMIN.
 

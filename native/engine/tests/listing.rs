@@ -8,7 +8,8 @@ use support::{ROOT, World, root_user};
 
 const FILES: u64 = 100;
 
-/// Reads a directory to its end in small pieces; `between` is called with each entry. Names by how often they came.
+/// Reads a directory to its end in small pieces; `between` is called with each entry. Names by how
+/// often they came.
 fn list(world: &World, between: impl Fn(&[u8], u64)) -> BTreeMap<u64, u64> {
     let engine = world.engine();
     let fh = engine.open_directory(ROOT).expect("opens");

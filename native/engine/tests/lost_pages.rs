@@ -1,11 +1,14 @@
-//! Random operations on an engine whose disk loses pages of segments, and of cached chunks, at any moment while it runs (`kernel`
-//! says how). What must hold:
+//! Random operations on an engine whose disk loses pages of segments, and of cached chunks, at any
+//! moment while it runs (`kernel` says how). What must hold:
 //!
-//! - a read gives the bytes that were written, or EIO; EIO only of a file that was neither synced nor committed since its last change;
-//! - a sync succeeds only if what it covers is never lost again; a commit has the tree as it was at the freeze, or is refused;
+//! - a read gives the bytes that were written, or EIO; EIO only of a file that was neither synced
+//!   nor committed since its last change;
+//! - a sync succeeds only if what it covers is never lost again; a commit has the tree as it was at
+//!   the freeze, or is refused;
 //! - all this over a restart, after which the kernel may know nothing of earlier failures;
 //! - when what is lost has been written anew, a commit succeeds;
-//! - where the kernel tells nothing, a version still has the tree as it was at the freeze, or there is none.
+//! - where the kernel tells nothing, a version still has the tree as it was at the freeze, or there
+//!   is none.
 
 #[path = "lost_pages/kernel.rs"]
 mod kernel;
@@ -206,7 +209,8 @@ impl Mount {
         outcome
     }
 
-    /// What is written next goes to another segment. Not with long ones: they would have to be written.
+    /// What is written next goes to another segment. Not with long ones: they would have to be
+    /// written.
     fn fill_segment(&mut self) {
         if self.world.segment_bytes < SEGMENT_BYTES {
             let bytes = vec![1; self.world.segment_bytes as usize];
@@ -309,7 +313,8 @@ impl Mount {
         }
     }
 
-    /// As a commit ends that cannot read all it needs: its files are looked at, and the layer joins the next.
+    /// As a commit ends that cannot read all it needs: its files are looked at, and the layer joins
+    /// the next.
     fn is_refused(&self, layer: Layer) -> bool {
         let engine = self.world.engine();
         let contents = engine
@@ -466,7 +471,8 @@ fn segment_bytes() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(16 << 10), 2 => Just(64 << 10), 1 => Just(SEGMENT_BYTES)]
 }
 
-/// What an fsync had covered was moved, and the write-back of the copy failed: the copy must not be all there is.
+/// What an fsync had covered was moved, and the write-back of the copy failed: the copy must not be
+/// all there is.
 const SYNCED_AND_MOVED: [Op; 9] = [
     Op::Fsync(0),
     Op::FailNextSync(86_419_250_367_933_094),
@@ -479,7 +485,8 @@ const SYNCED_AND_MOVED: [Op; 9] = [
     Op::Put(2, 1),
 ];
 
-/// What an fsync had covered got another number, beside what the disk had lost: they must not share a checksum there.
+/// What an fsync had covered got another number, beside what the disk had lost: they must not share
+/// a checksum there.
 const SYNCED_BESIDE_LOST: [Op; 10] = [
     Op::Put(3, 385),
     Op::Put(1, 9000),

@@ -1,5 +1,6 @@
-//! A local disk that loses what was written to it: bytes of segments change behind the engine's back. What was lost never
-//! becomes a version, a copy or a new checksum, and is never served as something else.
+//! A local disk that loses what was written to it: bytes of segments change behind the engine's
+//! back. What was lost never becomes a version, a copy or a new checksum, and is never served as
+//! something else.
 
 mod support;
 
@@ -231,11 +232,13 @@ fn log_descriptor(world: &World) -> i32 {
     found.max().expect("is open").1
 }
 
-/// The log's descriptor is one that cannot be synced, for the time of a call: the disk fails under fdatasync.
+/// The log's descriptor is one that cannot be synced, for the time of a call: the disk fails under
+/// fdatasync.
 fn while_the_log_cannot_be_synced(world: &World, call: impl FnOnce()) {
     let log = log_descriptor(world);
     let mut pipe = [0; 2];
-    // SAFETY: all of them are descriptors of this process, and nobody else uses this engine meanwhile.
+    // SAFETY: all of them are descriptors of this process, and nobody else uses this engine
+    // meanwhile.
     unsafe {
         assert_eq!(libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC), 0);
         let kept = libc::dup(log);

@@ -1,8 +1,9 @@
-//! What files cost in memory: the growth of the process from some number of files to four times as many, so that hash tables
-//! are equally full at both ends. Directories of 1,000 files with names of 20 bytes, as a data set has them.
+//! What files cost in memory: the growth of the process from some number of files to four times as
+//! many, so that hash tables are equally full at both ends. Directories of 1,000 files with names
+//! of 20 bytes, as a data set has them.
 //!
-//! `cargo test --release -p cowfs-engine --test memory -- --ignored --nocapture --test-threads 1` measures a million, and how
-//! fast look-ups and listings are among them.
+//! `cargo test --release -p cowfs-engine --test memory -- --ignored --nocapture --test-threads 1`
+//! measures a million, and how fast look-ups and listings are among them.
 
 mod support;
 

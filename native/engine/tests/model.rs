@@ -1,10 +1,12 @@
-//! Random operations on an engine and on a local directory, some on files held open, with freezes, commits, failed commits, crashes and trimming among
-//! them: same errors, same trees, and every committed version is the tree as it was at its freeze.
+//! Random operations on an engine and on a local directory, some on files held open, with freezes,
+//! commits, failed commits, crashes and trimming among them: same errors, same trees, and every
+//! committed version is the tree as it was at its freeze.
 //!
-//! The engine starts cold: what it works on was committed before, nothing of it is in memory, and little of it gets there
-//! before files are opened, unlinked, replaced and committed over. Some cases have so little room for staged bytes that writes
-//! fail; such an operation has changed nothing. Ends of commits and trims also come between the halves of other operations,
-//! and rows of an old version late.
+//! The engine starts cold: what it works on was committed before, nothing of it is in memory, and
+//! little of it gets there before files are opened, unlinked, replaced and committed over. Some
+//! cases have so little room for staged bytes that writes fail; such an operation has changed
+//! nothing. Ends of commits and trims also come between the halves of other operations, and rows of
+//! an old version late.
 
 #[path = "model/engine.rs"]
 mod engine;
@@ -130,7 +132,8 @@ impl Model {
         }
     }
 
-    /// `between` happens in the next operation; what `end_commit` needs if it is the end of a commit.
+    /// `between` happens in the next operation; what `end_commit` needs if it is the end of a
+    /// commit.
     fn put_between(&mut self, between: Between) -> Option<Committing> {
         match between {
             Between::EndOfCommit => {
@@ -291,7 +294,8 @@ impl Model {
                 released.expect("closes");
             }
             Op::StartLoad(which) => {
-                // One that nobody has open may be evicted, and such rows are never handed over behind a commit (decision 21).
+                // One that nobody has open may be evicted, and such rows are never handed over
+                // behind a commit (decision 21).
                 let ino = self.pick(*which).map(|held| held.ino);
                 if let Some(ino) = ino.filter(|ino| self.world.base.inodes.contains_key(ino)) {
                     let base = &self.world.base;

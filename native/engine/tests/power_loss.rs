@@ -1,12 +1,16 @@
-//! Random operations, then a power loss: whatever no fsync had covered is kept, zeroed, garbled or cut, files that had been
-//! removed come back, segments without any synced byte vanish. What must hold afterwards:
+//! Random operations, then a power loss: whatever no fsync had covered is kept, zeroed, garbled or
+//! cut, files that had been removed come back, segments without any synced byte vanish. What must
+//! hold afterwards:
 //!
-//! - names, links, modes, attributes and sizes are those behind some operation, not earlier than the last fsync or commit;
-//! - every byte of a file is one the file had there since its last fsync, or a hole where it had none; never anything else;
+//! - names, links, modes, attributes and sizes are those behind some operation, not earlier than
+//!   the last fsync or commit;
+//! - every byte of a file is one the file had there since its last fsync, or a hole where it had
+//!   none; never anything else;
 //! - recovering once more, and a commit, see the same.
 //!
-//! Only what fsync promises is taken as synced: the journal as far as it goes, and the segments the file lies in. When staging
-//! lets go of overwritten bytes that were promised, it must have synced what is mapped instead: then that is synced, too.
+//! Only what fsync promises is taken as synced: the journal as far as it goes, and the segments the
+//! file lies in. When staging lets go of overwritten bytes that were promised, it must have synced
+//! what is mapped instead: then that is synced, too.
 
 #[path = "power_loss/disk.rs"]
 mod disk;
@@ -83,7 +87,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is there at first, durable: else most operations would find nothing to work on, and copies nothing synced to lie over.
+/// What is there at first, durable: else most operations would find nothing to work on, and copies
+/// nothing synced to lie over.
 const POPULATION: [Op; 8] = [
     Op::Mkdir(true),
     Op::Mkdir(false),

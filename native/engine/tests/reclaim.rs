@@ -1,5 +1,5 @@
-//! Bytes that were overwritten before any commit had them: the local disk that staging takes stays within a bound, and what
-//! is left reads back, also after a kill and after a power loss.
+//! Bytes that were overwritten before any commit had them: the local disk that staging takes stays
+//! within a bound, and what is left reads back, also after a kill and after a power loss.
 
 mod support;
 
@@ -123,8 +123,8 @@ fn a_layer_that_is_being_committed_keeps_its_bytes() {
     assert!(world.get("a") == vec![ROUNDS; FILE]);
 }
 
-/// A commit leaves no record. What records behind the committed layer say of its bytes counts in a replay, though all of them have
-/// chunks by then.
+/// A commit leaves no record. What records behind the committed layer say of its bytes counts in a
+/// replay, though all of them have chunks by then.
 #[test]
 fn what_a_checkpoint_beside_a_commit_names_is_there_after_a_kill() {
     for segments in [1, 8] {
@@ -252,7 +252,8 @@ fn everybody_goes_on_while_extents_are_counted() {
     }
 }
 
-/// Bytes that move, while they are counted, from a file that is yet to come to one that was counted have not died.
+/// Bytes that move, while they are counted, from a file that is yet to come to one that was counted
+/// have not died.
 #[test]
 fn bytes_that_are_copied_while_extents_are_counted_stay() {
     for punches in [false, true] {

@@ -169,7 +169,8 @@ fn a_torn_tail_is_cut_and_told() {
         .expect("cuts");
     let (recovery, _) = world.open().expect("recovers");
     assert!(recovery.cut_bytes > 0);
-    // The record before the torn one: `torn` exists, its opening truncation does not matter; `f` is whole.
+    // The record before the torn one: `torn` exists, its opening truncation does not matter; `f` is
+    // whole.
     assert_eq!(world.get("f"), b"x");
     assert!(world.tree().len() <= before.len() + 1);
 }

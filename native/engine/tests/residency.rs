@@ -284,7 +284,8 @@ fn rows_that_cannot_be_are_refused() {
         }],
         &[],
     ));
-    // Less than the inode's row counts, or what it says that there is not: as from a version that has not got the file.
+    // Less than the inode's row counts, or what it says that there is not: as from a version that
+    // has not got the file.
     refused(engine.load_content(file, &[], &[]));
     refused(engine.load_content(file, &[row], &[]));
     let rows = world.base.extents_of(file);
@@ -394,7 +395,8 @@ fn a_file_that_grows_before_its_extents_are_here_takes_no_more_room() {
     assert_eq!(world.engine().getattr(file).expect("exists").blocks, before);
 }
 
-/// Its row is in the layer, its content is not: the version has the content from before, and the row must count it.
+/// Its row is in the layer, its content is not: the version has the content from before, and the
+/// row must count it.
 #[test]
 fn a_cold_file_that_is_emptied_while_its_row_is_committed_stays_whole_in_the_version() {
     let (base, _, file) = large();

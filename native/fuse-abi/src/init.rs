@@ -30,6 +30,7 @@ pub struct InitReply {
     pub congestion_threshold: u16,
     pub max_write: u32,
     pub max_pages: u16,
-    /// How many file systems may lie between this one and the disk under passed-through files; 0: no PASSTHROUGH.
+    /// How many file systems may lie between this one and the disk under passed-through files; 0:
+    /// no PASSTHROUGH.
     pub max_stack_depth: u32,
 }

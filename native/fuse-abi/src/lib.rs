@@ -1,7 +1,9 @@
-//! The wire format between the kernel and a FUSE server, as `include/uapi/linux/fuse.h` of protocol 7.45 has it.
+//! The wire format between the kernel and a FUSE server, as `include/uapi/linux/fuse.h` of protocol
+//! 7.45 has it.
 //!
-//! Every message is one read or one write of the device; numbers are little-endian (the host's order on every machine this
-//! is built for), structures packed as listed, names end with a zero byte.
+//! Every message is one read or one write of the device; numbers are little-endian (the host's
+//! order on every machine this is built for), structures packed as listed, names end with a zero
+//! byte.
 //!
 //! ```text
 //! request   length opcode u32, unique nodeid u64, uid gid pid u32, extensions u16 (8-byte units, at the end), padding u16; body
@@ -33,8 +35,9 @@
 //! statfs          blocks bfree bavail files ffree u64, bsize namelen frsize padding u32, 6 × spare u32
 //! ```
 //!
-//! Guarantees: no input makes the parser panic, read outside of its bytes, or allocate. What is too short, or has a name
-//! without its end, is refused as a whole. Not here: what a request means, and any I/O.
+//! Guarantees: no input makes the parser panic, read outside of its bytes, or allocate. What is too
+//! short, or has a name without its end, is refused as a whole. Not here: what a request means, and
+//! any I/O.
 
 mod init;
 pub mod opcode;

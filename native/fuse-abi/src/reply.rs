@@ -215,7 +215,8 @@ impl Listing {
         self.fits(DIRENT_BYTES, name) && self.put(name, cookie, ino, mode)
     }
 
-    /// `add` with the reply a LOOKUP of it would get; inode 0 in `attr`: none, the kernel has to look it up.
+    /// `add` with the reply a LOOKUP of it would get; inode 0 in `attr`: none, the kernel has to
+    /// look it up.
     pub fn add_plus(
         &mut self,
         name: &[u8],

@@ -4,7 +4,8 @@ use crate::opcode;
 
 /// Bytes in front of every request's body.
 pub const HEADER_BYTES: usize = 40;
-/// In the flags of a write: bytes from the page cache, stored through a mapping; nobody is told when it fails.
+/// In the flags of a write: bytes from the page cache, stored through a mapping; nobody is told
+/// when it fails.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// In the flags of a write: set-id bits of the file are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -58,7 +59,8 @@ impl Header {
     }
 }
 
-/// What SETATTR changes. A time beyond what 64 bits of nanoseconds hold is `i64::MIN` or `i64::MAX`.
+/// What SETATTR changes. A time beyond what 64 bits of nanoseconds hold is `i64::MIN` or
+/// `i64::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(
     missing_docs,

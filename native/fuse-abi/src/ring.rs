@@ -1,4 +1,5 @@
-//! Requests over io_uring: how a ring's entry holds a request and then its reply, and the commands that pass entries on.
+//! Requests over io_uring: how a ring's entry holds a request and then its reply, and the commands
+//! that pass entries on.
 //!
 //! ```text
 //! entry     two buffers of the server's, registered once: header (288 bytes) and payload (the largest request's, at least)
@@ -11,8 +12,9 @@
 //! COMMIT_AND_FETCH  the entry's reply is there; completes with the next request. 0, or a negative errno as usual
 //! ```
 //!
-//! The length in the request's header counts all three parts, so it tells how long the fixed part is.
-//! FORGET, INTERRUPT, the handshake and notices never come this way. fs/fuse/dev_uring.c of Linux 6.14 and later.
+//! The length in the request's header counts all three parts, so it tells how long the fixed part
+//! is. FORGET, INTERRUPT, the handshake and notices never come this way. fs/fuse/dev_uring.c of
+//! Linux 6.14 and later.
 
 use crate::{HEADER_BYTES, REPLY_HEADER_BYTES};
 

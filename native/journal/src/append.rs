@@ -1,8 +1,8 @@
 //! Appending to the journal of one layer, syncing it, and going on in the next.
 //!
-//! Locks: `tail` (numbering and writing; a successor takes its own, then its predecessor's once) and `syncing` (the one
-//! fdatasync in flight; those who wait for it usually find their record covered). `syncing` → `tail`, never the other way;
-//! appends go on while an fdatasync runs.
+//! Locks: `tail` (numbering and writing; a successor takes its own, then its predecessor's once)
+//! and `syncing` (the one fdatasync in flight; those who wait for it usually find their record
+//! covered). `syncing` → `tail`, never the other way; appends go on while an fdatasync runs.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,7 +17,8 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::format::{self, HEADER_BYTES, Header, MAX_BOOT_ID_BYTES, MAX_PAYLOAD_BYTES, Record};
 use crate::{JournalFiles, remove_if_there};
 
-/// The journal of one layer, open for appending. Cheap to clone (a handle); every method may be called from any thread.
+/// The journal of one layer, open for appending. Cheap to clone (a handle); every method may be
+/// called from any thread.
 #[derive(Clone)]
 pub struct Journal {
     inner: Arc<Inner>,
@@ -49,15 +50,17 @@ struct Tail {
 struct Syncing {
     /// Must be durable before anything here is; let go once it is.
     predecessor: Option<Journal>,
-    /// A failed fdatasync is final: the kernel reports a lost page once and calls it clean afterwards.
+    /// A failed fdatasync is final: the kernel reports a lost page once and calls it clean
+    /// afterwards.
     failed: bool,
 }
 
 impl Journal {
     /// Starts the first journal after an open or a recovery.
     ///
-    /// `layer` must be greater than any in `dir`, and nobody may append to those any more: they are made durable first.
-    /// Creates `dir` if need be; the file and its name are durable on return (some fsyncs). AlreadyExists if the layer has one.
+    /// `layer` must be greater than any in `dir`, and nobody may append to those any more: they are
+    /// made durable first. Creates `dir` if need be; the file and its name are durable on return
+    /// (some fsyncs). AlreadyExists if the layer has one.
     pub fn create(dir: &Path, layer: u64, boot_id: &str) -> io::Result<Journal> {
         std::fs::create_dir_all(dir)?;
         for older in JournalFiles::list(dir)?.logs {
@@ -79,8 +82,9 @@ impl Journal {
 
     /// Creates the journal of layer + 1, to go on from this one at a freeze.
     ///
-    /// Slow (two fsyncs): call it *before* taking the engine's locks. `self` may be appended to until the first `append` to
-    /// the successor, which seals it. A `sync` of the successor syncs `self` first.
+    /// Slow (two fsyncs): call it *before* taking the engine's locks. `self` may be appended to
+    /// until the first `append` to the successor, which seals it. A `sync` of the successor syncs
+    /// `self` first.
     pub fn successor(&self) -> io::Result<Journal> {
         self.settle_predecessor();
         let header = Header {
@@ -125,8 +129,9 @@ impl Journal {
 
     /// Adds one record; returns its sequence number: 1, 2, … on through successors.
     ///
-    /// In the kernel's hands on return: survives the death of the process. An error (ENOSPC, say) leaves the journal as it
-    /// was, and a later append may succeed. InvalidInput: longer than MAX_PAYLOAD_BYTES, or a successor has taken over.
+    /// In the kernel's hands on return: survives the death of the process. An error (ENOSPC, say)
+    /// leaves the journal as it was, and a later append may succeed. InvalidInput: longer than
+    /// MAX_PAYLOAD_BYTES, or a successor has taken over.
     pub fn append(&self, payload: &[u8]) -> io::Result<u64> {
         let mut guard = self.inner.lock_tail();
         let tail = &mut *guard;
@@ -156,7 +161,8 @@ impl Journal {
         tail.buffer.clear();
         record.encode(self.inner.seed, payload, &mut tail.buffer);
         if let Err(error) = self.inner.file.write_all_at(&tail.buffer, tail.end) {
-            // Part of it may be there. If this fails too, the next record overwrites it, or it ends as a torn tail.
+            // Part of it may be there. If this fails too, the next record overwrites it, or it ends
+            // as a torn tail.
             let _ = self.inner.file.set_len(tail.end);
             return Err(error);
         }
@@ -169,9 +175,11 @@ impl Journal {
         Ok(record.sequence)
     }
 
-    /// Returns when every record up to `upto_seq` survives a power loss. Concurrent callers share one fdatasync.
+    /// Returns when every record up to `upto_seq` survives a power loss. Concurrent callers share
+    /// one fdatasync.
     ///
-    /// After a failed fdatasync every later call here and in successors fails too: the kernel may have dropped the pages.
+    /// After a failed fdatasync every later call here and in successors fails too: the kernel may
+    /// have dropped the pages.
     pub fn sync(&self, upto_seq: u64) -> io::Result<()> {
         if self.inner.synced.load(Ordering::Acquire) >= upto_seq {
             return Ok(());
@@ -202,7 +210,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns when every record of layers up to `layer`, at most this journal's, survives a power loss.
+    /// Returns when every record of layers up to `layer`, at most this journal's, survives a power
+    /// loss.
     pub fn sync_through(&self, layer: u64) -> io::Result<()> {
         if self.layer() <= layer {
             return self.sync(self.last_seq());
@@ -212,7 +221,8 @@ impl Journal {
         predecessor.map_or(Ok(()), |predecessor| predecessor.sync_through(layer))
     }
 
-    /// Whether a sync of this journal, or of one before it, has failed: syncs fail until a checkpoint or a commit takes its place.
+    /// Whether a sync of this journal, or of one before it, has failed: syncs fail until a
+    /// checkpoint or a commit takes its place.
     pub fn has_failed(&self) -> bool {
         let syncing = self.inner.lock_syncing();
         syncing.failed
@@ -222,7 +232,8 @@ impl Journal {
                 .is_some_and(Journal::has_failed)
     }
 
-    /// Sequence number of the newest record, a predecessor's if there is none here yet; 0 before the first.
+    /// Sequence number of the newest record, a predecessor's if there is none here yet; 0 before
+    /// the first.
     pub fn last_seq(&self) -> u64 {
         let tail = self.inner.lock_tail();
         match &tail.continues {
@@ -231,7 +242,8 @@ impl Journal {
         }
     }
 
-    /// Whether every record is on stable storage, those of predecessors that were not removed included.
+    /// Whether every record is on stable storage, those of predecessors that were not removed
+    /// included.
     pub fn is_synced(&self) -> bool {
         let syncing = self.inner.lock_syncing();
         let (last_sequence, has_records) = {
@@ -266,8 +278,9 @@ impl Journal {
         self.size_bytes() - HEADER_BYTES as u64
     }
 
-    /// Deletes the journals of layers up to and including `layer`, which the store holds now; nothing here waits for them any
-    /// more, and a failed sync of one of them is forgotten. Not this journal's own layer: that goes on in its successor first.
+    /// Deletes the journals of layers up to and including `layer`, which the store holds now;
+    /// nothing here waits for them any more, and a failed sync of one of them is forgotten. Not
+    /// this journal's own layer: that goes on in its successor first.
     pub fn remove_through(&self, layer: u64) -> io::Result<()> {
         if layer >= self.layer() {
             return Err(io::Error::new(
@@ -287,8 +300,9 @@ impl Journal {
         crate::remove_through(&self.inner.dir, layer)
     }
 
-    /// Starts a checkpoint of the layers from `first` to this journal's. Nobody appends here any more: a successor takes the
-    /// records. The caller appends to it what all these layers come to, and calls `finish`. next_ino: see `Scan`.
+    /// Starts a checkpoint of the layers from `first` to this journal's. Nobody appends here any
+    /// more: a successor takes the records. The caller appends to it what all these layers come to,
+    /// and calls `finish`. next_ino: see `Scan`.
     pub fn checkpoint(&self, first: u64, next_ino: u64) -> io::Result<Checkpoint> {
         let (sequence, records) = self.seal();
         let header = checkpoint::Header {
@@ -303,8 +317,9 @@ impl Journal {
         Checkpoint::create(&self.inner.dir, &header)
     }
 
-    /// A finished checkpoint stands for the layers from `first` to the one before this journal's: their logs, and older
-    /// checkpoints of them, are deleted. Nothing here waits for those logs any more, and a failed sync of one is forgotten.
+    /// A finished checkpoint stands for the layers from `first` to the one before this journal's:
+    /// their logs, and older checkpoints of them, are deleted. Nothing here waits for those logs
+    /// any more, and a failed sync of one is forgotten.
     pub fn replace_from(&self, first: u64) -> io::Result<()> {
         let mut tail = self.inner.lock_tail();
         self.take_over(&mut tail);
@@ -337,7 +352,8 @@ impl Journal {
         }
     }
 
-    /// Syncs the predecessor and lets go of it if that succeeds, so that freezes without any sync don't pile up open files.
+    /// Syncs the predecessor and lets go of it if that succeeds, so that freezes without any sync
+    /// don't pile up open files.
     fn settle_predecessor(&self) {
         let has_records = self.inner.lock_tail().ordinal > 0;
         let mut syncing = self.inner.lock_syncing();
@@ -349,8 +365,8 @@ impl Journal {
         }
     }
 
-    /// Refuses further appends; the sequence number of the last and how many there were. An unused journal in between passes
-    /// its own predecessor's number on.
+    /// Refuses further appends; the sequence number of the last and how many there were. An unused
+    /// journal in between passes its own predecessor's number on.
     fn seal(&self) -> (u64, u32) {
         let mut tail = self.inner.lock_tail();
         tail.sealed = true;
@@ -376,7 +392,8 @@ impl Inner {
     }
 }
 
-/// The file gets its name only when its header is durable, so that a header that cannot be read is damage, never a crash.
+/// The file gets its name only when its header is durable, so that a header that cannot be read is
+/// damage, never a crash.
 fn create_durably(dir: &Path, header: &Header) -> io::Result<File> {
     let path = format::path_of(dir, header.layer);
     if path.try_exists()? {

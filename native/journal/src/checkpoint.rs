@@ -1,5 +1,5 @@
-//! Checkpoints: what the records of layers `first` to `last` come to, in one file, `<last, 16 hex>.ckpt`, that takes the
-//! place of their logs. Integers are little-endian.
+//! Checkpoints: what the records of layers `first` to `last` come to, in one file,
+//! `<last, 16 hex>.ckpt`, that takes the place of their logs. Integers are little-endian.
 //!
 //! ```text
 //! header, 160 bytes                                     record, 8 bytes and its payload
@@ -17,9 +17,10 @@
 //! 134  26  zero, ignored when read
 //! ```
 //!
-//! A checkpoint is whole or it is not there: it is written under a temporary name, synced, renamed, and its directory synced.
-//! So one that has its name and is damaged is corruption, never a crash. Its checksums form a chain: a record that is missing, doubled,
-//! moved or cut is seen. Sequence number and count tie the log of the next layer to it.
+//! A checkpoint is whole or it is not there: it is written under a temporary name, synced, renamed,
+//! and its directory synced. So one that has its name and is damaged is corruption, never a crash.
+//! Its checksums form a chain: a record that is missing, doubled, moved or cut is seen. Sequence
+//! number and count tie the log of the next layer to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -154,8 +155,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Makes it durable and gives it its name; returns its bytes. Only now it counts. After an error it may or may not count: the logs
-    /// that it would replace must stay.
+    /// Makes it durable and gives it its name; returns its bytes. Only now it counts. After an
+    /// error it may or may not count: the logs that it would replace must stay.
     pub fn finish(mut self) -> io::Result<u64> {
         let records = self.records.to_le_bytes();
         hit("checkpoint-written");

@@ -13,11 +13,12 @@
 //! 107  21  zero, ignored when read
 //! ```
 //!
-//! The first 16 bytes and what their checksum covers are the same in every format, so that an unknown one can be told
-//! from a damaged one. A chain is the files one process wrote, each the successor of the one before; sequence numbers run
-//! on through it, and each record tells how many the file before has, so that one cut at a record's end is noticed.
-//! The seed, crc32c of chain id and layer, makes a record valid in its own file only: a user who stores
-//! bytes that look like a record (in an extended attribute, say) can't make one.
+//! The first 16 bytes and what their checksum covers are the same in every format, so that an
+//! unknown one can be told from a damaged one. A chain is the files one process wrote, each the
+//! successor of the one before; sequence numbers run on through it, and each record tells how many
+//! the file before has, so that one cut at a record's end is noticed. The seed, crc32c of chain id
+//! and layer, makes a record valid in its own file only: a user who stores bytes that look like a
+//! record (in an extended attribute, say) can't make one.
 
 use std::path::{Path, PathBuf};
 
@@ -127,7 +128,8 @@ impl Record {
         (checksum(seed, whole) == u32_at(bytes, 4)).then_some(record)
     }
 
-    /// What the fields at the start of `bytes` say, unless no writer would say so; the checksum is not looked at.
+    /// What the fields at the start of `bytes` say, unless no writer would say so; the checksum is
+    /// not looked at.
     pub fn peek(bytes: &[u8]) -> Option<Record> {
         if bytes.len() < RECORD_BYTES {
             return None;

@@ -1,24 +1,27 @@
-//! The local log that rebuilds engine and staging after a crash: one file per layer, `<layer, 16 hex>.log`.
+//! The local log that rebuilds engine and staging after a crash: one file per layer,
+//! `<layer, 16 hex>.log`.
 //!
-//! `Journal` appends and syncs, `scan` reads back what a crash left, `remove_through` deletes what a commit has published.
-//! A `Checkpoint`, `<last layer, 16 hex>.ckpt`, takes the place of the logs of some layers, so that a journal does not grow with the
-//! number of changes. Payloads are opaque here; the engine knows what they mean. Bytes and recovery rules: `format.rs`,
-//! `checkpoint.rs`, `scan.rs` and `docs/format/journal.md`.
+//! `Journal` appends and syncs, `scan` reads back what a crash left, `remove_through` deletes what
+//! a commit has published. A `Checkpoint`, `<last layer, 16 hex>.ckpt`, takes the place of the logs
+//! of some layers, so that a journal does not grow with the number of changes. Payloads are opaque
+//! here; the engine knows what they mean. Bytes and recovery rules: `format.rs`, `checkpoint.rs`,
+//! `scan.rs` and `docs/format/journal.md`.
 //!
 //! Guarantees
-//! - Records are whole, checksummed and in order: one short lock covers numbering and writing, so there is never a hole
-//!   in front of a record that somebody was told about.
-//! - `append` returns when the record is in the kernel's page cache: it survives `kill -9`. `sync` returns when it survives
-//!   power loss. A later layer is never more durable than an earlier one.
-//! - `scan` never invents, reorders or skips records. Damage to something that was acknowledged is an error that leaves all
-//!   files as they are, not a shorter history.
+//! - Records are whole, checksummed and in order: one short lock covers numbering and writing, so
+//!   there is never a hole in front of a record that somebody was told about.
+//! - `append` returns when the record is in the kernel's page cache: it survives `kill -9`. `sync`
+//!   returns when it survives power loss. A later layer is never more durable than an earlier one.
+//! - `scan` never invents, reorders or skips records. Damage to something that was acknowledged is
+//!   an error that leaves all files as they are, not a shorter history.
 //!
 //! Refuses: two writers. The caller holds the working copy's lock; nothing here checks it.
 //!
-//! Why write(2) and not a mapped file: on ext4 (AMD EPYC, 136-byte records) pwrite takes 0.78–0.81 µs whether the file is
-//! preallocated or not, a store into a mapped, preallocated file 0.06–0.15 µs with its page faults. The 0.7 µs are about a
-//! tenth of the cheapest FUSE request, and they buy: ENOSPC and EIO as errors of the call instead of SIGBUS, no dependence
-//! on fallocate, and a file whose length says where the log ends.
+//! Why write(2) and not a mapped file: on ext4 (AMD EPYC, 136-byte records) pwrite takes 0.78–0.81
+//! µs whether the file is preallocated or not, a store into a mapped, preallocated file 0.06–0.15
+//! µs with its page faults. The 0.7 µs are about a tenth of the cheapest FUSE request, and they
+//! buy: ENOSPC and EIO as errors of the call instead of SIGBUS, no dependence on fallocate, and a
+//! file whose length says where the log ends.
 
 mod append;
 mod checkpoint;
@@ -106,9 +109,9 @@ pub fn remove_through(dir: &Path, layer: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes every log anew and syncs it, after an earlier process could not: the kernel reports lost pages once, and a
-/// later sync of the same file succeeds without them. The file as it can be read is what `scan` judges. A checkpoint was
-/// synced before it got its name.
+/// Writes every log anew and syncs it, after an earlier process could not: the kernel reports lost
+/// pages once, and a later sync of the same file succeeds without them. The file as it can be read
+/// is what `scan` judges. A checkpoint was synced before it got its name.
 pub fn rewrite(dir: &Path) -> io::Result<()> {
     for found in JournalFiles::list(dir)?.logs {
         let fresh = found.path.with_extension("new");
@@ -174,7 +177,8 @@ impl JournalFiles {
         all.map(|file| file.layer).max()
     }
 
-    /// Deletes what a scan found to be replaced: everything behind `after_layer` that is not one of the parts.
+    /// Deletes what a scan found to be replaced: everything behind `after_layer` that is not one of
+    /// the parts.
     fn remove_replaced(&self, after_layer: u64, parts: &[Part]) -> io::Result<()> {
         let is_part = |path: &Path| parts.iter().any(|part| part.path() == path);
         for file in self.logs.iter().chain(&self.checkpoints) {

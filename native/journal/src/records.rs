@@ -1,6 +1,8 @@
-//! Reading a journal file: one record behind the other through one buffer, and the search for valid records behind damage.
+//! Reading a journal file: one record behind the other through one buffer, and the search for valid
+//! records behind damage.
 //!
-//! A file may be gigabytes long: nothing here holds more of it than the record at hand, or a window of the search.
+//! A file may be gigabytes long: nothing here holds more of it than the record at hand, or a window
+//! of the search.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -35,7 +37,8 @@ impl Records {
         })
     }
 
-    /// The next record; None at the end, and where no whole and valid one stands. `payload` then has what it holds.
+    /// The next record; None at the end, and where no whole and valid one stands. `payload` then
+    /// has what it holds.
     pub fn read(&mut self) -> io::Result<Option<Record>> {
         let left = self.end - self.at;
         if left < RECORD_BYTES as u64 {
@@ -69,8 +72,9 @@ impl Records {
     }
 }
 
-/// Valid records of a file wherever they start, as far as `is_credible` says that they can be: the checksum of a record that
-/// claims megabytes should not be tried at every other byte of a large tail.
+/// Valid records of a file wherever they start, as far as `is_credible` says that they can be: the
+/// checksum of a record that claims megabytes should not be tried at every other byte of a large
+/// tail.
 pub struct Search<F> {
     file: File,
     seed: u32,

@@ -1,7 +1,9 @@
-//! Reading back what a crash left: which records count, and whether what is missing had been acknowledged.
+//! Reading back what a crash left: which records count, and whether what is missing had been
+//! acknowledged.
 //!
-//! Layers are read in order, and the files of a chain (format.rs) as one log. Where that log first fails (a record is
-//! damaged, or is not the next one) everything behind it is searched, byte by byte, for valid records:
+//! Layers are read in order, and the files of a chain (format.rs) as one log. Where that log first
+//! fails (a record is damaged, or is not the next one) everything behind it is searched, byte by
+//! byte, for valid records:
 //!
 //! ```text
 //! who wrote it      valid records behind the failure        verdict
@@ -12,10 +14,11 @@
 //! any               a later chain                           Corrupt: a chain starts only when those before it are durable
 //! ```
 //!
-//! A missing layer or an unreadable header is Corrupt always: a file gets its name when its header is durable. So is any damage in
-//! a checkpoint, and a log before one fails as one before a later chain does. A log of the checkpoint's chain that follows
-//! must go on where it says; logs and checkpoints that it covers are what its writer had no time to delete.
-//! Files are changed (cut, last one first, then fsynced) only after all of them have passed; scanning again finds the same.
+//! A missing layer or an unreadable header is Corrupt always: a file gets its name when its header
+//! is durable. So is any damage in a checkpoint, and a log before one fails as one before a later
+//! chain does. A log of the checkpoint's chain that follows must go on where it says; logs and
+//! checkpoints that it covers are what its writer had no time to delete. Files are changed (cut,
+//! last one first, then fsynced) only after all of them have passed; scanning again finds the same.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -227,8 +230,8 @@ impl LayerScan {
         Ok(self.valid_bytes == self.file_bytes)
     }
 
-    /// Valid records of this file from `valid_bytes` on, wherever they start. `next_sequence`: what follows the
-    /// last record accepted in this file, if there is one.
+    /// Valid records of this file from `valid_bytes` on, wherever they start. `next_sequence`: what
+    /// follows the last record accepted in this file, if there is one.
     fn valid_behind(
         &self,
         next_sequence: Option<u64>,
@@ -271,8 +274,8 @@ impl LogPayloads<'_> {
     }
 }
 
-/// Reads checkpoints and journals of all layers greater than `after_layer`, cuts torn tails, and deletes what a checkpoint
-/// has replaced and what interrupted writers left.
+/// Reads checkpoints and journals of all layers greater than `after_layer`, cuts torn tails, and
+/// deletes what a checkpoint has replaced and what interrupted writers left.
 ///
 /// The caller holds the working copy's lock. An error leaves every file as it was.
 pub fn scan(dir: &Path, after_layer: u64, boot_id: &str) -> Result<Scan, JournalError> {
@@ -366,7 +369,8 @@ fn check_boot(before: Option<&Part>, part: &Part) -> Result<(), JournalError> {
     }
 }
 
-/// Where in a chain the next record stands. None: not known, for a commit may have removed the chain's first files.
+/// Where in a chain the next record stands. None: not known, for a commit may have removed the
+/// chain's first files.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     next_sequence: Option<u64>,
@@ -404,8 +408,8 @@ impl Place {
     }
 }
 
-/// Marks in each log of a run how far it is valid, or checks its one checkpoint. is_last: nothing follows that was begun
-/// only when this was durable.
+/// Marks in each log of a run how far it is valid, or checks its one checkpoint. is_last: nothing
+/// follows that was begun only when this was durable.
 fn accept_run(run: &mut [Part], mut place: Place, is_last: bool) -> Result<(), JournalError> {
     let mut chain: Vec<&mut LayerScan> = Vec::new();
     for part in run {
@@ -455,7 +459,8 @@ fn behind<'a>(
     place: Place,
 ) -> impl Iterator<Item = io::Result<(usize, Record)>> + 'a {
     failed.iter().enumerate().flat_map(move |(index, layer)| {
-        // Only within a file does the room for lost records bound how many there were: one before it may have lost any number.
+        // Only within a file does the room for lost records bound how many there were: one before
+        // it may have lost any number.
         let next_sequence = place
             .next_sequence
             .filter(|_| index == 0 && layer.records > 0);
@@ -483,8 +488,8 @@ fn proves_loss(failed: &[&mut LayerScan], place: Place) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The number of the first record that is lost when nothing of its chain was accepted, from a record in the failed file
-/// (index 0) or a later one.
+/// The number of the first record that is lost when nothing of its chain was accepted, from a
+/// record in the failed file (index 0) or a later one.
 fn first_lost_before(index: usize, behind: &Record, place: Place) -> u64 {
     let missing_before = match index {
         0 => place

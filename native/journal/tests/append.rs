@@ -1,4 +1,5 @@
-//! Appending, syncing and going on in the next layer, with the file system and processes that really die.
+//! Appending, syncing and going on in the next layer, with the file system and processes that
+//! really die.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;

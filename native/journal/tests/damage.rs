@@ -1,4 +1,5 @@
-//! Journals with flipped bits, cut and overwritten ends, against an oracle that knows which records are still whole.
+//! Journals with flipped bits, cut and overwritten ends, against an oracle that knows which records
+//! are still whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};

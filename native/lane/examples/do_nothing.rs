@@ -1,9 +1,11 @@
-//! A FUSE server that does nothing: the limit of FUSE for the lane, since it has the lane's device loop, handshake and
-//! threads, and answers every request with a constant. `make bench` runs it beside cowfs.
+//! A FUSE server that does nothing: the limit of FUSE for the lane, since it has the lane's device
+//! loop, handshake and threads, and answers every request with a constant. `make bench` runs it
+//! beside cowfs.
 //!
-//! `do_nothing MOUNT_POINT SMALL_BYTES LARGE_BYTES`: as root, until it is unmounted. It remembers which names exist and nothing
-//! else. Names that begin with `d` are directories, those with `large` files of LARGE_BYTES, all others of SMALL_BYTES; what is
-//! read is zeros, what is written is gone, and directories cannot be listed.
+//! `do_nothing MOUNT_POINT SMALL_BYTES LARGE_BYTES`: as root, until it is unmounted. It remembers
+//! which names exist and nothing else. Names that begin with `d` are directories, those with
+//! `large` files of LARGE_BYTES, all others of SMALL_BYTES; what is read is zeros, what is written
+//! is gone, and directories cannot be listed.
 
 use std::collections::HashSet;
 use std::ffi::CString;

@@ -22,18 +22,20 @@ use crate::handshake::{Handshake, MAX_PAGES, features};
 use crate::lane::Shared;
 use crate::passthrough::STACK_DEPTH;
 
-/// Reads that wait for a store count; beyond this number reads of other files would wait behind them in the kernel.
+/// Reads that wait for a store count; beyond this number reads of other files would wait behind
+/// them in the kernel.
 pub const MAX_BACKGROUND: u16 = 1024;
 /// With that many in flight the kernel reads nothing ahead of what was asked for.
 pub const CONGESTION: u16 = 96;
 const BLOCK_BYTES: u64 = 4096;
 /// What a reply may say went wrong: `fuse_dev_do_write` refuses anything else.
 const ERRNOS: Range<i32> = 1..512;
-/// What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no program.
+/// What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no
+/// program.
 const FREE_INODES: u64 = 1 << 32;
 const NAME_MAX_BYTES: u32 = 255;
-/// Every change of a file goes through this kernel, so its pages never are out of date; every write was staged before it was
-/// answered, so nothing is left to do when a descriptor is closed.
+/// Every change of a file goes through this kernel, so its pages never are out of date; every write
+/// was staged before it was answered, so nothing is left to do when a descriptor is closed.
 pub(crate) const OPENED: u32 = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH;
 
 /// How long the kernel may believe what it is told.
@@ -60,7 +62,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The kernel takes no reply with a number outside of `ERRNOS`, and whoever asked would wait for ever.
+    /// The kernel takes no reply with a number outside of `ERRNOS`, and whoever asked would wait
+    /// for ever.
     pub fn error(unique: u64, errno: Errno) -> Answer {
         let errno = match ERRNOS.contains(&errno.0) {
             true => errno,
@@ -382,7 +385,8 @@ fn attributes(attr: &Attr) -> Attributes {
     }
 }
 
-/// What an operation that is not answered at all gets: never ENOSYS for one that another file may have an answer to.
+/// What an operation that is not answered at all gets: never ENOSYS for one that another file may
+/// have an answer to.
 pub(crate) fn unknown(number: u32) -> Errno {
     match number {
         opcode::IOCTL => Errno(libc::ENOTTY),

@@ -6,7 +6,8 @@ use cowfs_fuse_abi::Header;
 
 const S_ISGID: u32 = libc::S_ISGID;
 
-/// Who asks. Supplementary groups cost a look into /proc; only whether a setgid bit in `mode` may stay depends on them.
+/// Who asks. Supplementary groups cost a look into /proc; only whether a setgid bit in `mode` may
+/// stay depends on them.
 pub(crate) fn caller(header: &Header, umask: u32, mode: u32) -> Caller {
     let needs_groups = mode & S_ISGID != 0 && header.uid != 0 && header.pid != 0;
     Caller {
@@ -22,8 +23,8 @@ pub(crate) fn caller(header: &Header, umask: u32, mode: u32) -> Caller {
     }
 }
 
-/// Whether the thread is to die: a fatal signal puts SIGKILL among those pending for every thread of its process.
-/// A thread that has ended waits for nothing.
+/// Whether the thread is to die: a fatal signal puts SIGKILL among those pending for every thread
+/// of its process. A thread that has ended waits for nothing.
 pub(crate) fn is_dying(pid: u32) -> bool {
     let kill = 1u64 << (libc::SIGKILL - 1);
     status(pid).map_or(pid != 0, |status| pending(&status) & kill != 0)

@@ -3,7 +3,8 @@
 use std::io;
 
 pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
-    // SAFETY: a zeroed set is an empty one; the kernel writes at most its size into it, and CPU_ISSET reads inside of it.
+    // SAFETY: a zeroed set is an empty one; the kernel writes at most its size into it, and
+    // CPU_ISSET reads inside of it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
@@ -14,9 +15,11 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
     }
 }
 
-/// Binds a thread of this process to processors; where that is not permitted it runs anywhere, a little slower.
+/// Binds a thread of this process to processors; where that is not permitted it runs anywhere, a
+/// little slower.
 pub(crate) fn bind(thread: libc::pid_t, cpus: &[usize]) {
-    // SAFETY: a zeroed set is an empty one; CPU_SET ignores numbers that do not fit; the kernel reads the set's own size.
+    // SAFETY: a zeroed set is an empty one; CPU_SET ignores numbers that do not fit; the kernel
+    // reads the set's own size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));

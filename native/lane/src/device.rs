@@ -54,7 +54,8 @@ impl Device {
         }
     }
 
-    /// Writes one reply or notice; what the kernel says to it is the error. ENOENT: nobody waits for the reply any more.
+    /// Writes one reply or notice; what the kernel says to it is the error. ENOENT: nobody waits
+    /// for the reply any more.
     pub fn send(&self, message: &[u8], data: &[u8]) -> Result<(), Errno> {
         let written = match data {
             [] => (&self.0).write(message),

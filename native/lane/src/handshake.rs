@@ -19,8 +19,8 @@ const PAGE_BYTES: u32 = 4096;
 /// Pages of one request: those of the largest write.
 pub(crate) const MAX_PAGES: u16 = (MAX_WRITE_BYTES / PAGE_BYTES) as u16;
 
-/// What the lane can do. The kernel's writeback cache stays off, since a write would return before its bytes are staged, and
-/// so do remote locks: the kernel's own serve one machine.
+/// What the lane can do. The kernel's writeback cache stays off, since a write would return before
+/// its bytes are staged, and so do remote locks: the kernel's own serve one machine.
 const FEATURES: u64 = flag::ASYNC_READ
     | flag::EXPORT_SUPPORT
     | flag::BIG_WRITES
@@ -45,8 +45,9 @@ pub struct Handshake {
     pub max_pages: u16,
 }
 
-/// What the lane can do without its passthrough and rings. ASYNC_DIO is for read-only mounts: before Linux 7.0 the kernel
-/// keeps pages that were read while an asynchronous direct write was under way (docs/decisions/0025-direct-writes.md).
+/// What the lane can do without its passthrough and rings. ASYNC_DIO is for read-only mounts:
+/// before Linux 7.0 the kernel keeps pages that were read while an asynchronous direct write was
+/// under way (docs/decisions/0025-direct-writes.md).
 pub(crate) fn features(is_read_only: bool) -> u64 {
     match is_read_only {
         true => FEATURES | flag::ASYNC_DIO,

@@ -59,13 +59,16 @@ pub struct Options {
     pub entry_ns: u64,
     /// How long names of directories.
     pub dir_entry_ns: u64,
-    /// Whether the kernel may read files of a read-only mount from local files by itself, if it can.
+    /// Whether the kernel may read files of a read-only mount from local files by itself, if it
+    /// can.
     pub passthrough: bool,
-    /// Whether a thread may keep a processor busy while requests follow each other closely, where that pays.
+    /// Whether a thread may keep a processor busy while requests follow each other closely, where
+    /// that pays.
     pub spins: bool,
     /// What carries requests once the handshake, which always is the device's, has been made.
     pub transport: Transport,
-    /// What was agreed on before, for a descriptor whose INIT has been answered; None: the kernel asks first.
+    /// What was agreed on before, for a descriptor whose INIT has been answered; None: the kernel
+    /// asks first.
     pub handshake: Option<Handshake>,
 }
 
@@ -88,7 +91,8 @@ pub(crate) struct Shared {
     pub park: Park,
     pub interrupts: Interrupts,
     pub syncing: Syncing,
-    /// Set once requests are answered: the kernel's handshake has been made, and rings are registered if there are any.
+    /// Set once requests are answered: the kernel's handshake has been made, and rings are
+    /// registered if there are any.
     handshake: OnceLock<Handshake>,
     is_stopping: AtomicBool,
     /// The errno of a device that failed; 0: none did.
@@ -100,7 +104,8 @@ pub(crate) struct Shared {
 }
 
 impl Lane {
-    /// Takes over the device, which is mounted. InvalidInput, with the reason: a handshake that this lane cannot go on from.
+    /// Takes over the device, which is mounted. InvalidInput, with the reason: a handshake that
+    /// this lane cannot go on from.
     pub fn new(engine: Arc<Engine>, device: OwnedFd, options: &Options) -> io::Result<Lane> {
         let handshake = OnceLock::new();
         if let Some(agreed) = options.handshake {
@@ -137,8 +142,8 @@ impl Lane {
         })
     }
 
-    /// Starts answering; the kernel's handshake is the first request, unless it has been made. Fails when rings are demanded
-    /// and cannot be had.
+    /// Starts answering; the kernel's handshake is the first request, unless it has been made.
+    /// Fails when rings are demanded and cannot be had.
     pub fn start(&self) -> io::Result<()> {
         ignore_wake_signal()?;
         self.shared.syncing.start()?;
@@ -198,8 +203,8 @@ impl Lane {
         prepared
     }
 
-    /// Waits until requests are answered, which they are once the kernel has finished its handshake: what was agreed on.
-    /// None: the lane has ended before.
+    /// Waits until requests are answered, which they are once the kernel has finished its
+    /// handshake: what was agreed on. None: the lane has ended before.
     pub fn handshake(&self) -> Option<Handshake> {
         let mut running = self.shared.running.lock();
         loop {
@@ -229,13 +234,15 @@ impl Lane {
         }
     }
 
-    /// Ends the lane: no request is taken any more; those that are parked have `grace` to be answered, then they get EIO.
-    /// The kernel still has the mount, and its requests wait for whoever reads the descriptor next, or closes it last.
+    /// Ends the lane: no request is taken any more; those that are parked have `grace` to be
+    /// answered, then they get EIO. The kernel still has the mount, and its requests wait for
+    /// whoever reads the descriptor next, or closes it last.
     pub fn stop(&self, grace: Duration) {
         self.shared.is_stopping.store(true, Ordering::Release);
         for thread in self.threads.lock().drain(..) {
             while !thread.is_finished() {
-                // SAFETY: the thread has not been joined, so its handle is valid; the signal's handler does nothing.
+                // SAFETY: the thread has not been joined, so its handle is valid; the signal's
+                // handler does nothing.
                 unsafe { libc::pthread_kill(thread.as_pthread_t(), wake_signal()) };
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -265,7 +272,8 @@ impl Lane {
         self.shared.park.waiting()
     }
 
-    /// Makes a parked request's call again. Should it be parked again, an interrupt that came before still counts.
+    /// Makes a parked request's call again. Should it be parked again, an interrupt that came
+    /// before still counts.
     pub fn resume(&self, unique: u64) {
         if let Some(parked) = self.shared.park.take(unique)
             && let Outcome::Answered(answer) =
@@ -285,8 +293,9 @@ impl Lane {
         }
     }
 
-    /// Makes the kernel write back and drop every page of an inode. Returns when the writes have been answered, so it must
-    /// not be called by a thread the lane or the engine waits for. ENOENT: the kernel does not know the inode.
+    /// Makes the kernel write back and drop every page of an inode. Returns when the writes have
+    /// been answered, so it must not be called by a thread the lane or the engine waits for.
+    /// ENOENT: the kernel does not know the inode.
     pub fn invalidate_inode(&self, ino: u64) -> Result<(), Errno> {
         self.shared.device.send(&invalidate_inode(ino), &[])
     }
@@ -363,7 +372,8 @@ impl Shared {
     /// Answers requests that wait, and whose callers are about to die, until the lane ends.
     fn look_after_callers(&self) {
         while let Some(watched) = self.interrupts.next() {
-            // A look that panics is lost; the hook has reported it, and the next one needs this thread.
+            // A look that panics is lost; the hook has reported it, and the next one needs this
+            // thread.
             let look = AssertUnwindSafe(|| watched.into_iter().for_each(|it| self.look_after(it)));
             let _ = catch_unwind(look);
         }

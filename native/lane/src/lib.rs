@@ -1,5 +1,5 @@
-//! The fast lane: answers the kernel's FUSE requests from the engine, on threads that never wait for a network, for Python, for
-//! a disk's sync or for a reclaim pass.
+//! The fast lane: answers the kernel's FUSE requests from the engine, on threads that never wait
+//! for a network, for Python, for a disk's sync or for a reclaim pass.
 //!
 //! ```text
 //! kernel ── /dev/fuse ── device threads ── answer ── engine        or over io_uring: rings of entries, a thread each (uring)
@@ -7,8 +7,8 @@
 //!                                    └─ fsync: threads that may wait for the disk (syncing)
 //! ```
 //!
-//! It makes the kernel's handshake itself, or goes on from one that was made (`handshake`). `lane` has
-//! the threads and their life, `route` the way of a request.
+//! It makes the kernel's handshake itself, or goes on from one that was made (`handshake`). `lane`
+//! has the threads and their life, `route` the way of a request.
 //!
 //! Guarantees
 //! - Every request gets exactly one reply. If the kernel has taken a request back because its

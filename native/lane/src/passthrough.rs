@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 use crate::answer::{Answer, OPENED};
 use crate::lane::Shared;
 
-/// The local disk itself. A file system that is stacked already, as overlayfs, is refused; others may be stacked on ours.
+/// The local disk itself. A file system that is stacked already, as overlayfs, is refused; others
+/// may be stacked on ours.
 pub(crate) const STACK_DEPTH: u32 = 1;
 
 /// From linux/fuse.h: _IOW(229, 1, struct fuse_backing_map), _IOW(229, 2, uint32_t).
@@ -144,7 +145,8 @@ impl Shared {
         match backing_open(self.device.descriptor(), file) {
             Ok(id) => Some(id),
             Err(errno) => {
-                // Nobody here may, or nothing on this disk: asking for each file again would only cost the copies.
+                // Nobody here may, or nothing on this disk: asking for each file again would only
+                // cost the copies.
                 if matches!(errno.0, libc::EPERM | libc::ELOOP | libc::EOPNOTSUPP) {
                     self.passthrough.is_on.store(false, Ordering::Release);
                 }
@@ -166,12 +168,14 @@ fn backing_open(device: RawFd, file: &File) -> std::result::Result<u32, Errno> {
         flags: 0,
         padding: 0,
     };
-    // SAFETY: both descriptors are open, and the kernel reads a structure of the size the number names.
+    // SAFETY: both descriptors are open, and the kernel reads a structure of the size the number
+    // names.
     let id = unsafe { libc::ioctl(device, BACKING_OPEN as _, &map) };
     u32::try_from(id).map_err(|_| std::io::Error::last_os_error().into())
 }
 
-/// Files that are open keep theirs. It fails on a connection that is gone only, and that has let go of all of them.
+/// Files that are open keep theirs. It fails on a connection that is gone only, and that has let go
+/// of all of them.
 fn backing_close(device: RawFd, id: u32) {
     // SAFETY: the kernel reads four bytes.
     unsafe { libc::ioctl(device, BACKING_CLOSE as _, &id) };

@@ -18,7 +18,8 @@ use crate::lane::Shared;
 use crate::park::{Need, Parked, Tries};
 use crate::uring::Place;
 
-/// A path component, a directory, contents, then chunks that push each other out of a small cache: a handful is usual.
+/// A path component, a directory, contents, then chunks that push each other out of a small cache:
+/// a handful is usual.
 pub const LOADS_MAX: u32 = 64;
 /// Copying so much takes longer than waking a thread.
 const LARGE_BYTES: usize = 64 << 10;
@@ -34,7 +35,8 @@ pub(crate) enum Outcome {
 }
 
 impl Shared {
-    /// Whether a thread that is not needed is to keep its processor busy, now that this request gets its answer.
+    /// Whether a thread that is not needed is to keep its processor busy, now that this request
+    /// gets its answer.
     pub(crate) fn is_to_keep_near(&self, message: &[u8], answer: &Answer) -> bool {
         self.spin.is_on() && {
             let caller = Header::parse(message).map_or(0, |(header, _)| header.pid);
@@ -43,8 +45,9 @@ impl Shared {
         }
     }
 
-    /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever. `place`: where in a ring
-    /// the request lies, unless it came from the device or has been put off before.
+    /// Handles a request; a panic is answered EIO, since a caller without an answer waits for ever.
+    /// `place`: where in a ring the request lies, unless it came from the device or has been put
+    /// off before.
     pub(crate) fn handle(
         self: &Arc<Shared>,
         message: &[u8],
@@ -157,8 +160,8 @@ impl Shared {
         }
     }
 
-    /// The kernel tells nobody of a request that was interrupted before it was put into a ring (fs/fuse/dev_uring.c does not
-    /// look, as dev.c does), so that is looked for here.
+    /// The kernel tells nobody of a request that was interrupted before it was put into a ring
+    /// (fs/fuse/dev_uring.c does not look, as dev.c does), so that is looked for here.
     fn watch_interrupted(&self, header: &Header, place: Option<Place>) {
         if place.is_some() && is_signalled(header.pid) {
             self.interrupts.watch(header.unique);

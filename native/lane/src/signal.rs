@@ -10,7 +10,8 @@ extern "C" fn nothing(_: libc::c_int) {}
 
 /// Its handler does nothing, in the whole process.
 pub(crate) fn ignore_wake_signal() -> io::Result<()> {
-    // SAFETY: a zeroed sigaction is a valid one without flags (reads are not restarted); the handler touches nothing.
+    // SAFETY: a zeroed sigaction is a valid one without flags (reads are not restarted); the
+    // handler touches nothing.
     let outcome = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;

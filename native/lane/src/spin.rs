@@ -84,7 +84,8 @@ impl Spin {
         DeviceThread { spin: self, thread }
     }
 
-    /// A reply is made; whether a thread that is not needed is to `keep` its processor busy from now on.
+    /// A reply is made; whether a thread that is not needed is to `keep` its processor busy from
+    /// now on.
     pub fn reply(&self, caller: u32, is_large: bool) -> bool {
         self.is_on() && self.note(monotonic_ns(), caller, is_large)
     }

@@ -28,7 +28,8 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Runs tasks in the order they came, side by side. Threads end when it is dropped, after the tasks that are queued.
+/// Runs tasks in the order they came, side by side. Threads end when it is dropped, after the tasks
+/// that are queued.
 #[derive(Default)]
 pub(crate) struct Syncing(Arc<Shared>);
 

@@ -1,8 +1,9 @@
-//! FUSE over io_uring, the rings of one mount: which thread serves which CPU's queue, and the requests that are answered from elsewhere.
+//! FUSE over io_uring, the rings of one mount: which thread serves which CPU's queue, and the
+//! requests that are answered from elsewhere.
 //!
-//! The kernel puts a request into the queue of the CPU its caller runs on, so a ring's thread is bound to the CPUs whose
-//! queues it serves: it is woken where the caller has just gone to sleep. Every possible CPU needs a queue before the kernel
-//! sends anything this way.
+//! The kernel puts a request into the queue of the CPU its caller runs on, so a ring's thread is
+//! bound to the CPUs whose queues it serves: it is woken where the caller has just gone to sleep.
+//! Every possible CPU needs a queue before the kernel sends anything this way.
 //!
 //! **Parked requests must not fill a queue.** A parked request keeps its entry until it is
 //! answered. While a queue has no free entry, all other requests of its CPU wait in the kernel. So
@@ -29,11 +30,13 @@ use crate::answer::Answer;
 use crate::cpus::allowed_cpus;
 use crate::uring::ring::Ring;
 
-/// Entries of one mount, shared out over the CPUs that are online. Each costs the kernel 0.2 to 0.4 KiB (measured).
+/// Entries of one mount, shared out over the CPUs that are online. Each costs the kernel 0.2 to 0.4
+/// KiB (measured).
 const ENTRIES: usize = 8192;
 /// On machines with many CPUs; callers are spread over as many queues.
 const DEPTH_MIN: usize = 256;
-/// As many buffered reads as the kernel has in flight at once (`answer::MAX_BACKGROUND`, over all queues), and what else waits.
+/// As many buffered reads as the kernel has in flight at once (`answer::MAX_BACKGROUND`, over all
+/// queues), and what else waits.
 const DEPTH_MAX: usize = 1280;
 /// For a CPU that is not online; one that comes later works, with fewer requests waiting.
 const DEPTH_OFFLINE: usize = 8;
@@ -47,7 +50,8 @@ pub(crate) struct Place {
     pub entry: usize,
 }
 
-/// One thread's share: the CPUs it is bound to (none: any), and its queues with the entries of each.
+/// One thread's share: the CPUs it is bound to (none: any), and its queues with the entries of
+/// each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Share {
     pub cpus: Vec<usize>,
@@ -150,7 +154,8 @@ impl Uring {
         self.changed.notify_all();
     }
 
-    /// Lets the rings be registered; returns when they are. Where one fails, the kernel stays with the device.
+    /// Lets the rings be registered; returns when they are. Where one fails, the kernel stays with
+    /// the device.
     pub fn begin(&self) {
         let mut stage = self.stage.lock();
         stage.is_begun = true;
@@ -172,7 +177,8 @@ impl Uring {
         self.stage.lock().is_over
     }
 
-    /// A request that is put off lies there; whoever answers it does so by its number. Before anybody else can know it.
+    /// A request that is put off lies there; whoever answers it does so by its number. Before
+    /// anybody else can know it.
     pub fn hold(&self, unique: u64, place: Option<Place>) {
         if let Some(place) = place {
             self.held.lock().insert(unique, place);
@@ -250,7 +256,8 @@ impl Mailbox {
 
     fn wake(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes from a live array into an eventfd that we own, whose count never comes near its limit.
+        // SAFETY: eight bytes from a live array into an eventfd that we own, whose count never
+        // comes near its limit.
         unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }

@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 
-/// An inode row on its way in: ino, mode, nlink, uid, gid, rdev, size, mapped bytes, atime, mtime, ctime, flags, target.
+/// An inode row on its way in: ino, mode, nlink, uid, gid, rdev, size, mapped bytes, atime, mtime,
+/// ctime, flags, target.
 pub(crate) struct InodeIn(pub InodeRow);
 
 impl<'py> FromPyObject<'_, 'py> for InodeIn {

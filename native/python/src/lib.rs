@@ -1,7 +1,7 @@
 //! `cowfs._native`: the engine as Python sees it. `cowfs/_native.pyi` documents every name.
 //!
-//! Conversion only: arguments are taken apart, the GIL is released, the engine is called, the answer is put together.
-//! No engine call is made with the GIL held, and none calls back.
+//! Conversion only: arguments are taken apart, the GIL is released, the engine is called, the
+//! answer is put together. No engine call is made with the GIL held, and none calls back.
 
 mod convert;
 mod cutting;

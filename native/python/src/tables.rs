@@ -1,4 +1,5 @@
-//! What a commit and a load collect: kept on this side in little memory, handed over and read in pages.
+//! What a commit and a load collect: kept on this side in little memory, handed over and read in
+//! pages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +12,8 @@ use pyo3::types::PyBytes;
 
 use crate::convert::{ExtentOut, ExtentTuple, InodeIn, extent_out, extent_rows};
 
-/// Whoever panicked while it held the lock left a table that says less than it might, not one that is wrong.
+/// Whoever panicked while it held the lock left a table that says less than it might, not one that
+/// is wrong.
 fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }

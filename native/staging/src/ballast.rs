@@ -1,12 +1,15 @@
-//! Space of the local disk that is set aside for leaving a full one: a file `ballast` in the working copy, really allocated.
+//! Space of the local disk that is set aside for leaving a full one: a file `ballast` in the
+//! working copy, really allocated.
 //!
-//! Removing, truncating, committing and discarding need a few KiB for the journal, for a new layer, for the state. On a disk that
-//! writes have filled they would fail too, and nothing could be freed any more. So whoever does what frees space takes a step of
-//! the ballast when the disk is full. Who adds bytes may not while any of it is missing (`is_whole`): what is free then is for
-//! those who leave. `restore` takes it back when there is room.
+//! Removing, truncating, committing and discarding need a few KiB for the journal, for a new layer,
+//! for the state. On a disk that writes have filled they would fail too, and nothing could be freed
+//! any more. So whoever does what frees space takes a step of the ballast when the disk is full.
+//! Who adds bytes may not while any of it is missing (`is_whole`): what is free then is for those
+//! who leave. `restore` takes it back when there is room.
 //!
-//! At most 16 MiB, at most 1/32 of the disk, in 16 steps. Steps only shrink the file: no new space is needed for giving some up.
-//! Where a file system can't allocate in advance there is none, and the ballast counts as whole.
+//! At most 16 MiB, at most 1/32 of the disk, in 16 steps. Steps only shrink the file: no new space
+//! is needed for giving some up. Where a file system can't allocate in advance there is none, and
+//! the ballast counts as whole.
 //!
 //! Locks: `held` over the system calls of one change.
 
@@ -118,7 +121,8 @@ impl Ballast {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(0o600);
             let file = options.open(&self.path)?;
-            // What an earlier process held; not believed to be allocated, but no room is asked for it twice.
+            // What an earlier process held; not believed to be allocated, but no room is asked for
+            // it twice.
             held.bytes = file.metadata()?.len().min(self.whole_bytes);
             held.file = Some(file);
         }

@@ -1,7 +1,8 @@
 //! Reading staged bytes against the checksums they were appended with (`sums.rs`).
 //!
-//! Whatever becomes a version, a copy, or a new place of the bytes is read here: a disk that lost a write-back answers with zeros
-//! or with what was in the file before, and no error. A failed check is EIO.
+//! Whatever becomes a version, a copy, or a new place of the bytes is read here: a disk that lost a
+//! write-back answers with zeros or with what was in the file before, and no error. A failed check
+//! is EIO.
 
 use std::fs::File;
 use std::io;
@@ -15,8 +16,8 @@ use crate::{Staging, checksum, crc_of, ends_early_is_eio, missing_is_eio, segmen
 const CHECKED_AT_ONCE_BYTES: u64 = 1 << 20;
 
 impl Staging {
-    /// Tells what a range of a segment of an earlier process must look like, as a record of the journal has it. Unknown segments
-    /// are ignored.
+    /// Tells what a range of a segment of an earlier process must look like, as a record of the
+    /// journal has it. Unknown segments are ignored.
     pub fn note(&self, segment: u64, offset: u64, length: u64, crc: u32) {
         if let (Some(segment), Ok(length)) = (self.find(segment), u32::try_from(length)) {
             segment.note_sums(&[Sum {
@@ -27,12 +28,14 @@ impl Staging {
         }
     }
 
-    /// What the appended bytes of a segment must look like. A sync that begins now covers all of them. None: unknown segment.
+    /// What the appended bytes of a segment must look like. A sync that begins now covers all of
+    /// them. None: unknown segment.
     pub fn sums(&self, segment: u64) -> Option<Vec<Sum>> {
         Some(self.find(segment)?.sums().all())
     }
 
-    /// As `read_at`, and the bytes are what was appended; EIO when they are not, or were never appended.
+    /// As `read_at`, and the bytes are what was appended; EIO when they are not, or were never
+    /// appended.
     pub fn read_checked(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let segment = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
         let file = self.file(&segment).map_err(missing_is_eio)?;
@@ -93,8 +96,8 @@ impl Staging {
         Ok(())
     }
 
-    /// crc32c of bytes as they were appended, for a record that names them. Reads, and checks, at most two runs; the others' sums
-    /// are known. EIO as in `read_checked`.
+    /// crc32c of bytes as they were appended, for a record that names them. Reads, and checks, at
+    /// most two runs; the others' sums are known. EIO as in `read_checked`.
     pub fn checksum(&self, segment: u64, offset: u64, length: u64) -> io::Result<u32> {
         let runs = self.runs(segment, offset, length)?;
         Ok(runs
@@ -102,7 +105,8 @@ impl Staging {
             .fold(0, |crc, run| combine(crc, run.crc, run.length.into())))
     }
 
-    /// The same, run by run: for records none of which is to name bytes that may be lost together with others.
+    /// The same, run by run: for records none of which is to name bytes that may be lost together
+    /// with others.
     pub fn runs(&self, segment: u64, offset: u64, length: u64) -> io::Result<Vec<Sum>> {
         let found = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
         let file = self.file(&found).map_err(missing_is_eio)?;

@@ -1,8 +1,10 @@
 //! Which syncs of a working copy failed, remembered until the machine is started again.
 //!
-//! The kernel tells of a lost write-back once and calls the pages clean from then on: for the next process a sync succeeds. So
-//! the first failure is written down before anybody is told of it, in each of `places`; one of them lies on another file system
-//! if possible, since this one is failing. After a power loss nothing here counts: what is not on the disk then fails its checksum.
+//! The kernel tells of a lost write-back once and calls the pages clean from then on: for the next
+//! process a sync succeeds. So the first failure is written down before anybody is told of it, in
+//! each of `places`; one of them lies on another file system if possible, since this one is
+//! failing. After a power loss nothing here counts: what is not on the disk then fails its
+//! checksum.
 //!
 //! ```text
 //! cowfs-failed 1\n<boot id>\n(<segment, 16 hex; 0: the journal>\n)*<crc32c of all before, 8 hex>\n
@@ -26,7 +28,8 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Reads what an earlier process of this run of the machine left. What cannot be read counts as absent.
+    /// Reads what an earlier process of this run of the machine left. What cannot be read counts as
+    /// absent.
     pub fn open(places: Vec<PathBuf>, boot_id: &str) -> Failures {
         let found = places
             .iter()

@@ -1,25 +1,33 @@
-//! Append-only local segments that hold written bytes until they are in packs: `<segment, 16 hex>.seg` in one directory.
+//! Append-only local segments that hold written bytes until they are in packs:
+//! `<segment, 16 hex>.seg` in one directory.
 //!
-//! A segment is the bytes appended to it and nothing else; the journal says what they mean and what their checksum is. Many
-//! writes share a segment, so small files cost no local file each. `docs/format/journal.md` has the rules of recovery.
+//! A segment is the bytes appended to it and nothing else; the journal says what they mean and what
+//! their checksum is. Many writes share a segment, so small files cost no local file each.
+//! `docs/format/journal.md` has the rules of recovery.
 //!
 //! Guarantees
-//! - What was appended has a checksum in memory (`sums.rs`); `read_checked` and `checksum` tell bytes that the disk has lost.
-//! - Staged bytes are never overwritten, so a frozen layer, an upload and a recovery read them without a copy or a lock.
-//! - `append` returns when the bytes are in the kernel's page cache: they survive `kill -9`. `sync` makes them survive
-//!   power loss, together with the segment's name.
-//! - Space is reserved before bytes are accepted: a full disk or a reached limit is ENOSPC at the call, and the next call
-//!   may succeed. The segment that ran full is closed then, so that it can be removed.
-//! - A failed sync is final for its segment, also in the next process of this boot (`failures.rs`); appends go to another.
-//! - Segment numbers rise and are never used twice in a directory's life (`numbers.rs`): a stale reference can't find
-//!   somebody else's bytes.
-//! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless anybody still reads it.
+//! - What was appended has a checksum in memory (`sums.rs`); `read_checked` and `checksum` tell
+//!   bytes that the disk has lost.
+//! - Staged bytes are never overwritten, so a frozen layer, an upload and a recovery read them
+//!   without a copy or a lock.
+//! - `append` returns when the bytes are in the kernel's page cache: they survive `kill -9`. `sync`
+//!   makes them survive power loss, together with the segment's name.
+//! - Space is reserved before bytes are accepted: a full disk or a reached limit is ENOSPC at the
+//!   call, and the next call may succeed. The segment that ran full is closed then, so that it can
+//!   be removed.
+//! - A failed sync is final for its segment, also in the next process of this boot (`failures.rs`);
+//!   appends go to another.
+//! - Segment numbers rise and are never used twice in a directory's life (`numbers.rs`): a stale
+//!   reference can't find somebody else's bytes.
+//! - The file of a removed segment may be taken over by a later one (`spares.rs`), unless anybody
+//!   still reads it.
 //!
-//! Locks: `reserving` hands out space. It is held while a segment's file is created (0.1 ms in 64 MiB),
-//! allocated or removed; bytes are written outside any lock. `reserving` → `segments` → a segment's own
-//! (segment.rs). Files of idle segments are closed beyond a bound (open_files.rs).
+//! Locks: `reserving` hands out space. It is held while a segment's file is created (0.1 ms in 64
+//! MiB), allocated or removed; bytes are written outside any lock. `reserving` → `segments` → a
+//! segment's own (segment.rs). Files of idle segments are closed beyond a bound (open_files.rs).
 //!
-//! Not here: which segments may go (the engine knows who refers to them), and locking the directory against another process.
+//! Not here: which segments may go (the engine knows who refers to them), and locking the directory
+//! against another process.
 
 mod ballast;
 mod checked;
@@ -80,10 +88,12 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Opens or creates `dir`. Existing segments can be read, synced, verified and removed, and are never appended to.
+    /// Opens or creates `dir`. Existing segments can be read, synced, verified and removed, and are
+    /// never appended to.
     ///
-    /// `limit_bytes` bounds what all segments take together; 0: only the disk does. `segment_bytes` is SEGMENT_BYTES but in
-    /// tests. The caller holds the working copy's lock. InvalidData: the record of used numbers is damaged.
+    /// `limit_bytes` bounds what all segments take together; 0: only the disk does. `segment_bytes`
+    /// is SEGMENT_BYTES but in tests. The caller holds the working copy's lock. InvalidData: the
+    /// record of used numbers is damaged.
     pub fn open(dir: &Path, limit_bytes: u64, segment_bytes: u64) -> io::Result<Staging> {
         std::fs::create_dir_all(dir)?;
         spares::remove_all(dir)?;
@@ -131,9 +141,11 @@ impl Staging {
         self
     }
 
-    /// Stores `data` as one contiguous run. ENOSPC when limit or disk is full; a later call may succeed.
+    /// Stores `data` as one contiguous run. ENOSPC when limit or disk is full; a later call may
+    /// succeed.
     ///
-    /// Appends of one thread that are multiples of 4 KiB lie one behind the other, on page boundaries, within a segment.
+    /// Appends of one thread that are multiples of 4 KiB lie one behind the other, on page
+    /// boundaries, within a segment.
     pub fn append(&self, data: &[u8]) -> io::Result<Location> {
         let reserved = self.reserve(data.len() as u64)?;
         let (sums, crc) = sums::sums_of(reserved.offset, data);
@@ -150,10 +162,12 @@ impl Staging {
         })
     }
 
-    /// Fills `buffer` from the segment; EIO when the segment is not there or ends early, or the bytes are not what was appended.
+    /// Fills `buffer` from the segment; EIO when the segment is not there or ends early, or the
+    /// bytes are not what was appended.
     ///
-    /// They are compared with their checksum only if the kernel may have lost some: of a segment of an earlier process until
-    /// all of it was checked, or after a failed write-back. Else the kernel is asked, after reading, whether one has failed.
+    /// They are compared with their checksum only if the kernel may have lost some: of a segment of
+    /// an earlier process until all of it was checked, or after a failed write-back. Else the
+    /// kernel is asked, after reading, whether one has failed.
     pub fn read_at(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let found = self.find(segment).ok_or(io::Error::from(Errno::IO))?;
         if !found.is_doubted() {
@@ -162,7 +176,8 @@ impl Staging {
             file.read_exact_at(buffer, offset)
                 .map_err(ends_early_is_eio)?;
             if is_synced || !found.may_have_lost(&file) {
-                // Holes may have been punched into the file of a segment that is not there any more.
+                // Holes may have been punched into the file of a segment that is not there any
+                // more.
                 return match self.find(segment) {
                     Some(_) => Ok(()),
                     None => Err(Errno::IO.into()),
@@ -175,17 +190,18 @@ impl Staging {
         self.read_checked(segment, offset, buffer)
     }
 
-    /// Returns when every byte appended to the segment before the call survives a power loss. Concurrent callers share one
-    /// fdatasync. NotFound when there is no such segment.
+    /// Returns when every byte appended to the segment before the call survives a power loss.
+    /// Concurrent callers share one fdatasync. NotFound when there is no such segment.
     ///
-    /// After a failed fdatasync every later call for the segment fails too: the kernel may have dropped the pages. The next
-    /// append goes to another segment.
+    /// After a failed fdatasync every later call for the segment fails too: the kernel may have
+    /// dropped the pages. The next append goes to another segment.
     pub fn sync(&self, segment: u64) -> io::Result<()> {
         let segment = self.find(segment).ok_or(io::Error::from(Errno::NOENT))?;
         self.sync_segment(&segment)
     }
 
-    /// The segment's bytes count as durable from now on, and somebody is about to make them so. Unknown segments are ignored.
+    /// The segment's bytes count as durable from now on, and somebody is about to make them so.
+    /// Unknown segments are ignored.
     pub fn promise(&self, segment: u64) {
         if let Some(segment) = self.find(segment) {
             segment.promise();
@@ -198,7 +214,8 @@ impl Staging {
             .is_some_and(|segment| segment.is_promised())
     }
 
-    /// Whether every append to the segment that has returned is on stable storage; false for unknown ones.
+    /// Whether every append to the segment that has returned is on stable storage; false for
+    /// unknown ones.
     pub fn is_synced(&self, segment: u64) -> bool {
         self.find(segment)
             .is_some_and(|segment| segment.is_synced())
@@ -222,7 +239,8 @@ impl Staging {
         self.lock_reserving().current_number()
     }
 
-    /// Deletes a segment, or keeps its file for a later one; reads that have begun finish. Unknown segments are ignored.
+    /// Deletes a segment, or keeps its file for a later one; reads that have begun finish. Unknown
+    /// segments are ignored.
     ///
     /// The caller knows that nobody refers to it and that no append to it is under way.
     pub fn remove(&self, segment: u64) -> io::Result<()> {
@@ -255,7 +273,8 @@ impl Staging {
         self.lock_reserving().remove_spares()
     }
 
-    /// Whether the bytes are there and have this crc32c; false also when the segment is missing or too short.
+    /// Whether the bytes are there and have this crc32c; false also when the segment is missing or
+    /// too short.
     pub fn verify(&self, segment: u64, offset: u64, len: u64, crc: u32) -> io::Result<bool> {
         let Some(segment) = self.find(segment) else {
             return Ok(false);
@@ -291,7 +310,8 @@ impl Staging {
             .saturating_add(reserving.unused_bytes())
     }
 
-    /// Deletes files kept for later segments until they take at most `max_bytes`; returns the bytes freed.
+    /// Deletes files kept for later segments until they take at most `max_bytes`; returns the bytes
+    /// freed.
     pub fn shrink_spares(&self, max_bytes: u64) -> u64 {
         self.lock_reserving().shrink_spares(max_bytes)
     }

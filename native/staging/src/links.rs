@@ -1,5 +1,5 @@
-//! A second number for a segment's file, and holes in it: how the dead parts of a segment are given back (the engine's `punching.rs` says
-//! when).
+//! A second number for a segment's file, and holes in it: how the dead parts of a segment are given
+//! back (the engine's `punching.rs` says when).
 //!
 //! Both numbers are names of one file, which no later segment may take over: `Segment::is_shared`.
 
@@ -37,8 +37,8 @@ impl Staging {
         self.find(segment).is_some()
     }
 
-    /// Syncs a sealed segment and gives its file another number, whose name is not durable yet. None where that cannot be: no hard
-    /// links, or the sync fails.
+    /// Syncs a sealed segment and gives its file another number, whose name is not durable yet.
+    /// None where that cannot be: no hard links, or the sync fails.
     pub fn link_again(&self, segment: u64) -> io::Result<Option<u64>> {
         let Some(old) = self.find(segment) else {
             return Ok(None);
@@ -68,8 +68,8 @@ impl Staging {
         Ok(Some(number))
     }
 
-    /// Gives back whole pages of the segment that lie in none of the ranges (from, to). Nobody may read them any more.
-    /// Nothing is given back while the file has another number.
+    /// Gives back whole pages of the segment that lie in none of the ranges (from, to). Nobody may
+    /// read them any more. Nothing is given back while the file has another number.
     pub fn punch_all_but(&self, segment: u64, kept: &[(u64, u64)]) -> io::Result<()> {
         let Some(segment) = self.find(segment) else {
             return Ok(());
@@ -92,7 +92,8 @@ impl Staging {
     }
 }
 
-/// What a file takes on the disk, which is less than its length if it has holes. Some file systems count blocks late.
+/// What a file takes on the disk, which is less than its length if it has holes. Some file systems
+/// count blocks late.
 pub fn occupied(found: &Metadata) -> u64 {
     match found.blocks() {
         0 => found.len(),

@@ -1,9 +1,11 @@
-//! Which segments' files are open: at most `open_files_max`, whatever was written without an fsync, so that a mount never runs
-//! into the process's limit of descriptors. The least recently used file is closed first and opened again on demand.
+//! Which segments' files are open: at most `open_files_max`, whatever was written without an fsync,
+//! so that a mount never runs into the process's limit of descriptors. The least recently used file
+//! is closed first and opened again on demand.
 //!
-//! The kernel tells of a failed write-back at the next fsync, also of a descriptor that was opened afterwards, but only as long
-//! as the inode is in memory. Of a file with unsynced bytes a mapping of one page is left behind when it is closed: that keeps
-//! the inode there and takes no descriptor. Nothing is ever read or written through it.
+//! The kernel tells of a failed write-back at the next fsync, also of a descriptor that was opened
+//! afterwards, but only as long as the inode is in memory. Of a file with unsynced bytes a mapping
+//! of one page is left behind when it is closed: that keeps the inode there and takes no
+//! descriptor. Nothing is ever read or written through it.
 //!
 //! Locks: a segment's slot → `open`, or another slot if that is free at the moment.
 
@@ -105,7 +107,8 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// What `open` returns. When the process has no descriptor left, those of all segments are given up first.
+    /// What `open` returns. When the process has no descriptor left, those of all segments are
+    /// given up first.
     pub fn with_descriptor<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         match open() {
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
@@ -129,8 +132,9 @@ impl OpenFiles {
         self.lock().retain(|open| open.number != segment.number);
     }
 
-    /// Takes the segment's file away and gives it the name `to`; None, and nothing done, when somebody is using the file, or
-    /// it cannot be renamed. Who comes later finds no file of the old name: the lock is held over the renaming.
+    /// Takes the segment's file away and gives it the name `to`; None, and nothing done, when
+    /// somebody is using the file, or it cannot be renamed. Who comes later finds no file of the
+    /// old name: the lock is held over the renaming.
     pub fn take_over(&self, segment: &Segment, to: &Path) -> Option<Arc<File>> {
         let file = {
             let mut slot = lock_slot(segment);
@@ -188,7 +192,8 @@ impl OpenFiles {
                 return;
             }
         }
-        // In use at this moment, or it cannot be pinned: rather one descriptor too many than a lost error.
+        // In use at this moment, or it cannot be pinned: rather one descriptor too many than a lost
+        // error.
         self.lock().push(segment.clone());
     }
 

@@ -1,8 +1,8 @@
 //! Handing out space: which segment an append goes to, and where in it.
 //!
-//! The disk's space is taken before the bytes are accepted, 4 MiB at a time (`fallocate` with KEEP_SIZE, 10 µs; a file's
-//! length stays what was written). Where a file system can't, its own ENOSPC at the write does. What a closed segment has
-//! too much is given back.
+//! The disk's space is taken before the bytes are accepted, 4 MiB at a time (`fallocate` with
+//! KEEP_SIZE, 10 µs; a file's length stays what was written). Where a file system can't, its own
+//! ENOSPC at the write does. What a closed segment has too much is given back.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,8 @@ use crate::spares::Spares;
 const STEP_BYTES: u64 = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
 
-/// From here on every write begins on a page, whatever its length: what that wastes is little beside it.
+/// From here on every write begins on a page, whatever its length: what that wastes is little
+/// beside it.
 const ALIGN_FROM_BYTES: u64 = 64 << 10;
 
 /// Space for one append.
@@ -76,7 +77,8 @@ impl Reserving {
         in_current + self.spares.bytes()
     }
 
-    /// Keeps the file of a segment that is being removed for a later one; false: it cannot be, and nothing was done.
+    /// Keeps the file of a segment that is being removed for a later one; false: it cannot be, and
+    /// nothing was done.
     pub fn keep_file_of(&mut self, segment: &Segment, open_files: &OpenFiles) -> bool {
         self.current_number() != Some(segment.number)
             && self
@@ -162,7 +164,8 @@ impl Reserving {
         }
     }
 
-    /// Takes space so that the segment reaches `end`: a whole step if there is room, else what is needed, else ENOSPC.
+    /// Takes space so that the segment reaches `end`: a whole step if there is room, else what is
+    /// needed, else ENOSPC.
     fn allocate(
         &mut self,
         segment: &Segment,
@@ -230,7 +233,8 @@ impl Staging {
                 if let Err(error) =
                     reserving.allocate(&segment, &file, offset + length, self.limit_bytes)
                 {
-                    // Closed, so that it can be removed once its bytes are committed: perhaps it is all there is to remove.
+                    // Closed, so that it can be removed once its bytes are committed: perhaps it is
+                    // all there is to remove.
                     reserving.close_current();
                     return Err(error);
                 }

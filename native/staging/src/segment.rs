@@ -150,8 +150,8 @@ impl Segment {
         self.is_promised.load(Ordering::Acquire)
     }
 
-    /// Whether another segment may take its file over: it is this process's own, so that its pages are likely in memory, as
-    /// long as segments are, and no sync of it has failed.
+    /// Whether another segment may take its file over: it is this process's own, so that its pages
+    /// are likely in memory, as long as segments are, and no sync of it has failed.
     pub fn is_recyclable(&self, segment_bytes: u64) -> bool {
         let allocated = self.allocated.load(Ordering::Acquire);
         !self.is_inherited
@@ -160,7 +160,8 @@ impl Segment {
             && (segment_bytes / 4 * 3..=segment_bytes).contains(&allocated)
     }
 
-    /// Makes all writes that have returned durable. Whoever waits for another's fdatasync usually finds it covered its own.
+    /// Makes all writes that have returned durable. Whoever waits for another's fdatasync usually
+    /// finds it covered its own.
     pub fn sync(
         &self,
         file: impl FnOnce() -> io::Result<Arc<File>>,
@@ -207,9 +208,11 @@ impl Segment {
         self.is_doubted.store(true, Ordering::Release);
     }
 
-    /// Asks the kernel whether it may have lost bytes; no I/O. What was read before the call is whole when the answer is no.
+    /// Asks the kernel whether it may have lost bytes; no I/O. What was read before the call is
+    /// whole when the answer is no.
     pub fn may_have_lost(&self, file: &File) -> bool {
-        // Under the lock: a sync that succeeds because the news were taken from it here must find them.
+        // Under the lock: a sync that succeeds because the news were taken from it here must find
+        // them.
         let mut failed = self.lock_failed();
         if !*failed && write_back::has_failed(file) {
             *failed = true;
@@ -244,7 +247,8 @@ impl Segment {
         self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
     }
 
-    /// Whether the kernel may still have news of a failed write-back for us, which it forgets together with the file.
+    /// Whether the kernel may still have news of a failed write-back for us, which it forgets
+    /// together with the file.
     pub fn awaits_write_back(&self) -> bool {
         !self.is_inherited && !self.is_synced()
     }

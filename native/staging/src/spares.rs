@@ -1,15 +1,18 @@
 //! Files of removed segments, kept for later ones: `<segment, 16 hex>.spare`.
 //!
-//! Overwriting a file's pages and blocks needs no new ones. Where memory has been used before that is worth little (1.8 GB/s
-//! through a mount either way); where the host hands it out at the first touch (virtual machines: 0.3–0.5 GB/s), or where a
-//! sync has to store a longer file's length and blocks (0.13 instead of 0.08 ms), it is worth a factor.
+//! Overwriting a file's pages and blocks needs no new ones. Where memory has been used before that
+//! is worth little (1.8 GB/s through a mount either way); where the host hands it out at the first
+//! touch (virtual machines: 0.3–0.5 GB/s), or where a sync has to store a longer file's length and
+//! blocks (0.13 instead of 0.08 ms), it is worth a factor.
 //!
-//! A file is taken over only when nobody else has it open and by renaming it, so that no reader of the removed segment ever
-//! meets the later one's bytes. What a power loss makes of the two renames is harmless: a record names its bytes by segment
-//! number *and* checksum, and a sync of the later segment syncs the directory.
+//! A file is taken over only when nobody else has it open and by renaming it, so that no reader of
+//! the removed segment ever meets the later one's bytes. What a power loss makes of the two renames
+//! is harmless: a record names its bytes by segment number *and* checksum, and a sync of the later
+//! segment syncs the directory.
 //!
-//! Bound: `SPARES_MAX` files, counted in the limit, deleted before an append fails for want of space. Whoever bounds what committed
-//! segments take counts them, too (`Staging::shrink_spares`). They are not kept over a restart. Everything here is called under the `reserving` lock.
+//! Bound: `SPARES_MAX` files, counted in the limit, deleted before an append fails for want of
+//! space. Whoever bounds what committed segments take counts them, too (`Staging::shrink_spares`).
+//! They are not kept over a restart. Everything here is called under the `reserving` lock.
 
 use std::fs::File;
 use std::io;
@@ -68,8 +71,8 @@ impl Spares {
         self.0.pop()
     }
 
-    /// Deletes those kept longest until the others take at most `max_bytes`; returns the bytes freed. What cannot be deleted now
-    /// is when the directory is opened next.
+    /// Deletes those kept longest until the others take at most `max_bytes`; returns the bytes
+    /// freed. What cannot be deleted now is when the directory is opened next.
     pub fn shrink(&mut self, max_bytes: u64) -> u64 {
         let mut freed_bytes = 0;
         while !self.0.is_empty() && self.bytes() > max_bytes {

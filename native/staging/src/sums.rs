@@ -1,16 +1,22 @@
-//! What the bytes of one segment must look like: a crc32c for each run of at most 16 KiB that was appended.
+//! What the bytes of one segment must look like: a crc32c for each run of at most 16 KiB that was
+//! appended.
 //!
-//! A local disk can lose a write-back: pages whose write failed are dropped later, and reading them again gives zeros, or what
-//! a recycled file held before. The sums are what tells. They live beside the segment, not in the extents that map it: an extent costs
-//! nothing more, ranges may be cut, joined and copied at will, and any part of them can be checked.
+//! A local disk can lose a write-back: pages whose write failed are dropped later, and reading them
+//! again gives zeros, or what a recycled file held before. The sums are what tells. They live
+//! beside the segment, not in the extents that map it: an extent costs nothing more, ranges may be
+//! cut, joined and copied at will, and any part of them can be checked.
 //!
-//! - Long appends are summed in pieces; short ones that follow each other are joined (`combine`, without their bytes). 16 bytes
-//!   a run: 0.1 % of what is staged, 64 KiB of memory for a full segment.
-//! - To check a byte its whole run is read: at most 16 KiB. A lost page takes its run with it, no more.
-//! - A run ends at a sync: bytes that were synced never share one with bytes that may still be lost.
-//! - Runs of an earlier process come from its journal and are as long as its records; they are cut when they are first checked.
-//!   Records of copies may overlap others, so runs may; none lies within another. Runs that cover a record's range already stay as
-//!   they are: a longer one in their place would lose what was synced together with what was not.
+//! - Long appends are summed in pieces; short ones that follow each other are joined (`combine`,
+//!   without their bytes). 16 bytes a run: 0.1 % of what is staged, 64 KiB of memory for a full
+//!   segment.
+//! - To check a byte its whole run is read: at most 16 KiB. A lost page takes its run with it, no
+//!   more.
+//! - A run ends at a sync: bytes that were synced never share one with bytes that may still be
+//!   lost.
+//! - Runs of an earlier process come from its journal and are as long as its records; they are cut
+//!   when they are first checked. Records of copies may overlap others, so runs may; none lies
+//!   within another. Runs that cover a record's range already stay as they are: a longer one in
+//!   their place would lose what was synced together with what was not.
 
 /// Longest run of a new append.
 pub const RUN_BYTES: u64 = 16 << 10;
@@ -65,13 +71,14 @@ impl Sums {
         self.join(first);
     }
 
-    /// What is known so far is on stable storage: nothing that comes later joins it, so that no loss makes it unreadable.
+    /// What is known so far is on stable storage: nothing that comes later joins it, so that no
+    /// loss makes it unreadable.
     pub fn set_synced(&mut self) {
         self.1 = self.0.last().map_or(0, Sum::end);
     }
 
-    /// Nothing is ever joined: which of the records of an earlier process were synced is not known, nor which of the runs that a
-    /// linked segment takes over from another can still be read.
+    /// Nothing is ever joined: which of the records of an earlier process were synced is not known,
+    /// nor which of the runs that a linked segment takes over from another can still be read.
     pub fn keep_apart(&mut self) {
         self.1 = u64::MAX;
     }
@@ -166,7 +173,8 @@ const POWERS: [u32; 32] = {
     powers
 };
 
-/// crc32c of A followed by B, from those of A and B and B's length. About 50 ns a set bit of the length.
+/// crc32c of A followed by B, from those of A and B and B's length. About 50 ns a set bit of the
+/// length.
 pub fn combine(a: u32, b: u32, b_length: u64) -> u32 {
     let (mut shifted, mut bytes, mut power) = (a, b_length, 3);
     while bytes > 0 {

@@ -1,4 +1,5 @@
-//! Descriptors: what was written without an fsync takes a bounded number of them, and their limit stops nobody.
+//! Descriptors: what was written without an fsync takes a bounded number of them, and their limit
+//! stops nobody.
 //!
 //! One test only: the limit is the whole process's.
 

@@ -1,4 +1,5 @@
-//! Segments on a real file system: what was appended reads back, limits hold, numbers are not used twice.
+//! Segments on a real file system: what was appended reads back, limits hold, numbers are not used
+//! twice.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -10,8 +11,8 @@ use proptest::prelude::*;
 const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
 
-/// Reads what was appended, after telling its checksum as recovery does from the journal: a segment of an earlier process is
-/// read against it.
+/// Reads what was appended, after telling its checksum as recovery does from the journal: a segment
+/// of an earlier process is read against it.
 fn read(staging: &Staging, location: Location, length: usize) -> Vec<u8> {
     staging.note(
         location.segment,
@@ -402,7 +403,8 @@ fn spares_are_few_count_as_used_and_make_room() {
     assert!(spares(dir.path()).is_empty());
 }
 
-/// Two numbers of one file: what is live under one of them must not be punched as dead of the other.
+/// Two numbers of one file: what is live under one of them must not be punched as dead of the
+/// other.
 #[test]
 fn a_file_with_two_numbers_is_neither_punched_nor_numbered_again() {
     let dir = tempfile::tempdir().unwrap();

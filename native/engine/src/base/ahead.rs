@@ -26,7 +26,8 @@ const WINDOW_MIN_BYTES: u64 = 2 << 20;
 const WINDOW_MAX_BYTES: u64 = 64 << 20;
 /// What one reader gets before it is the next one's turn.
 const SHARE_BYTES: u64 = 8 << 20;
-/// The kernel's own read-ahead sends its requests side by side; what is no further off than this still counts as sequential.
+/// The kernel's own read-ahead sends its requests side by side; what is no further off than this
+/// still counts as sequential.
 const SEQUENTIAL_BYTES: u64 = 4 << 20;
 
 /// Where the reader of one handle is, and what has been named in front of it.
@@ -125,8 +126,8 @@ impl Ahead {
 }
 
 impl Engine {
-    /// Waits until a sequential reader wants something that is not here: its chunks, nearest first. None once the engine is
-    /// closed. Who asks again before those are fetched is told of others.
+    /// Waits until a sequential reader wants something that is not here: its chunks, nearest first.
+    /// None once the engine is closed. Who asks again before those are fetched is told of others.
     pub fn next_ahead(&self) -> Option<Vec<Arc<ChunkRef>>> {
         loop {
             let handle = self.ahead.next()?;

@@ -23,7 +23,8 @@ const WAIT_BYTES: u64 = 256 << 20;
 
 #[derive(Default)]
 pub(crate) struct Backing {
-    /// Files that could not be put together, until they are asked for again: their opening goes on without.
+    /// Files that could not be put together, until they are asked for again: their opening goes on
+    /// without.
     refused: Mutex<HashSet<Ino>>,
     /// Files being put together.
     assembling: Mutex<HashSet<Ino>>,
@@ -63,7 +64,8 @@ impl Engine {
         Err(Error::NotResident(Missing::File(ino)))
     }
 
-    /// Puts the file together: copies all of it once. When that cannot be done, the next `backing_file` says None.
+    /// Puts the file together: copies all of it once. When that cannot be done, the next
+    /// `backing_file` says None.
     pub fn assemble_file(&self, ino: Ino) -> Result<()> {
         let Some(whole) = self.whole(ino)? else {
             return Ok(());

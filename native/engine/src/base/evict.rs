@@ -1,20 +1,23 @@
 //! Forgetting what can be loaded again, so that memory does not grow with what was ever looked at.
 //!
-//! `evict` keeps the namespace within a budget. A survey adds up what is held; if it is too much, a hand goes around the table
-//! of inodes like that of a clock: an inode used since the hand was here last gets a second chance, any other that may go
-//! goes, with its entries and its content. What may go is exactly what the base version would give back:
+//! `evict` keeps the namespace within a budget. A survey adds up what is held; if it is too much, a
+//! hand goes around the table of inodes like that of a clock: an inode used since the hand was here
+//! last gets a second chance, any other that may go goes, with its entries and its content. What
+//! may go is exactly what the base version would give back:
 //!
 //! - it has not changed since the last commit (no mark in the current layer nor in a frozen one),
 //! - it has a name (an inode without one is in no version),
-//! - no handle is open on it (a reader of a directory goes on from cookies that a reloaded directory would not have).
+//! - no handle is open on it (a reader of a directory goes on from cookies that a reloaded
+//!   directory would not have).
 //!
-//! The kernel may still refer to it by number: `Away` keeps count, and whoever asks gets `Missing::Inode`. A directory whose
-//! entries are here may name inodes that are not.
+//! The kernel may still refer to it by number: `Away` keeps count, and whoever asks gets
+//! `Missing::Inode`. A directory whose entries are here may name inodes that are not.
 //!
-//! Who loads rows must take them from the version that the engine stands on: rows read before a commit must not be loaded
-//! after it (`cowfs/session/residency.py`).
+//! Who loads rows must take them from the version that the engine stands on: rows read before a
+//! commit must not be loaded after it (`cowfs/session/residency.py`).
 //!
-//! Locks: the survey holds the state shared, the hand exclusively, both for a batch of slots at a time.
+//! Locks: the survey holds the state shared, the hand exclusively, both for a batch of slots at a
+//! time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,8 +70,9 @@ impl Eviction {
 }
 
 impl Engine {
-    /// Forgets what has not been used for longest until inodes, entries and contents take at most about `max_bytes`, as far as
-    /// that can be loaded again; returns the bytes freed. Cheap unless much was loaded since the last call. 0: all that may go.
+    /// Forgets what has not been used for longest until inodes, entries and contents take at most
+    /// about `max_bytes`, as far as that can be loaded again; returns the bytes freed. Cheap unless
+    /// much was loaded since the last call. 0: all that may go.
     pub fn evict(&self, max_bytes: u64) -> Result<u64> {
         let eviction = &self.eviction;
         let mut hand = eviction.hand.lock();
@@ -183,7 +187,8 @@ impl State {
         }
     }
 
-    /// Whether a layer that is not committed has changed it: then memory knows more than the base version.
+    /// Whether a layer that is not committed has changed it: then memory knows more than the base
+    /// version.
     pub fn is_changed(&self, ino: Ino) -> bool {
         let frozen = self.frozen.as_ref();
         self.changes.inodes.get(ino) != 0

@@ -1,5 +1,6 @@
-//! Taking in what the base version has: inodes, directories, contents, chunks. Memory always wins over a row, since a row is
-//! of the past; loading twice changes nothing. Rows come from a store: what breaks the engine's rules is refused with EIO.
+//! Taking in what the base version has: inodes, directories, contents, chunks. Memory always wins
+//! over a row, since a row is of the past; loading twice changes nothing. Rows come from a store:
+//! what breaks the engine's rules is refused with EIO.
 
 use std::sync::Arc;
 
@@ -42,8 +43,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in all entries of a directory with their inodes; returns the directories among them whose own entries are not
-    /// here. If the entries are here already, only inodes that were evicted come back.
+    /// Takes in all entries of a directory with their inodes; returns the directories among them
+    /// whose own entries are not here. If the entries are here already, only inodes that were
+    /// evicted come back.
     pub fn load_directory(&self, ino: Ino, entries: &[(Box<[u8]>, InodeRow)]) -> Result<Vec<Ino>> {
         for (name, row) in entries {
             row.check()?;
@@ -58,7 +60,8 @@ impl Engine {
             }
         }
         let mut state = self.fill()?;
-        // Evicted or removed meanwhile: the call that wanted the entries says so when it is made again.
+        // Evicted or removed meanwhile: the call that wanted the entries says so when it is made
+        // again.
         let Some(inode) = state.inodes.get(ino) else {
             return Ok(Vec::new());
         };
@@ -107,8 +110,9 @@ impl Engine {
         Ok(unloaded.map(|inode| inode.ino).collect())
     }
 
-    /// Inodes without a name whose content is not here, as far as their rows say that they have any. The version that the next
-    /// commit makes does not know them: a commit loads them from the one before, between `freeze` and the end of it.
+    /// Inodes without a name whose content is not here, as far as their rows say that they have
+    /// any. The version that the next commit makes does not know them: a commit loads them from the
+    /// one before, between `freeze` and the end of it.
     pub fn nameless_without_content(&self) -> Result<Vec<Ino>> {
         let state = self.read()?;
         let lacks_content = |ino: &&Ino| {
@@ -125,9 +129,10 @@ impl Engine {
             .collect())
     }
 
-    /// Takes in extents and extended attributes of an inode. Nothing happens if it is gone, or has them. EIO if they are not as
-    /// many bytes as its row says are mapped, or attributes are there although it says that there are none, or the other way
-    /// round: rows of a version that has not got the inode, or that are damaged, would else be a file of zeros.
+    /// Takes in extents and extended attributes of an inode. Nothing happens if it is gone, or has
+    /// them. EIO if they are not as many bytes as its row says are mapped, or attributes are there
+    /// although it says that there are none, or the other way round: rows of a version that has not
+    /// got the inode, or that are damaged, would else be a file of zeros.
     pub fn load_content(
         &self,
         ino: Ino,
@@ -177,12 +182,14 @@ impl Engine {
         self.cache.get(&hash.0, raw_length)
     }
 
-    /// Removes least recently used files of the cache until they take at most `max_bytes`; returns the bytes freed.
+    /// Removes least recently used files of the cache until they take at most `max_bytes`; returns
+    /// the bytes freed.
     pub fn trim_cache(&self, max_bytes: u64) -> u64 {
         self.cache.trim(max_bytes)
     }
 
-    /// Removes least recently used files of the cache of about `wanted_bytes`; returns the bytes freed.
+    /// Removes least recently used files of the cache of about `wanted_bytes`; returns the bytes
+    /// freed.
     pub fn free_cache(&self, wanted_bytes: u64) -> u64 {
         self.cache.free(wanted_bytes)
     }

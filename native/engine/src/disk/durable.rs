@@ -19,8 +19,9 @@ use crate::error::Result;
 use crate::staged::needed_segments;
 
 impl Engine {
-    /// The segment bytes of the file, then the journal, are on stable storage when this returns. EIO if bytes of it are lost.
-    /// Times cost no extra write here, so data-only and full are the same.
+    /// The segment bytes of the file, then the journal, are on stable storage when this returns.
+    /// EIO if bytes of it are lost. Times cost no extra write here, so data-only and full are the
+    /// same.
     pub fn fsync(&self, fh: u64, _datasync: bool) -> Result<()> {
         let handle = self.handles.get(fh)?;
         let Some(disk) = &self.disk else {
@@ -38,7 +39,8 @@ impl Engine {
             let (segments, version) = content.map_or((Vec::new(), 0), |content| {
                 (content.unsynced.segments().to_vec(), content.version)
             });
-            // Under the lock: what is overwritten from here on may go only when what replaced it is durable.
+            // Under the lock: what is overwritten from here on may go only when what replaced it is
+            // durable.
             segments
                 .iter()
                 .for_each(|segment| disk.staging.promise(*segment));
@@ -67,7 +69,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything written so far is on stable storage when this returns. After an error, what could be synced is.
+    /// Everything written so far is on stable storage when this returns. After an error, what could
+    /// be synced is.
     pub fn sync(&self) -> Result<()> {
         self.sync_but_for(&BTreeSet::new(), true)
     }
@@ -115,7 +118,8 @@ impl Engine {
         self.unless_unneeded(segment, disk.staging.sync(segment).map_err(Into::into))
     }
 
-    /// What nothing uncommitted needs is in the store, or nobody's; it may have been removed in the meantime.
+    /// What nothing uncommitted needs is in the store, or nobody's; it may have been removed in the
+    /// meantime.
     fn unless_unneeded(&self, segment: Segment, outcome: Result<()>) -> Result<()> {
         match outcome {
             Err(_) if !needed_segments(&*self.read()?).contains(&segment) => Ok(()),
@@ -138,7 +142,8 @@ impl Engine {
     }
 }
 
-/// (segment, offset in it, length) of what a file has in those of the segments whose bytes may be lost.
+/// (segment, offset in it, length) of what a file has in those of the segments whose bytes may be
+/// lost.
 fn doubted(disk: &Disk, content: &Content, segments: &[Segment]) -> Vec<(Segment, u64, u64)> {
     let is_doubted = |segment: &&Segment| disk.staging.is_doubted(**segment);
     let doubted: BTreeSet<Segment> = segments.iter().filter(is_doubted).copied().collect();

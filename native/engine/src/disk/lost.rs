@@ -44,9 +44,10 @@ impl Engine {
         Ok(files)
     }
 
-    /// Marks what cannot be read of a file's staged bytes, or is not what was written, as lost; returns how many bytes. Reads
-    /// all of them: for after a read of the file has failed. Any error but EIO (no free descriptor, say) tells nothing about
-    /// the bytes: it is returned, and nothing is marked.
+    /// Marks what cannot be read of a file's staged bytes, or is not what was written, as lost;
+    /// returns how many bytes. Reads all of them: for after a read of the file has failed. Any
+    /// error but EIO (no free descriptor, say) tells nothing about the bytes: it is returned, and
+    /// nothing is marked.
     pub fn lose_unreadable(&self, ino: Ino) -> Result<u64> {
         let staging = &self.disk()?.staging;
         let pieces: Vec<Extent> = {
@@ -89,7 +90,8 @@ impl Engine {
         Ok(state.lost_bytes(ino))
     }
 
-    /// A name of each of these inodes, as far as the directories in memory have one. Looks at every entry.
+    /// A name of each of these inodes, as far as the directories in memory have one. Looks at every
+    /// entry.
     pub fn names_of(&self, inodes: &[Ino]) -> Result<Vec<NamedInode>> {
         let mut wanted: HashSet<Ino> = inodes.iter().copied().collect();
         let mut found = Vec::new();
@@ -112,7 +114,8 @@ fn pieces(extent: &Extent) -> impl Iterator<Item = Extent> {
     starts.map(move |at| extent.clip(at, at + PIECE_BYTES))
 }
 
-/// Marks what is mapped in segments that are not there as lost, and says so in the journal. Returns whether there was any.
+/// Marks what is mapped in segments that are not there as lost, and says so in the journal. Returns
+/// whether there was any.
 pub(crate) fn lose_missing(state: &mut State, present: &BTreeSet<Segment>) -> Result<bool> {
     let is_missing = |extent: &&Extent| {
         let staged = extent.staged.filter(|_| extent.chunk.is_none());

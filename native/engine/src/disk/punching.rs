@@ -1,17 +1,22 @@
 //! Giving back the dead parts of segments that still have live ones, without room for a copy.
 //!
-//! A hole must not be punched into a range that a record covers in part: after a power loss the record would fail its checksum, and
-//! its live bytes with it. So the segment gets a second number first (a hard link), and what is mapped of it is mapped there, each extent
-//! by a record of its own. The first number is then dead and goes as any dead segment does: behind a sync where bytes had
-//! been promised. Only when it has gone is everything punched that those records do not name.
+//! A hole must not be punched into a range that a record covers in part: after a power loss the
+//! record would fail its checksum, and its live bytes with it. So the segment gets a second number
+//! first (a hard link), and what is mapped of it is mapped there, each extent by a record of its
+//! own. The first number is then dead and goes as any dead segment does: behind a sync where bytes
+//! had been promised. Only when it has gone is everything punched that those records do not name.
 //!
-//! - Readers that planned with the first number find it gone and plan again, as for every removed segment.
-//! - What is overwritten meanwhile is dead in the second segment, until it is given back by a later pass.
-//! - Bytes that the disk has lost, and extents that change meanwhile, stay with the first number, which then stays whole.
-//! - Each run of bytes that has a checksum of its own gets a record of its own, so that bytes that were synced never share one with
-//!   bytes that are lost later.
+//! - Readers that planned with the first number find it gone and plan again, as for every removed
+//!   segment.
+//! - What is overwritten meanwhile is dead in the second segment, until it is given back by a later
+//!   pass.
+//! - Bytes that the disk has lost, and extents that change meanwhile, stay with the first number,
+//!   which then stays whole.
+//! - Each run of bytes that has a checksum of its own gets a record of its own, so that bytes that
+//!   were synced never share one with bytes that are lost later.
 //!
-//! Cost: a record of about 50 bytes an extent and a run; segments that would win less than eight times that are left alone.
+//! Cost: a record of about 50 bytes an extent and a run; segments that would win less than eight
+//! times that are left alone.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +44,8 @@ struct Renumbered {
 }
 
 impl Engine {
-    /// Gives back dead parts of all segments that no frozen layer refers to; returns the bytes freed. Syncs.
+    /// Gives back dead parts of all segments that no frozen layer refers to; returns the bytes
+    /// freed. Syncs.
     pub fn punch_staging(&self) -> Result<u64> {
         let disk = self.disk()?;
         let _one = disk.reclaim.lock();
@@ -70,7 +76,8 @@ impl Engine {
         Ok(found.map(|(segment, _)| *segment).collect())
     }
 
-    /// Maps what is mapped of the segment under a second number. None: it has no other, or it would not pay.
+    /// Maps what is mapped of the segment under a second number. None: it has no other, or it would
+    /// not pay.
     fn renumber(&self, disk: &Disk, old: Segment) -> Result<Option<Renumbered>> {
         let extents = self.extents_in(disk, &BTreeSet::from([old]))?;
         let live_bytes: u64 = extents.iter().map(|(_, extent)| extent.length).sum();
@@ -88,7 +95,8 @@ impl Engine {
         Ok(Some(Renumbered { old, new, mapped }))
     }
 
-    /// Maps those of the extents that are as they were in the segment `new`; `mapped` gets their ranges in it.
+    /// Maps those of the extents that are as they were in the segment `new`; `mapped` gets their
+    /// ranges in it.
     fn map_again(
         &self,
         disk: &Disk,

@@ -109,8 +109,9 @@ struct Piece {
 }
 
 impl Engine {
-    /// Lets go of segments that nothing uncommitted maps any more, then moves what is left in mostly dead ones as far as there is
-    /// room; returns the bytes freed. May sync. ENOSPC while moving ends that, not the rest.
+    /// Lets go of segments that nothing uncommitted maps any more, then moves what is left in
+    /// mostly dead ones as far as there is room; returns the bytes freed. May sync. ENOSPC while
+    /// moving ends that, not the rest.
     pub fn reclaim_staging(&self) -> Result<u64> {
         let disk = self.disk()?;
         let _one = disk.reclaim.running.lock();
@@ -138,7 +139,8 @@ impl Engine {
         }
     }
 
-    /// Whether so much was staged since a pass was due that no more is to be accepted before `reclaim_overdue`. Never waits.
+    /// Whether so much was staged since a pass was due that no more is to be accepted before
+    /// `reclaim_overdue`. Never waits.
     pub fn is_reclaim_overdue(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| {
             let overdue_bytes = disk.reclaim.overdue_bytes(disk);
@@ -146,7 +148,8 @@ impl Engine {
         })
     }
 
-    /// Makes a pass if one is overdue still, or waits for the one that is being made; returns the bytes freed. May sync.
+    /// Makes a pass if one is overdue still, or waits for the one that is being made; returns the
+    /// bytes freed. May sync.
     pub fn reclaim_overdue(&self) -> Result<u64> {
         let disk = self.disk()?;
         self.reclaim_if_due(disk, disk.reclaim.pace_bytes)
@@ -168,7 +171,8 @@ impl Engine {
             .due
             .store(begun_bytes + pace_bytes, Ordering::Relaxed);
         if self.read()?.changes.held.len() as u64 >= PACE_SEGMENTS {
-            // Lets go of them. While a commit is under way it can't be made, and where it fails they stay.
+            // Lets go of them. While a commit is under way it can't be made, and where it fails
+            // they stay.
             let _ = self.checkpoint();
         }
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
@@ -202,7 +206,8 @@ impl Engine {
         Ok(freed_bytes)
     }
 
-    /// Removes dead segments, after a sync those that were promised; returns their bytes, and how the others are.
+    /// Removes dead segments, after a sync those that were promised; returns their bytes, and how
+    /// the others are.
     pub(crate) fn remove_all_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
         let (mut freed_bytes, survey) = self.remove_dead(disk)?;
         let promised: BTreeSet<Segment> = survey
@@ -216,7 +221,8 @@ impl Engine {
         Ok((freed_bytes, survey))
     }
 
-    /// Removes the dead segments that nobody was promised; returns their bytes, and how the others are.
+    /// Removes the dead segments that nobody was promised; returns their bytes, and how the others
+    /// are.
     fn remove_dead(&self, disk: &Disk) -> Result<(u64, Survey)> {
         let (survey, dead) = self.survey_then(disk, |state, survey| {
             // An fsync promises segments under the state's lock.
@@ -237,7 +243,8 @@ impl Engine {
         Ok((freed_bytes, survey))
     }
 
-    /// Removes dead segments after a sync that began when they were dead, but for those that a layer was frozen with since.
+    /// Removes dead segments after a sync that began when they were dead, but for those that a
+    /// layer was frozen with since.
     fn remove_synced(&self, disk: &Disk, dead: &BTreeSet<Segment>) -> Result<u64> {
         let going: Vec<(Segment, u64)> = {
             let mut state = self.fill()?;
@@ -257,8 +264,9 @@ impl Engine {
         Ok(going.iter().map(|(_, bytes)| bytes).sum())
     }
 
-    /// Stages what is mapped of these segments once more, and maps it there. Bytes that may count as durable are mapped only when
-    /// the copy is: a failed write-back of the copy would else take what an fsync had covered.
+    /// Stages what is mapped of these segments once more, and maps it there. Bytes that may count
+    /// as durable are mapped only when the copy is: a failed write-back of the copy would else take
+    /// what an fsync had covered.
     fn move_live(&self, disk: &Disk, segments: &BTreeSet<Segment>) -> Result<()> {
         let extents = self.extents_in(disk, segments)?;
         let (mut pieces, mut bytes) = (Vec::new(), 0);
@@ -309,7 +317,8 @@ impl Engine {
         };
         let _unmapped = disk.appends.read();
         let mut state = self.change()?;
-        // Nothing maps the copy yet, so it may have been removed like any other; and an fsync may have come: the next pass then.
+        // Nothing maps the copy yet, so it may have been removed like any other; and an fsync may
+        // have come: the next pass then.
         let is_there = disk.staging.contains(location.segment);
         if !is_there || (is_promised(disk, &pieces) && !is_synced) {
             return Ok(());
@@ -338,7 +347,8 @@ fn is_promised(disk: &Disk, pieces: &[&Piece]) -> bool {
         .any(|staged| disk.staging.is_promised(staged.segment()))
 }
 
-/// (inode, offset, length, place in the batch) of what is still mapped as the pieces were, neighbours joined.
+/// (inode, offset, length, place in the batch) of what is still mapped as the pieces were,
+/// neighbours joined.
 fn unchanged_runs(state: &State, pieces: &[&Piece]) -> Vec<(Ino, u64, u64, usize)> {
     let mut runs: Vec<(Ino, u64, u64, usize)> = Vec::new();
     for piece in pieces {

@@ -118,8 +118,9 @@ impl Engine {
         Ok(())
     }
 
-    /// As `note_refused_store`, where the server cannot tell a mapped store from another write: only what may be one counts,
-    /// whole pages up to the file's end, through a handle by which the file may be mapped.
+    /// As `note_refused_store`, where the server cannot tell a mapped store from another write:
+    /// only what may be one counts, whole pages up to the file's end, through a handle by which the
+    /// file may be mapped.
     pub fn note_failed_write(&self, fh: u64, offset: u64, length: u64, errno: Errno) -> Result<()> {
         const PAGE_BYTES: u64 = 4096;
         let handle = self.handles.get(fh)?;

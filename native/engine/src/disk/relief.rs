@@ -43,14 +43,14 @@ struct Last {
     found_nothing: Option<(Instant, Seen)>,
 }
 
-/// Newest record, layer, and whether one is frozen: bytes die with a record or when a commit ends. (Or when an unlinked file is
-/// closed: that waits for the second.)
+/// Newest record, layer, and whether one is frozen: bytes die with a record or when a commit ends.
+/// (Or when an unlinked file is closed: that waits for the second.)
 type Seen = (u64, Layer, bool);
 
 impl Engine {
-    /// Frees about `wanted_bytes` of the working copy's disk, if that can be, and takes the ballast back; returns the bytes freed. 0:
-    /// trying again is in vain. Counts extents and may sync: for threads that may wait. Callers that came while another
-    /// was at it get what that one freed.
+    /// Frees about `wanted_bytes` of the working copy's disk, if that can be, and takes the ballast
+    /// back; returns the bytes freed. 0: trying again is in vain. Counts extents and may sync: for
+    /// threads that may wait. Callers that came while another was at it get what that one freed.
     pub fn relieve(&self, wanted_bytes: u64) -> Result<u64> {
         let disk = self.disk()?;
         let before = disk.relief.last.lock().number;
@@ -74,12 +74,14 @@ impl Engine {
         Ok(freed_bytes)
     }
 
-    /// Takes back what of the ballast is missing, if there is room; whether bytes may be added again.
+    /// Takes back what of the ballast is missing, if there is room; whether bytes may be added
+    /// again.
     pub fn restore_ballast(&self) -> Result<bool> {
         Ok(self.disk()?.ballast.restore())
     }
 
-    /// Gives up part of the ballast for a commit or an unmount that needs a little space; false: nothing is left of it.
+    /// Gives up part of the ballast for a commit or an unmount that needs a little space; false:
+    /// nothing is left of it.
     pub fn give_up_ballast(&self) -> Result<bool> {
         Ok(self.disk()?.ballast.give_up(Leaving::Committing))
     }

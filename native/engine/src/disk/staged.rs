@@ -1,4 +1,5 @@
-//! What becomes of staged bytes: which segments may go, and which files are quiet enough to upload early.
+//! What becomes of staged bytes: which segments may go, and which files are quiet enough to upload
+//! early.
 
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -30,14 +31,15 @@ pub type Written = (u64, Ino);
 pub type QuietFile = (Written, u64);
 
 impl Engine {
-    /// Removes segments that nothing uncommitted needs, oldest first, until such segments and the files kept for later ones
-    /// hold at most `max_bytes`, those files at most half of it; returns the bytes freed. Bytes that were committed are
-    /// read from their chunks from then on.
+    /// Removes segments that nothing uncommitted needs, oldest first, until such segments and the
+    /// files kept for later ones hold at most `max_bytes`, those files at most half of it; returns
+    /// the bytes freed. Bytes that were committed are read from their chunks from then on.
     pub fn trim_staging(&self, max_bytes: u64) -> Result<u64> {
         self.trim(self.disk()?, Amount::Kept(max_bytes))
     }
 
-    /// Bytes of segments that nothing uncommitted needs, a cache of what was written last, and of files kept for later segments.
+    /// Bytes of segments that nothing uncommitted needs, a cache of what was written last, and of
+    /// files kept for later segments.
     pub fn committed_staged_bytes(&self) -> Result<u64> {
         let disk = self.disk()?;
         let needed = needed_segments(&*self.read()?);
@@ -99,11 +101,12 @@ impl Engine {
         Ok(removed_bytes + spare_bytes)
     }
 
-    /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has written for `idle_ns` and
-    /// of which nothing is lost.
+    /// (inode, data version) of up to `limit` files with staged, uncommitted bytes that nobody has
+    /// written for `idle_ns` and of which nothing is lost.
     ///
-    /// Oldest write first, and only those behind `after` in that order, so that whoever asks again where it stopped sees every
-    /// file once, and a file again when it was written again. Memory: `limit` files, whatever the number of changed ones.
+    /// Oldest write first, and only those behind `after` in that order, so that whoever asks again
+    /// where it stopped sees every file once, and a file again when it was written again. Memory:
+    /// `limit` files, whatever the number of changed ones.
     pub fn quiet_files(
         &self,
         idle_ns: u64,
@@ -141,9 +144,9 @@ impl Engine {
     }
 }
 
-/// Segments that records of uncommitted layers refer to, even where a later record covers them: after a power loss the
-/// later bytes may be missing, and then the earlier ones count (`reclaim` knows when not). And those of unlinked files that are
-/// still open.
+/// Segments that records of uncommitted layers refer to, even where a later record covers them:
+/// after a power loss the later bytes may be missing, and then the earlier ones count (`reclaim`
+/// knows when not). And those of unlinked files that are still open.
 pub(crate) fn needed_segments(state: &State) -> BTreeSet<Segment> {
     let mut needed = state.changes.segments.clone();
     needed.extend(

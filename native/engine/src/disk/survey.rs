@@ -64,7 +64,8 @@ impl Survey {
             .collect()
     }
 
-    /// Leaves out what was mapped again since the survey began, or has to stay. Nothing comes to the others from then on.
+    /// Leaves out what was mapped again since the survey began, or has to stay. Nothing comes to
+    /// the others from then on.
     fn end(&mut self, state: &mut State) {
         let surveyed = std::mem::take(&mut state.surveyed);
         self.live
@@ -115,7 +116,8 @@ impl Engine {
         Ok(Survey { live, sizes })
     }
 
-    /// Uncommitted extents in these segments, by inode and offset. What is mapped meanwhile may be missing.
+    /// Uncommitted extents in these segments, by inode and offset. What is mapped meanwhile may be
+    /// missing.
     pub(crate) fn extents_in(
         &self,
         disk: &Disk,
@@ -133,7 +135,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Shows the uncommitted extents of every file that may have some, by inode and offset, a batch of them under one lock.
+    /// Shows the uncommitted extents of every file that may have some, by inode and offset, a batch
+    /// of them under one lock.
     fn see_uncommitted(&self, disk: &Disk, mut see: impl FnMut(Ino, &Extent)) -> Result<()> {
         let mut inodes = {
             let state = self.read()?;
@@ -158,7 +161,8 @@ impl Engine {
     }
 }
 
-/// Shows about so many extents from a place on: (which inode, offset in it). Returns where to go on.
+/// Shows about so many extents from a place on: (which inode, offset in it). Returns where to go
+/// on.
 fn see_batch(
     state: &State,
     inodes: &[Ino],

@@ -16,7 +16,8 @@
 //! it. A commit that is about to begin or end does not wait: the checkpoint stops, unless it has
 //! been due for long.
 //!
-//! Threads: one at a time, by `Disk::layers`. Not for threads that answer requests: it waits for the disk.
+//! Threads: one at a time, by `Disk::layers`. Not for threads that answer requests: it waits for
+//! the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -62,7 +63,8 @@ impl Checkpointing {
         }
     }
 
-    /// A checkpoint of so many bytes stands; 0: none. Twice its length of journal behind it is no more than it cost.
+    /// A checkpoint of so many bytes stands; 0: none. Twice its length of journal behind it is no
+    /// more than it cost.
     pub fn made(&self, bytes: u64) {
         let due_bytes = self.least_bytes.max(bytes * 2);
         self.due_bytes.store(due_bytes, Ordering::Relaxed);
@@ -99,7 +101,8 @@ struct Taken {
 }
 
 impl Engine {
-    /// Makes a checkpoint if the journal has become long, or cannot be synced any more; returns whether it did.
+    /// Makes a checkpoint if the journal has become long, or cannot be synced any more; returns
+    /// whether it did.
     pub fn checkpoint_when_due(&self) -> Result<bool> {
         let disk = self.disk()?;
         let (logged_bytes, journal) = {
@@ -166,8 +169,8 @@ impl Engine {
         Ok(made?.is_some())
     }
 
-    /// Lets the journal go on in a new file, and keeps what the changes are now. None: there is no record to replace, and no
-    /// segment that a new checkpoint would let go.
+    /// Lets the journal go on in a new file, and keeps what the changes are now. None: there is no
+    /// record to replace, and no segment that a new checkpoint would let go.
     fn take_snapshot(&self, disk: &Disk) -> Result<Option<Taken>> {
         let (old, committing) = {
             let state = self.read()?;
@@ -211,10 +214,12 @@ impl Engine {
         }))
     }
 
-    /// Writes the snapshot and deletes the logs it stands for; returns its bytes. None: it gave way.
+    /// Writes the snapshot and deletes the logs it stands for; returns its bytes. None: it gave
+    /// way.
     fn replace_logs(&self, disk: &Disk, taken: &Taken, may_give_way: bool) -> Result<Option<u64>> {
         hit("checkpoint-begun");
-        // Sums first: they may cover what is appended from here on, and the sync then covers that, too.
+        // Sums first: they may cover what is appended from here on, and the sync then covers that,
+        // too.
         let mut sums = Vec::new();
         for segment in &taken.segments {
             sums.push((*segment, disk.staging.sums(*segment).unwrap_or_default()));
@@ -299,7 +304,8 @@ impl Output<'_> {
             .write(|state, snapshot, record| contents.put_next(state, snapshot, record))?)
     }
 
-    /// Encodes what `next` gives, until it says that there is no more, a record at a time under the state's lock. False: it gave way.
+    /// Encodes what `next` gives, until it says that there is no more, a record at a time under the
+    /// state's lock. False: it gave way.
     fn write(
         &mut self,
         mut next: impl FnMut(&State, &Frozen, &mut Vec<u8>) -> Result<bool>,

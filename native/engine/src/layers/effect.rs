@@ -1,12 +1,13 @@
 //! What a change does to the file system, and how the journal spells it.
 //!
-//! An operation is a list of effects, written as one record and then applied; replay applies the same list. Effects are
-//! absolute ("this inode's row is …"), so that they mean the same on top of any base version that has, or has not, got them.
+//! An operation is a list of effects, written as one record and then applied; replay applies the
+//! same list. Effects are absolute ("this inode's row is …"), so that they mean the same on top of
+//! any base version that has, or has not, got them.
 //!
-//! Record: version byte, then effects one after the other; numbers little-endian, fixed width. What follows from other effects
-//! (flags, mapped bytes) a record leaves out. A record with an effect that
-//! version 1 has not got says the version that has it (8: 2, 9: 3, from 10 on: 4), any other version 1: what needs nothing new is readable by an
-//! older build.
+//! Record: version byte, then effects one after the other; numbers little-endian, fixed width. What
+//! follows from other effects (flags, mapped bytes) a record leaves out. A record with an effect
+//! that version 1 has not got says the version that has it (8: 2, 9: 3, from 10 on: 4), any other
+//! version 1: what needs nothing new is readable by an older build.
 //!
 //! ```text
 //! 1 put inode    ino u64, mode nlink uid gid rdev u32, size u64, atime mtime ctime i64 (ns), target (u16 length, bytes)
@@ -27,7 +28,8 @@
 //! 13 map summed     as map, without a checksum: sums before it in the checkpoint cover the bytes
 //! ```
 //!
-//! Decoding treats its input as hostile: every length is checked, every unknown tag or version refused.
+//! Decoding treats its input as hostile: every length is checked, every unknown tag or version
+//! refused.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -242,7 +244,8 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
     }
 }
 
-/// The effects of one record, one after the other; the error says what is wrong with it, and is the last.
+/// The effects of one record, one after the other; the error says what is wrong with it, and is the
+/// last.
 pub(crate) fn decode(record: &[u8]) -> Result<Effects<'_>, String> {
     let mut input = Reader(record);
     let version = input.u8()?;

@@ -1,7 +1,9 @@
-//! The extent rows of many files, packed: about 75 bytes for a file of one extent, its place in the index included.
+//! The extent rows of many files, packed: about 75 bytes for a file of one extent, its place in the
+//! index included.
 //!
-//! A commit keeps what it has made of each file from the first upload until the head stands: the index is written from it, the
-//! engine takes it over at the end. As objects of either language that would be several hundred bytes a file.
+//! A commit keeps what it has made of each file from the first upload until the head stands: the
+//! index is written from it, the engine takes it over at the end. As objects of either language
+//! that would be several hundred bytes a file.
 //!
 //! ```text
 //! record     inode, data version, number of rows, then for each row:
@@ -10,8 +12,9 @@
 //! place      block number in the upper, offset in the block in the lower 32 bits
 //! ```
 //!
-//! Records are never changed. Putting a file again leaves its old record behind; when half of the bytes are of such records, the
-//! rest is moved together. Files come out in the order in which they were put, as long as none is put twice.
+//! Records are never changed. Putting a file again leaves its old record behind; when half of the
+//! bytes are of such records, the rest is moved together. Files come out in the order in which they
+//! were put, as long as none is put twice.
 
 use cowfs_base::{ChunkHash, Ino};
 use hashbrown::HashTable;

@@ -38,8 +38,9 @@ impl Keys {
 }
 
 impl Engine {
-    /// Inodes whose row or extents changed and which have a name, as they were at the freeze: by number, up to `limit` of those
-    /// behind `after`. A file of `layer_contents` counts its mapped bytes before the commit cuts it: zeros may become holes.
+    /// Inodes whose row or extents changed and which have a name, as they were at the freeze: by
+    /// number, up to `limit` of those behind `after`. A file of `layer_contents` counts its mapped
+    /// bytes before the commit cuts it: zeros may become holes.
     pub fn layer_inodes(&self, layer: Layer, after: Ino, limit: usize) -> Result<Vec<InodeRow>> {
         let keys = self.layer_keys(layer)?;
         let inodes = keys.inodes(after, ROW | EXTENTS);
@@ -61,7 +62,8 @@ impl Engine {
         })
     }
 
-    /// (parent, name, inode) of each entry that changed, by parent and name, up to `limit` behind `after`; inode 0: removed.
+    /// (parent, name, inode) of each entry that changed, by parent and name, up to `limit` behind
+    /// `after`; inode 0: removed.
     pub fn layer_entries(
         &self,
         layer: Layer,
@@ -79,7 +81,8 @@ impl Engine {
         })
     }
 
-    /// (inode, data version) of each file whose extents changed and which has a name: by number, up to `limit` behind `after`.
+    /// (inode, data version) of each file whose extents changed and which has a name: by number, up
+    /// to `limit` behind `after`.
     pub fn layer_contents(
         &self,
         layer: Layer,
@@ -111,7 +114,8 @@ impl Engine {
         Ok((files, bytes))
     }
 
-    /// The extents of one file of `layer_contents`, as they were at the freeze. ENOENT for any other.
+    /// The extents of one file of `layer_contents`, as they were at the freeze. ENOENT for any
+    /// other.
     pub fn layer_extents(&self, layer: Layer, ino: Ino) -> Result<Vec<LayerExtent>> {
         let state = self.read()?;
         let frozen = state.frozen_layer(layer)?;
@@ -122,8 +126,8 @@ impl Engine {
         Ok(layer_rows(&state, extents))
     }
 
-    /// Inodes whose extended attributes changed and which have a name, each with all it has: by number, up to `limit` behind
-    /// `after`.
+    /// Inodes whose extended attributes changed and which have a name, each with all it has: by
+    /// number, up to `limit` behind `after`.
     pub fn layer_xattrs(
         &self,
         layer: Layer,
@@ -152,7 +156,8 @@ impl Engine {
         })
     }
 
-    /// Up to `limit` values of a layer's keys, a batch at a time: writers get in between, and what they change is saved first.
+    /// Up to `limit` values of a layer's keys, a batch at a time: writers get in between, and what
+    /// they change is saved first.
     fn page<K, T>(
         &self,
         layer: Layer,

@@ -1,8 +1,10 @@
-//! Coming back after a crash or an unmount: `recover` says what must be loaded, `replay` applies the journal.
+//! Coming back after a crash or an unmount: `recover` says what must be loaded, `replay` applies
+//! the journal.
 //!
-//! Effects are absolute, so replay is `apply` in order. Only after a power loss may the bytes of an extent be missing: one
-//! that fails its checksum is not mapped, and the range stays what it was; it is lost unless later records cover it. Inodes
-//! that lost their last name are dropped. Segments that `reclaim` removed are named by records that later ones cover.
+//! Effects are absolute, so replay is `apply` in order. Only after a power loss may the bytes of an
+//! extent be missing: one that fails its checksum is not mapped, and the range stays what it was;
+//! it is lost unless later records cover it. Inodes that lost their last name are dropped. Segments
+//! that `reclaim` removed are named by records that later ones cover.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,7 +123,8 @@ impl Engine {
         })
     }
 
-    /// (done, total) of `recover` and `replay` together, in records; for another thread than theirs. 0 of 0: nothing to do.
+    /// (done, total) of `recover` and `replay` together, in records; for another thread than
+    /// theirs. 0 of 0: nothing to do.
     pub fn replay_progress(&self) -> (u64, u64) {
         let Some(disk) = &self.disk else {
             return (0, 0);
@@ -130,7 +133,8 @@ impl Engine {
         (of(&disk.progress.done), of(&disk.progress.total))
     }
 
-    /// Applies the journal; returns how many extents a power loss took. Everything replayed is part of the next layer.
+    /// Applies the journal; returns how many extents a power loss took. Everything replayed is part
+    /// of the next layer.
     pub fn replay(&self) -> Result<u64> {
         let Some(disk) = &self.disk else { return Ok(0) };
         let mut state = self.fill()?;
@@ -195,8 +199,9 @@ fn apply_all(state: &mut State, disk: &Disk, scan: &Scan) -> Result<Lost> {
     Ok(lost)
 }
 
-/// Ranges of segments that a checkpoint names and a power loss took, though they had been synced: the disk was not honest. No
-/// earlier record is left that could show again, so what is mapped there is lost, never a hole.
+/// Ranges of segments that a checkpoint names and a power loss took, though they had been synced:
+/// the disk was not honest. No earlier record is left that could show again, so what is mapped
+/// there is lost, never a hole.
 #[derive(Default)]
 struct Gone(HashMap<Segment, Vec<(u64, u64)>>);
 

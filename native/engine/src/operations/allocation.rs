@@ -13,9 +13,9 @@ const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE;
 const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
 impl Engine {
-    /// `mode` as of fallocate(2): 0, KEEP_SIZE, PUNCH_HOLE | KEEP_SIZE, ZERO_RANGE with or without KEEP_SIZE; EOPNOTSUPP for
-    /// others. Staging only grows at its end, so nothing is set aside: ENOSPC tells that what is missing of the range does not
-    /// fit now, no more.
+    /// `mode` as of fallocate(2): 0, KEEP_SIZE, PUNCH_HOLE | KEEP_SIZE, ZERO_RANGE with or without
+    /// KEEP_SIZE; EOPNOTSUPP for others. Staging only grows at its end, so nothing is set aside:
+    /// ENOSPC tells that what is missing of the range does not fit now, no more.
     pub fn allocate(
         &self,
         fh: u64,
@@ -85,8 +85,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The next data (SEEK_DATA) or hole (SEEK_HOLE) at or behind `offset`. ENXIO: there is none. What may have a writable
-    /// mapping is data to its end: stores to it may still be in the kernel.
+    /// The next data (SEEK_DATA) or hole (SEEK_HOLE) at or behind `offset`. ENXIO: there is none.
+    /// What may have a writable mapping is data to its end: stores to it may still be in the
+    /// kernel.
     pub fn seek(&self, fh: u64, offset: u64, whence: i32) -> Result<u64> {
         let handle = self.handles.get(fh)?;
         let may_be_mapped = self.may_be_mapped(handle.ino);

@@ -28,7 +28,8 @@ pub struct AttrChange {
 }
 
 impl AttrChange {
-    /// chown(-1, -1) asks for nothing and still clears set-id bits; the kernel sends nothing else that is empty.
+    /// chown(-1, -1) asks for nothing and still clears set-id bits; the kernel sends nothing else
+    /// that is empty.
     fn is_chown(&self) -> bool {
         let is_other = self.mode.is_some()
             || self.size.is_some()
@@ -106,8 +107,8 @@ fn with_owner_and_mode(inode: &Inode, caller: &Caller, change: &AttrChange) -> I
     row
 }
 
-/// Which set-id bits a change of a file's bytes clears: for root none; for others set-user-id, and set-group-id where the
-/// group may execute or where they do not belong to it.
+/// Which set-id bits a change of a file's bytes clears: for root none; for others set-user-id, and
+/// set-group-id where the group may execute or where they do not belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "said above")]
 pub enum Clears {

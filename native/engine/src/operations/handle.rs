@@ -1,4 +1,5 @@
-//! Open files and directories by handle number. A handle carries only what the kernel would tell again: inode and flags.
+//! Open files and directories by handle number. A handle carries only what the kernel would tell
+//! again: inode and flags.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,8 @@ pub(crate) struct Handle {
     pub flags: i32,
     /// Where its reader is.
     pub stream: Mutex<Stream>,
-    /// A directory's: its listing ends before this cookie, so that entries made since it was begun are not in it.
+    /// A directory's: its listing ends before this cookie, so that entries made since it was begun
+    /// are not in it.
     pub end_cookie: AtomicU64,
 }
 
@@ -132,7 +134,8 @@ impl Engine {
         self.release(fh)
     }
 
-    /// A descriptor of the file was closed. Nothing waits to be written: every write was staged before it was answered.
+    /// A descriptor of the file was closed. Nothing waits to be written: every write was staged
+    /// before it was answered.
     pub fn flush(&self, fh: u64) -> Result<()> {
         self.handles.get(fh).map(drop)
     }
@@ -170,7 +173,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Raises the kernel's count of references for an entry that `read_directory` returned and the kernel took.
+    /// Raises the kernel's count of references for an entry that `read_directory` returned and the
+    /// kernel took.
     pub fn entry_delivered(&self, ino: Ino) -> Result<()> {
         let state = self.read()?;
         if let Some(inode) = state.inodes.get(ino) {

@@ -17,10 +17,11 @@ pub struct DirectoryEntry {
 }
 
 impl Engine {
-    /// Up to `limit` entries after `cookie` (0: from the start), "." and ".." first. An entry that is there all the time is
-    /// returned exactly once, whatever else comes and goes, renamed or not. One that is renamed onto another takes its place: the
-    /// inode may come under both names. Entries made since the listing was begun, with cookie 0, are left out: it ends, however
-    /// many are made meanwhile. A removed directory has none.
+    /// Up to `limit` entries after `cookie` (0: from the start), "." and ".." first. An entry that
+    /// is there all the time is returned exactly once, whatever else comes and goes, renamed or
+    /// not. One that is renamed onto another takes its place: the inode may come under both names.
+    /// Entries made since the listing was begun, with cookie 0, are left out: it ends, however many
+    /// are made meanwhile. A removed directory has none.
     pub fn read_directory(
         &self,
         fh: u64,
@@ -42,8 +43,9 @@ impl Engine {
         Ok(entries)
     }
 
-    /// `read_directory` without a copy: `take` gets name, cookie and attributes of one entry after the other until it returns
-    /// false. With `counts`, each entry it took, other than "." and "..", raises the kernel's count of references.
+    /// `read_directory` without a copy: `take` gets name, cookie and attributes of one entry after
+    /// the other until it returns false. With `counts`, each entry it took, other than "." and
+    /// "..", raises the kernel's count of references.
     pub fn list_directory(
         &self,
         fh: u64,

@@ -1,7 +1,8 @@
 //! Look-ups, and everything that makes or removes one entry.
 //!
-//! The kernel has checked search and write permission (`default_permissions`); what it leaves to the file system is here:
-//! group inheritance from setgid directories, sticky bits, link counts, times.
+//! The kernel has checked search and write permission (`default_permissions`); what it leaves to
+//! the file system is here: group inheritance from setgid directories, sticky bits, link counts,
+//! times.
 
 use cowfs_base::{Errno, Ino, now_ns};
 
@@ -16,8 +17,9 @@ use crate::row::{
 use crate::state::State;
 
 impl Engine {
-    /// The inode an entry names; raises the kernel's count of references to it. "." is the inode itself, which need not be a
-    /// directory, and ".." what it is in: for whoever has a number from an earlier time (a file handle), ENOENT once removed.
+    /// The inode an entry names; raises the kernel's count of references to it. "." is the inode
+    /// itself, which need not be a directory, and ".." what it is in: for whoever has a number from
+    /// an earlier time (a file handle), ENOENT once removed.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_name(name)?;
         let state = self.read()?;
@@ -43,7 +45,8 @@ impl Engine {
         Ok(inode.target().to_vec())
     }
 
-    /// Makes a file, FIFO, socket or device node. A mode without a type is a regular file's; EINVAL for one of no known type.
+    /// Makes a file, FIFO, socket or device node. A mode without a type is a regular file's; EINVAL
+    /// for one of no known type.
     pub fn mknod(
         &self,
         parent: Ino,
@@ -248,7 +251,8 @@ fn by_number(state: &State, ino: Ino, is_parent_meant: bool) -> Result<&Inode> {
     }
 }
 
-/// Completes the row (number, owner, links, times), makes the inode and its entry; returns its number.
+/// Completes the row (number, owner, links, times), makes the inode and its entry; returns its
+/// number.
 fn make_in(
     state: &mut State,
     parent: Ino,
@@ -311,7 +315,8 @@ pub(crate) fn check_absent(state: &State, parent: Ino, name: &[u8]) -> Result<()
     Ok(())
 }
 
-/// The row of a directory whose entries change now; `subdirectories` is by how many its link count does.
+/// The row of a directory whose entries change now; `subdirectories` is by how many its link count
+/// does.
 pub(crate) fn changed_directory(directory: &Inode, subdirectories: i32) -> InodeRow {
     let mut row = directory.row();
     row.ctime_ns = now_ns();

@@ -1,4 +1,5 @@
-//! Reading: a plan of pieces under the shared lock, then their bytes from segments and chunks without it.
+//! Reading: a plan of pieces under the shared lock, then their bytes from segments and chunks
+//! without it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use crate::extents::Extent;
 use crate::row::ChunkRef;
 use crate::state::State;
 
-/// A segment may be removed, its bytes now in chunks, between planning and reading; a plan fails for that once, hardly twice.
+/// A segment may be removed, its bytes now in chunks, between planning and reading; a plan fails
+/// for that once, hardly twice.
 const PLANS_MAX: usize = 4;
 
 /// A committed range has both: then the staged bytes are a cache.
@@ -42,8 +44,9 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Fills `buffer` from an open file, each byte copied once; how many there were, fewer than it holds only at the file's
-    /// end. What is behind them, and all of it after an error, is undefined.
+    /// Fills `buffer` from an open file, each byte copied once; how many there were, fewer than it
+    /// holds only at the file's end. What is behind them, and all of it after an error, is
+    /// undefined.
     pub fn read_into(&self, fh: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let handle = self.handles.get(fh)?;
         for _ in 0..PLANS_MAX {
@@ -104,7 +107,8 @@ impl Engine {
         )
     }
 
-    /// Fills `buffer` with bytes of a segment, as a layer's extent names them; EIO when they are not what was written.
+    /// Fills `buffer` with bytes of a segment, as a layer's extent names them; EIO when they are
+    /// not what was written.
     pub fn read_staged(&self, segment: Segment, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let staging = &self.disk()?.staging;
         Ok(staging.read_checked(segment, offset, buffer)?)

@@ -1,9 +1,12 @@
-//! Extents in two places: copies within a volume that move no data, and files that get their first name late.
+//! Extents in two places: copies within a volume that move no data, and files that get their first
+//! name late.
 //!
-//! Both journal extents that exist already. One with a chunk is named by it. One that is only staged needs the checksum of
-//! its bytes in the new record, since the record that staged them may be gone by the time it is replayed; so they are read
-//! once, without a lock. Before the record is written, the same extents must still be mapped in the same way. A count of
-//! changes would not do: a commit gives extents their chunks without changing a byte, and their segments may go from then on.
+//! Both journal extents that exist already. One with a chunk is named by it. One that is only
+//! staged needs the checksum of its bytes in the new record, since the record that staged them may
+//! be gone by the time it is replayed; so they are read once, without a lock. Before the record is
+//! written, the same extents must still be mapped in the same way. A count of changes would not do:
+//! a commit gives extents their chunks without changing a byte, and their segments may go from then
+//! on.
 
 use cowfs_base::{Errno, Ino, now_ns};
 
@@ -17,7 +20,8 @@ use crate::namespace::{changed_directory, check_absent, complete_row, referenced
 use crate::row::{Attr, Caller, InodeRow, S_IFMT, S_IFREG, SIZE_MAX_BYTES};
 use crate::state::State;
 
-/// At most so many staged bytes are read, and extents journaled, by one copy: whoever wants more asks again.
+/// At most so many staged bytes are read, and extents journaled, by one copy: whoever wants more
+/// asks again.
 const STAGED_MAX_BYTES: u64 = 64 << 20;
 const EXTENTS_MAX: usize = 4096;
 /// A file that is written all the time is copied by its bytes.
@@ -31,8 +35,8 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the file is still made of it. Then what is only staged there is needed, so that its segments stay at least until
-    /// the state is unlocked.
+    /// Whether the file is still made of it. Then what is only staged there is needed, so that its
+    /// segments stay at least until the state is unlocked.
     fn is_still_mapped(&self, state: &State, ino: Ino) -> Result<bool> {
         let end = self.offset + self.length;
         let now = state.content(ino)?.extents.overlapping(self.offset, end);
@@ -60,8 +64,9 @@ impl Snapshot {
 }
 
 impl Engine {
-    /// Copies up to `length` bytes by sharing extents; returns how many, 0 at the source's end. EOPNOTSUPP where only a copy
-    /// of the bytes will do: the source may have a writable mapping, or one of the files has no name.
+    /// Copies up to `length` bytes by sharing extents; returns how many, 0 at the source's end.
+    /// EOPNOTSUPP where only a copy of the bytes will do: the source may have a writable mapping,
+    /// or one of the files has no name.
     pub fn copy_range(
         &self,
         source: (u64, u64),
@@ -90,14 +95,16 @@ impl Engine {
                 continue;
             }
             state.check_room()?;
-            // An error while the source changed is no more than that: what was overwritten may be gone.
+            // An error while the source changed is no more than that: what was overwritten may be
+            // gone.
             let maps = maps?;
             let end = target.1 + snapshot.length;
             let mut row = clears.apply(state.inode(to.ino)?.row());
             row.size = row.size.max(end);
             row.mtime_ns = now_ns();
             row.ctime_ns = row.mtime_ns;
-            // Only the holes, not the whole range: if a power loss takes the bytes of a map, what was there before shows again.
+            // Only the holes, not the whole range: if a power loss takes the bytes of a map, what
+            // was there before shows again.
             let unmap = |(from, end)| Effect::Unmap {
                 ino: to.ino,
                 from: place(from),
@@ -179,8 +186,9 @@ impl Engine {
         extents.iter().map(map).collect()
     }
 
-    /// Makes and opens a regular file that has no name; it is gone with its last handle unless `link` gives it one. Its row alone
-    /// is journaled: after a crash the file is gone, and its number must not be given out again.
+    /// Makes and opens a regular file that has no name; it is gone with its last handle unless
+    /// `link` gives it one. Its row alone is journaled: after a crash the file is gone, and its
+    /// number must not be given out again.
     pub fn create_unnamed(
         &self,
         parent: Ino,
@@ -205,8 +213,8 @@ impl Engine {
         Ok((referenced(inode), self.handles.open(inode, flags)))
     }
 
-    /// The first name of an inode made by `create_unnamed`: only now its row, bytes and attributes are journaled. ENOENT for one
-    /// that has lost its names.
+    /// The first name of an inode made by `create_unnamed`: only now its row, bytes and attributes
+    /// are journaled. ENOENT for one that has lost its names.
     pub(crate) fn name_unnamed(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         for _ in 0..ATTEMPTS {
             let seen = {

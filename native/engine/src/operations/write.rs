@@ -18,17 +18,19 @@ impl Engine {
         clears: impl Into<Clears>,
     ) -> Result<usize> {
         if self.is_reclaim_overdue() {
-            // A pass that fails leaves things as they are, and the write says itself what is the matter.
+            // A pass that fails leaves things as they are, and the write says itself what is the
+            // matter.
             let _ = self.reclaim_overdue();
         }
         self.write_at_once(fh, offset, data, clears)
     }
 
-    /// Stores `data` at `offset`; it survives the daemon when this returns. O_APPEND changes nothing here: the kernel gives
-    /// appends their offset, and a mapped store may arrive through a handle that appends.
+    /// Stores `data` at `offset`; it survives the daemon when this returns. O_APPEND changes
+    /// nothing here: the kernel gives appends their offset, and a mapped store may arrive through a
+    /// handle that appends.
     ///
-    /// Waits for no sync, no reclaim pass and no freeing of space: ENOSPC on a full disk, and whoever calls asks
-    /// `is_reclaim_overdue` first, so that staging stays bounded.
+    /// Waits for no sync, no reclaim pass and no freeing of space: ENOSPC on a full disk, and
+    /// whoever calls asks `is_reclaim_overdue` first, so that staging stays bounded.
     pub fn write_at_once(
         &self,
         fh: u64,

@@ -1,5 +1,6 @@
-//! Extended attributes. `user.*` is for files and directories, `trusted.*` and `security.*` for any inode (who may, the kernel
-//! decides); POSIX ACLs are refused, so that nobody relies on rules that are not enforced.
+//! Extended attributes. `user.*` is for files and directories, `trusted.*` and `security.*` for any
+//! inode (who may, the kernel decides); POSIX ACLs are refused, so that nobody relies on rules that
+//! are not enforced.
 
 use cowfs_base::{Errno, Ino};
 

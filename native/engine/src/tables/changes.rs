@@ -71,7 +71,8 @@ impl From<EntryAt<'_>> for EntryKey {
     }
 }
 
-/// How many neighbours share a page of marks: numbers are given out in sequence, and what is made together changes together.
+/// How many neighbours share a page of marks: numbers are given out in sequence, and what is made
+/// together changes together.
 const MARKS: u64 = 16;
 
 /// What changed of which inode.
@@ -130,12 +131,14 @@ pub(crate) struct Changes {
     /// Inodes from this number on were made within these changes.
     pub first_ino: Ino,
     pub inodes: Marks,
-    /// Whether the entry was made within these changes where none had been: then removing it leaves nothing to tell.
+    /// Whether the entry was made within these changes where none had been: then removing it leaves
+    /// nothing to tell.
     pub entries: EntrySet,
     /// Segments the journal records of these changes refer to.
     pub segments: BTreeSet<Segment>,
-    /// Those of them that may be the last word of the journal on bytes that an earlier layer's commit has put in the store: a
-    /// commit leaves no record, so a replay maps them there again, and they stay though nothing maps them now.
+    /// Those of them that may be the last word of the journal on bytes that an earlier layer's
+    /// commit has put in the store: a commit leaves no record, so a replay maps them there again,
+    /// and they stay though nothing maps them now.
     pub held: BTreeSet<Segment>,
 }
 

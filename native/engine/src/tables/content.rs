@@ -1,4 +1,5 @@
-//! What belongs to an inode besides its row: extents and extended attributes. Present or absent as a whole.
+//! What belongs to an inode besides its row: extents and extended attributes. Present or absent as
+//! a whole.
 
 use cowfs_base::Segment;
 
@@ -90,7 +91,8 @@ impl Unsynced {
     }
 }
 
-/// Extents and extended attributes of one inode. Every file that was written has one: it is kept small.
+/// Extents and extended attributes of one inode. Every file that was written has one: it is kept
+/// small.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub extents: ExtentMap,

@@ -1,16 +1,20 @@
-//! The entries of one directory: slots in the order they were made, and a hash index from names to slots.
+//! The entries of one directory: slots in the order they were made, and a hash index from names to
+//! slots.
 //!
-//! A slot's cookie never changes and cookies ascend with the slots, so a reader that goes on from a cookie sees every entry
-//! that is there all the time exactly once, whatever comes and goes. A reader stops at the cookie that was next when it began
-//! (`listing`), so it comes to an end. An entry that is renamed within the directory keeps its slot: `put` gives it the one
-//! that the same inode has just left. One that is renamed onto another gives its inode to the slot of that name, which was
-//! there all the time and has to be listed; a reader between the two slots gets the inode under both names.
+//! A slot's cookie never changes and cookies ascend with the slots, so a reader that goes on from a
+//! cookie sees every entry that is there all the time exactly once, whatever comes and goes. A
+//! reader stops at the cookie that was next when it began (`listing`), so it comes to an end. An
+//! entry that is renamed within the directory keeps its slot: `put` gives it the one that the same
+//! inode has just left. One that is renamed onto another gives its inode to the slot of that name,
+//! which was there all the time and has to be listed; a reader between the two slots gets the inode
+//! under both names.
 //!
-//! Removing leaves a tombstone. When half of the slots are tombstones, or half of the names are dead, the table is compacted.
-//! From then on each entry stores its readdir cookie; before that, the cookie is the slot number.
+//! Removing leaves a tombstone. When half of the slots are tombstones, or half of the names are
+//! dead, the table is compacted. From then on each entry stores its readdir cookie; before that,
+//! the cookie is the slot number.
 //!
-//! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for its length. Names lie in
-//! one allocation.
+//! An entry takes 12 bytes, 5 of a hash table that is about half full, and its name with a byte for
+//! its length. Names lie in one allocation.
 
 use cowfs_base::{Ino, ROOT_INO};
 use hashbrown::HashTable;
@@ -234,8 +238,8 @@ impl Directory {
             start
         });
         self.starts = starts.collect();
-        // Without tombstones the cookies follow from the slots as before. Stored ones would lack those of later entries, which
-        // `add_slot` stores only when they do not follow.
+        // Without tombstones the cookies follow from the slots as before. Stored ones would lack
+        // those of later entries, which `add_slot` stores only when they do not follow.
         let are_dense = self.next_cookie == kept.len() as u64 + FIRST_COOKIE;
         self.cookies = if are_dense {
             Vec::new()

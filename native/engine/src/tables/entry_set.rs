@@ -1,13 +1,13 @@
-//! A set of directory entries, each with one bit, in about 40 bytes an entry of 20: records one behind the other in one
-//! allocation, found through a table of 32-bit places.
+//! A set of directory entries, each with one bit, in about 40 bytes an entry of 20: records one
+//! behind the other in one allocation, found through a table of 32-bit places.
 //!
 //! ```text
 //! record    state u8, name length u8, parent u64, name; filled up to a multiple of UNIT bytes
 //! state     0: removed, 1: without the bit, 2: with it
 //! ```
 //!
-//! A place counts in units, so that 16 GiB of records can be told apart: about 400 million entries. When half of the bytes are
-//! of removed records the rest is moved together.
+//! A place counts in units, so that 16 GiB of records can be told apart: about 400 million entries.
+//! When half of the bytes are of removed records the rest is moved together.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;

@@ -1,8 +1,10 @@
-//! What a file's bytes are made of: an ordered map from ranges to staged bytes and chunks. Ranges that are absent are holes.
+//! What a file's bytes are made of: an ordered map from ranges to staged bytes and chunks. Ranges
+//! that are absent are holes.
 //!
-//! One extent lies in the map itself: most files have no more. Else leaves of at most `LEAF_MAX` extents in order, so that a
-//! change in a file of hundreds of thousands moves a few kilobytes. Invariants: extents are not empty, do not overlap, ascend; no leaf
-//! is empty; neighbours in a leaf that continue each other in every respect are one extent.
+//! One extent lies in the map itself: most files have no more. Else leaves of at most `LEAF_MAX`
+//! extents in order, so that a change in a file of hundreds of thousands moves a few kilobytes.
+//! Invariants: extents are not empty, do not overlap, ascend; no leaf is empty; neighbours in a
+//! leaf that continue each other in every respect are one extent.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -34,8 +36,9 @@ impl Staged {
     }
 }
 
-/// One mapped range: staged, in a chunk, or both; or lost: in neither, because the local disk has not kept its bytes. A lost range
-/// reads as EIO until it is overwritten or removed, and is never committed.
+/// One mapped range: staged, in a chunk, or both; or lost: in neither, because the local disk has
+/// not kept its bytes. A lost range reads as EIO until it is overwritten or removed, and is never
+/// committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub offset: u64,
@@ -322,7 +325,8 @@ impl Leaves {
     fn split_if_full(&mut self, leaf: usize, at: usize) {
         let length = self.leaves[leaf].len();
         if length > LEAF_MAX {
-            // Changes at the end of a file are mostly followed by more of them: leave full leaves behind.
+            // Changes at the end of a file are mostly followed by more of them: leave full leaves
+            // behind.
             let is_end = leaf + 1 == self.leaves.len() && at + 2 >= length;
             let keep = if is_end { LEAF_MAX } else { length / 2 };
             let behind = self.leaves[leaf].split_off(keep);

@@ -1,8 +1,10 @@
-//! Inodes in memory: fixed-size records in pages that never move, found through a table of 32-bit slot numbers.
+//! Inodes in memory: fixed-size records in pages that never move, found through a table of 32-bit
+//! slot numbers.
 //!
-//! A record has what every regular file needs and 80 bytes; what few inodes have (entries, targets, device numbers, holes and
-//! attributes that are not loaded) hangs on it. With its slot number, its place in a directory and a name of 20 bytes a clean
-//! file takes about 130 bytes (`tests/memory.rs` holds the bound).
+//! A record has what every regular file needs and 80 bytes; what few inodes have (entries, targets,
+//! device numbers, holes and attributes that are not loaded) hangs on it. With its slot number, its
+//! place in a directory and a name of 20 bytes a clean file takes about 130 bytes
+//! (`tests/memory.rs` holds the bound).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,7 +46,8 @@ pub(crate) struct Inode {
     pub atime_ns: i64,
     pub mtime_ns: i64,
     pub ctime_ns: i64,
-    /// How many references the kernel holds; at `LOST` it is lost count of, and the inode stays. With the bit `USED`.
+    /// How many references the kernel holds; at `LOST` it is lost count of, and the inode stays.
+    /// With the bit `USED`.
     lookups: AtomicU32,
     /// How many handles are open.
     pub opens: AtomicU32,
@@ -53,12 +56,14 @@ pub(crate) struct Inode {
     pub uid: u32,
     pub gid: u32,
     pub content: Option<Box<Content>>,
-    /// None: a regular file without holes and attributes, or one whose content is here; a FIFO or a socket.
+    /// None: a regular file without holes and attributes, or one whose content is here; a FIFO or a
+    /// socket.
     extra: Option<Box<Extra>>,
 }
 
 impl Inode {
-    /// An inode of a base version: its content and entries are not here, except where the row says there are none.
+    /// An inode of a base version: its content and entries are not here, except where the row says
+    /// there are none.
     pub fn loaded(row: &InodeRow) -> Inode {
         let mut inode = Inode::from_row(row, false);
         let has_extents = inode.is_file() && row.size > 0;
@@ -113,8 +118,8 @@ impl Inode {
         Inode::from_row(&InodeRow::default(), true)
     }
 
-    /// Takes over everything of the row but number and type (with target and device number), and flags and mapped
-    /// bytes, which follow from other effects.
+    /// Takes over everything of the row but number and type (with target and device number), and
+    /// flags and mapped bytes, which follow from other effects.
     pub fn set_row(&mut self, row: &InodeRow) {
         if self.content.is_none() && self.is_file() && self.extra.is_none() && row.size != self.size
         {

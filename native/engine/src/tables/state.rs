@@ -1,8 +1,9 @@
 //! Everything a mount has in memory, and the only code that changes it: `apply`.
 //!
-//! `apply` takes one effect, marks what it changes in `changes`, and saves the old value first if a frozen layer still needs
-//! it. Operations check and build effects beforehand; replay feeds decoded ones. Inodes without a name (open but unlinked)
-//! are outside of all layers and never journaled: after a crash they are gone.
+//! `apply` takes one effect, marks what it changes in `changes`, and saves the old value first if a
+//! frozen layer still needs it. Operations check and build effects beforehand; replay feeds decoded
+//! ones. Inodes without a name (open but unlinked) are outside of all layers and never journaled:
+//! after a crash they are gone.
 //!
 //! Locks: the state lives behind the engine's one read-write lock and does no I/O.
 
@@ -37,7 +38,8 @@ pub(crate) struct State {
     pub frozen: Option<Frozen>,
     /// What a checkpoint is being made of: `changes` as they were, copied. They stay there as well.
     pub snapshot: Option<Frozen>,
-    /// Bytes of older journals that a checkpoint made now would replace, besides those of `journal`.
+    /// Bytes of older journals that a checkpoint made now would replace, besides those of
+    /// `journal`.
     pub older_bytes: u64,
     /// None: read-only, or not replayed yet.
     pub journal: Option<Journal>,
@@ -108,7 +110,8 @@ impl State {
         Ok(inode)
     }
 
-    /// Why an inode is not in memory: it was removed or never was, or only the base version can tell.
+    /// Why an inode is not in memory: it was removed or never was, or only the base version can
+    /// tell.
     fn absent(&self, ino: Ino) -> Error {
         let committed = self.frozen.as_ref().map(|frozen| &frozen.changes);
         let first_new = committed.map_or(self.changes.first_ino, |changes| changes.first_ino);
@@ -266,7 +269,8 @@ impl State {
         Ok(())
     }
 
-    /// The inode has lost its last name. One that neither the base version nor an earlier record has got is not missed.
+    /// The inode has lost its last name. One that neither the base version nor an earlier record
+    /// has got is not missed.
     fn remove_inode(&mut self, ino: Ino) {
         self.save_row(ino);
         if let Some(inode) = self.inodes.get_mut(ino) {
@@ -413,7 +417,8 @@ impl State {
         }
     }
 
-    // -- saving old values for the frozen layer and the snapshot, at the first change after they were taken
+    // -- saving old values for the frozen layer and the snapshot, at the first change after they
+    // were taken
 
     /// Then nothing has to be looked up.
     fn needs_no_old_values(&self) -> bool {

@@ -1,8 +1,11 @@
-//! A kernel that fails to write pages of segments, as Linux does: `fdatasync` and `sync_file_range` of this process end up here.
+//! A kernel that fails to write pages of segments, as Linux does: `fdatasync` and `sync_file_range`
+//! of this process end up here.
 //!
-//! What the disk has of a segment is an image, taken when a sync succeeds. A page that could not be written counts as clean from then
-//! on: it stays in memory for a while, and is what the disk has when it is dropped. The failure is told once, to whoever asks first; an
-//! inode that nobody holds is forgotten together with its pages and its news. Journals and other files are synced in earnest.
+//! What the disk has of a segment is an image, taken when a sync succeeds. A page that could not be
+//! written counts as clean from then on: it stays in memory for a while, and is what the disk has
+//! when it is dropped. The failure is told once, to whoever asks first; an inode that nobody holds
+//! is forgotten together with its pages and its news. Journals and other files are synced in
+//! earnest.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_long, c_uint};
@@ -137,7 +140,8 @@ pub fn recover() {
     }
 }
 
-/// Some pages of the segments in `dir` cannot be written, and some of those are dropped at once; or all are, once in three times.
+/// Some pages of the segments in `dir` cannot be written, and some of those are dropped at once; or
+/// all are, once in three times.
 pub fn fail_pages(dir: &Path, seed: u64) {
     let mut dice = Dice(seed);
     let all = dice.roll(3) == 0;

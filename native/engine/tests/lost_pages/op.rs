@@ -1,7 +1,8 @@
 //! What may happen while a disk loses pages, and how often each is drawn.
 //!
-//! A case is a list of single operations and of stories. A story is a short sequence in which a defect of its kind shows, most of it
-//! in this order, and other operations in between: single draws meet in such an order once in hundreds of cases.
+//! A case is a list of single operations and of stories. A story is a short sequence in which a
+//! defect of its kind shows, most of it in this order, and other operations in between: single
+//! draws meet in such an order once in hundreds of cases.
 
 use proptest::prelude::*;
 
@@ -106,7 +107,8 @@ fn op() -> impl Strategy<Value = Op> + Clone {
     ]
 }
 
-/// The live rest of a segment loses pages, and a pass gives it another place before a commit reads it.
+/// The live rest of a segment loses pages, and a pass gives it another place before a commit reads
+/// it.
 fn lost_and_moved() -> impl Strategy<Value = Vec<Op>> {
     (name(), name(), any::<u64>()).prop_flat_map(|(at, other, seed)| {
         let told = vec![

@@ -105,7 +105,8 @@ impl Local {
         checked(outcome.into()).map(drop)
     }
 
-    /// The path, unless it names a symbolic link: the engine is asked about inodes and follows none.
+    /// The path, unless it names a symbolic link: the engine is asked about inodes and follows
+    /// none.
     fn existing(&self, at: &Where) -> std::io::Result<PathBuf> {
         let path = self.at(&at.path());
         match fs::symlink_metadata(&path)?.is_symlink() {

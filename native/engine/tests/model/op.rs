@@ -1,7 +1,7 @@
 //! What may happen in the model, and how often each is drawn.
 //!
-//! A case is a list of single operations and of stories: what happens to one file or two, in an order in which defects show that
-//! single draws hardly ever meet in.
+//! A case is a list of single operations and of stories: what happens to one file or two, in an
+//! order in which defects show that single draws hardly ever meet in.
 
 use proptest::prelude::*;
 
@@ -165,7 +165,8 @@ fn loaded_late() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// A file of which nothing is in memory has its row changed, and is emptied, cut or written while that is committed.
+/// A file of which nothing is in memory has its row changed, and is emptied, cut or written while
+/// that is committed.
 fn changed_around_a_commit() -> impl Strategy<Value = Vec<Op>> {
     place().prop_flat_map(|at| {
         let change = prop_oneof![
@@ -193,7 +194,8 @@ fn op() -> impl Strategy<Value = Op> + Clone {
         1 => (place(), any::<u8>()).prop_map(|(at, to)| Op::Symlink(at, to)),
         12 => (place(), 0_u16..12_000, 1_u16..9_000, any::<u8>()).prop_map(|(at, offset, length, byte)| Op::Write(at, offset, length, byte)),
         4 => (place(), 0_u16..15_000).prop_map(|(at, size)| Op::Truncate(at, size)),
-        // Set-id bits are left out: root's own writes keep them on a local disk, the engine clears them for everybody.
+        // Set-id bits are left out: root's own writes keep them on a local disk, the engine clears
+        // them for everybody.
         1 => (place(), 0_u16..0o1777).prop_map(|(at, mode)| Op::Chmod(at, mode)),
         4 => place().prop_map(Op::Unlink),
         2 => place().prop_map(Op::Rmdir),

@@ -31,7 +31,8 @@ impl Both {
         opened.expect("opens")
     }
 
-    /// Through a handle that nobody has a moment later: of what may be mapped writable nothing is shared.
+    /// Through a handle that nobody has a moment later: of what may be mapped writable nothing is
+    /// shared.
     fn write(&self, world: &World, offset: u64, bytes: &[u8]) {
         let fh = self.open(world, libc::O_RDWR);
         let written = world.ask(|engine| engine.write(fh, offset, bytes, false));
@@ -44,8 +45,9 @@ impl Both {
 }
 
 impl Model {
-    /// A pass over a file whose bytes have a segment for themselves. As soon as a few extents are counted, they are copied to another
-    /// file by reference, and the first is emptied: nobody may take them for dead.
+    /// A pass over a file whose bytes have a segment for themselves. As soon as a few extents are
+    /// counted, they are copied to another file by reference, and the first is emptied: nobody may
+    /// take them for dead.
     pub fn move_in_pass(&self, from: &Where, to: &Where, range: (u16, u16, u16), punches: bool) {
         let (Some(source), Some(target)) = (Both::at(self, from), Both::at(self, to)) else {
             return;

@@ -141,9 +141,10 @@ impl Disk {
         }
     }
 
-    /// All that was there at the moment `then` is on stable storage, copies made since included. A write that came behind it
-    /// counts as well: which bytes are its own cannot be seen from here. Segments that no file with a name needs (of a file that
-    /// never got one, say) are nobody's promise.
+    /// All that was there at the moment `then` is on stable storage, copies made since included. A
+    /// write that came behind it counts as well: which bytes are its own cannot be seen from here.
+    /// Segments that no file with a name needs (of a file that never got one, say) are nobody's
+    /// promise.
     fn all_synced(&mut self, then: usize) {
         self.sync_files("journal", "log");
         self.sync_files("journal", "ckpt");
@@ -154,7 +155,8 @@ impl Disk {
         self.fsynced.extend(inodes.map(|ino| (*ino, then)));
     }
 
-    /// Notices segments that went without a commit: if one had been promised, what is mapped instead must be durable by now.
+    /// Notices segments that went without a commit: if one had been promised, what is mapped
+    /// instead must be durable by now.
     fn look_for_reclaimed(&mut self, op: &Op, then: usize, before: Vec<(PathBuf, Vec<u8>)>) {
         let gone: Vec<&PathBuf> = before
             .iter()
@@ -337,7 +339,8 @@ fn damage(path: &Path, mut bytes: Vec<u8>, synced: &BTreeSet<usize>, dice: &mut 
         return;
     }
     const BLOCK: usize = 64;
-    // Where the journal is gone, nothing tells what became of the segments: more often than not all of it was written.
+    // Where the journal is gone, nothing tells what became of the segments: more often than not all
+    // of it was written.
     let is_log = path.extension().is_some_and(|found| found == "log");
     let mode = dice.roll(4) * (1 - u64::from(is_log) * dice.roll(2));
     for start in (0..bytes.len()).step_by(BLOCK) {
@@ -353,7 +356,8 @@ fn damage(path: &Path, mut bytes: Vec<u8>, synced: &BTreeSet<usize>, dice: &mut 
             }
         }
     }
-    // A segment in a file of an earlier one is cut when it takes no more: what was synced behind its end is not missed.
+    // A segment in a file of an earlier one is cut when it takes no more: what was synced behind
+    // its end is not missed.
     let shortest = synced.last().map_or(0, |last| last + 1).min(bytes.len());
     if dice.roll(3) == 0 {
         let room = (bytes.len() - shortest) as u64 + 1;

@@ -51,7 +51,8 @@ impl Base {
         self.xattrs.get(&ino).cloned().unwrap_or_default()
     }
 
-    /// A chunk named by a number instead of a digest: what matters here is only that names are not reused.
+    /// A chunk named by a number instead of a digest: what matters here is only that names are not
+    /// reused.
     pub fn add_chunk(&mut self, bytes: &[u8]) -> ChunkRef {
         let mut hash = [0; 32];
         hash[..8].copy_from_slice(&(self.chunks.len() as u64 + 1).to_le_bytes());

@@ -1,8 +1,10 @@
-//! Runs a property on random cases, each from a seed of its own, so that one that failed can be run again.
+//! Runs a property on random cases, each from a seed of its own, so that one that failed can be run
+//! again.
 //!
-//! `COWFS_MODEL_CASES` says how many (for a long run by hand), `COWFS_MODEL_SEED` with which seed to begin; case n has seed
-//! first + n. A failure names its seed and shows the smallest case that still fails. At the end the seed and the operations that
-//! were counted are printed (`--nocapture` shows it): a kind that hardly ever does something proves nothing.
+//! `COWFS_MODEL_CASES` says how many (for a long run by hand), `COWFS_MODEL_SEED` with which seed
+//! to begin; case n has seed first + n. A failure names its seed and shows the smallest case that
+//! still fails. At the end the seed and the operations that were counted are printed (`--nocapture`
+//! shows it): a kind that hardly ever does something proves nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,7 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// What is told, in this order: one operation in sixteen is left out, and behind one in eight comes another.
+/// What is told, in this order: one operation in sixteen is left out, and behind one in eight comes
+/// another.
 pub fn story<T: Debug + Clone + 'static>(
     told: Vec<BoxedStrategy<T>>,
     other: impl Strategy<Value = T> + Clone + 'static,

@@ -1,5 +1,5 @@
-//! A world around an engine: a temporary working copy, and a base version that loads it and takes its commits, as the index
-//! and the packs do in earnest.
+//! A world around an engine: a temporary working copy, and a base version that loads it and takes
+//! its commits, as the index and the packs do in earnest.
 
 #![allow(
     dead_code,
@@ -344,8 +344,8 @@ impl World {
         (base, contents)
     }
 
-    /// As `cowfs/version/recut.py` does, but for neighbours that are read again: one row for a range of a chunk, and staged
-    /// ranges that follow on one another are cut as one.
+    /// As `cowfs/version/recut.py` does, but for neighbours that are read again: one row for a
+    /// range of a chunk, and staged ranges that follow on one another are cut as one.
     fn cut(&self, base: &mut Base, layer: Layer, ino: Ino) -> Vec<ExtentRow> {
         let mut rows = Vec::new();
         let (mut start, mut bytes) = (0, Vec::new());

@@ -21,7 +21,8 @@ impl Shared {
         let (engine, unique) = (&*self.engine, header.unique);
         match operation {
             Operation::Open { flags } => {
-                // Without ATOMIC_O_TRUNC the kernel truncates by SETATTR, after it has refused to open a running program.
+                // Without ATOMIC_O_TRUNC the kernel truncates by SETATTR, after it has refused to
+                // open a running program.
                 self.open(unique, header.nodeid, flags as i32 & !libc::O_TRUNC)
             }
             Operation::Read(io) => {
@@ -112,7 +113,8 @@ impl Shared {
         }
     }
 
-    /// What a change of the file's bytes clears of its mode. Groups are looked up only where they matter.
+    /// What a change of the file's bytes clears of its mode. Groups are looked up only where they
+    /// matter.
     fn clears(&self, header: &Header, is_unprivileged: bool) -> Clears {
         if !is_unprivileged {
             return Clears::Nothing;

@@ -1,4 +1,5 @@
-//! One ring: entries in memory that the kernel fills with requests, and the thread that answers them.
+//! One ring: entries in memory that the kernel fills with requests, and the thread that answers
+//! them.
 //!
 //! ```text
 //! entry i of the arena, at i × STRIDE
@@ -41,7 +42,8 @@ use crate::uring::{Place, Share, Uring};
 const PAYLOAD_BYTES: usize = MAX_WRITE_BYTES as usize;
 const PAYLOAD_AT: usize = 4096;
 const STRIDE: usize = PAYLOAD_AT + PAYLOAD_BYTES;
-/// Payload memory that all rings together keep when it is not used: a mount has one for each CPU, up to 16.
+/// Payload memory that all rings together keep when it is not used: a mount has one for each CPU,
+/// up to 16.
 const KEPT_BYTES: usize = 8 << 20;
 /// Payloads up to this size are not worth giving back.
 const SMALL_BYTES: usize = 64 << 10;
@@ -168,7 +170,8 @@ impl Ring {
                     self.submit()?;
                 }
             }
-            // Only with every request answered: those that were taken out of the ring are not looked for any more.
+            // Only with every request answered: those that were taken out of the ring are not
+            // looked for any more.
             if shared.uring.is_asked_to_keep(self.number) {
                 self.submit()?;
                 if self.unsubmitted == 0 {
@@ -178,7 +181,8 @@ impl Ring {
         }
     }
 
-    /// Answers the request in an entry, unless none is taken any more: it then fails with the connection.
+    /// Answers the request in an entry, unless none is taken any more: it then fails with the
+    /// connection.
     fn answer(&mut self, index: usize, shared: &Arc<Shared>) -> io::Result<()> {
         let entry = &mut self.entries[index];
         entry.sent = None;
@@ -252,8 +256,8 @@ impl Ring {
         self.push(submission.build().user_data(index as u64))
     }
 
-    /// The kernel did not take a reply: what it counted is taken back. The entry is handed to it anew; one that it refused
-    /// to take at all is left out.
+    /// The kernel did not take a reply: what it counted is taken back. The entry is handed to it
+    /// anew; one that it refused to take at all is left out.
     fn recover(&mut self, index: usize, shared: &Shared) -> io::Result<()> {
         let entry = &mut self.entries[index];
         if let Some(answer) = entry.sent.take() {
@@ -286,7 +290,8 @@ impl Ring {
     fn push(&mut self, submission: Entry128) -> io::Result<()> {
         self.unsubmitted += 1;
         loop {
-            // SAFETY: what submissions point to (`buffers`, `woken`, the arena) stays where it is as long as the ring.
+            // SAFETY: what submissions point to (`buffers`, `woken`, the arena) stays where it is
+            // as long as the ring.
             if unsafe { self.uring.submission().push(&submission) }.is_ok() {
                 return Ok(());
             }
@@ -294,7 +299,8 @@ impl Ring {
         }
     }
 
-    /// Hands in what was pushed. The kernel takes requests that wait for an entry at once, and no other.
+    /// Hands in what was pushed. The kernel takes requests that wait for an entry at once, and no
+    /// other.
     fn submit(&mut self) -> io::Result<()> {
         match self.uring.submit() {
             Ok(_) => self.unsubmitted = 0,
@@ -330,8 +336,8 @@ impl Ring {
         self.touched_bytes += more;
     }
 
-    /// Gives back the memory of idle entries, of those with small payloads only if the others' is not enough. Only between reading all
-    /// completions and the next call.
+    /// Gives back the memory of idle entries, of those with small payloads only if the others' is
+    /// not enough. Only between reading all completions and the next call.
     fn give_back(&mut self) {
         for from_bytes in [SMALL_BYTES, 0] {
             if self.touched_bytes <= self.kept_bytes {
@@ -359,7 +365,8 @@ struct Arena {
     bytes: usize,
 }
 
-// SAFETY: a private mapping that only its owner points into; it may be used from whichever thread owns it.
+// SAFETY: a private mapping that only its owner points into; it may be used from whichever thread
+// owns it.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -367,8 +374,8 @@ impl Arena {
         let bytes = entries * STRIDE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, at an address of the kernel's choice; the advice (no huge pages: an entry's first byte
-        // would cost 2 MiB) is for this mapping and may fail.
+        // SAFETY: a new mapping, at an address of the kernel's choice; the advice (no huge pages:
+        // an entry's first byte would cost 2 MiB) is for this mapping and may fail.
         unsafe {
             let start = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
             if start == libc::MAP_FAILED {
@@ -398,8 +405,8 @@ impl Arena {
 
     /// The header of an entry that is ours.
     fn header<'a>(&self, index: usize) -> &'a [u8; RING_HEADER_BYTES] {
-        // SAFETY: inside of the entry; it is ours, so nobody writes to it until its reply is put there, when `answer` has
-        // no more use of the header.
+        // SAFETY: inside of the entry; it is ours, so nobody writes to it until its reply is put
+        // there, when `answer` has no more use of the header.
         unsafe { &*self.entry(index).cast() }
     }
 
@@ -407,9 +414,9 @@ impl Arena {
     fn message<'a>(&self, index: usize, request: &RingRequest) -> &'a [u8] {
         let head_bytes = request.head_bytes();
         let length = head_bytes + request.payload_bytes;
-        // SAFETY: head (168 bytes at most, of 4096 - 288) and payload lie inside of the entry, which is ours; the head is
-        // written before anybody sees it, and nobody writes to either until the reply is put there, when `answer` has no
-        // more use of the message.
+        // SAFETY: head (168 bytes at most, of 4096 - 288) and payload lie inside of the entry,
+        // which is ours; the head is written before anybody sees it, and nobody writes to either
+        // until the reply is put there, when `answer` has no more use of the message.
         unsafe {
             let start = self.entry(index).add(PAYLOAD_AT - head_bytes);
             request.copy_head(
@@ -428,7 +435,8 @@ impl Arena {
         };
         let payload_bytes = body.len() + answer.data.len();
         assert!(payload_bytes <= PAYLOAD_BYTES);
-        // SAFETY: inside of the entry, as just checked; it is ours, and no reference into it is left.
+        // SAFETY: inside of the entry, as just checked; it is ours, and no reference into it is
+        // left.
         unsafe {
             ring::put_reply(&mut *entry.cast(), head, payload_bytes as u32);
             let payload = std::slice::from_raw_parts_mut(entry.add(PAYLOAD_AT), payload_bytes);
@@ -440,7 +448,8 @@ impl Arena {
 
     /// Gives a payload's memory back; it reads as zeros from now on.
     fn forget_payload(&self, index: usize) {
-        // SAFETY: inside of the mapping; no reference into the payload is left, and the kernel is not writing to it.
+        // SAFETY: inside of the mapping; no reference into the payload is left, and the kernel is
+        // not writing to it.
         unsafe {
             let payload = self.entry(index).add(PAYLOAD_AT);
             libc::madvise(payload.cast(), PAYLOAD_BYTES, libc::MADV_DONTNEED);
@@ -450,7 +459,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `new`; the ring is closed, so the kernel has no entry in it that it could still fill.
+        // SAFETY: the mapping of `new`; the ring is closed, so the kernel has no entry in it that
+        // it could still fill.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -458,7 +468,8 @@ impl Drop for Arena {
 /// The submission with its length field set, which the builder of such commands has no word for.
 fn with_length(submission: Entry128, length: u32) -> Entry128 {
     const LENGTH_AT: usize = 24;
-    // SAFETY: an Entry128 is the kernel's 128-byte submission (repr(C)); every pattern of its bytes is one.
+    // SAFETY: an Entry128 is the kernel's 128-byte submission (repr(C)); every pattern of its bytes
+    // is one.
     unsafe {
         let mut bytes: [u8; 128] = std::mem::transmute(submission);
         bytes[LENGTH_AT..LENGTH_AT + 4].copy_from_slice(&length.to_ne_bytes());

@@ -1,4 +1,5 @@
-//! The kernel's side: sends requests, judges replies, keeps count of what it holds, and looks at the engine afterwards.
+//! The kernel's side: sends requests, judges replies, keeps count of what it holds, and looks at
+//! the engine afterwards.
 
 mod listing;
 mod reply;
@@ -24,7 +25,8 @@ use crate::world::Base;
 
 /// Far above what any request takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Requests outstanding in a round of the second kind: more than device threads, fewer than the socket holds.
+/// Requests outstanding in a round of the second kind: more than device threads, fewer than the
+/// socket holds.
 const WINDOW: usize = 16;
 const STAGING_LIMIT_BYTES: u64 = 12 << 20;
 /// Fewer than the kernel would know, so that the tree is not only broad.
@@ -55,7 +57,8 @@ struct Kernel {
     successes: u64,
 }
 
-/// One world from its beginning to its recovery; returns how many replies came, and how many of them were no errors.
+/// One world from its beginning to its recovery; returns how many replies came, and how many of
+/// them were no errors.
 pub fn round(seed: u64, requests: u64) -> (u64, u64) {
     let window = if seed & 1 == 0 { 1 } else { WINDOW };
     let temp = tempfile::tempdir().expect("a temporary directory");
@@ -321,7 +324,8 @@ impl Kernel {
         }
     }
 
-    /// After the lane has ended: every reply there will be is in the socket. Requests that it never read have none.
+    /// After the lane has ended: every reply there will be is in the socket. Requests that it never
+    /// read have none.
     fn receive_rest(&mut self) {
         while poll(&self.device, Duration::ZERO) {
             self.receive();

@@ -1,20 +1,23 @@
-//! Whole requests, most of them sensible and many not, through the lane and into a real engine with its journal.
+//! Whole requests, most of them sensible and many not, through the lane and into a real engine with
+//! its journal.
 //!
 //! ```text
 //! requests (generator) ── SEQPACKET pair in place of /dev/fuse ── Lane ── Engine ── journal and staging in a temporary directory
 //!                                                                  └─ loader: a small base version, now and then an error
 //! ```
 //!
-//! Each round is a world of its own, named by its seed. Even rounds send one request at a time, so that a seed repeats them
-//! exactly; odd ones keep a window of requests outstanding on both device threads. Checked throughout: no panic; one
-//! well-formed reply for each request that has one, and no other; an inode that the kernel holds never vanishes; a listing whose
-//! entries are renamed under its reader gives what a model says, entry by entry, and ends there. At the end of a round: refused
-//! stores through mappings are remembered; requests that are still parked are answered when the lane is stopped; when everything
-//! is forgotten and closed, the engine holds the inodes of its tree and no other; and a second engine recovers exactly that tree
-//! from the journal.
+//! Each round is a world of its own, named by its seed. Even rounds send one request at a time, so
+//! that a seed repeats them exactly; odd ones keep a window of requests outstanding on both device
+//! threads. Checked throughout: no panic; one well-formed reply for each request that has one, and
+//! no other; an inode that the kernel holds never vanishes; a listing whose entries are renamed
+//! under its reader gives what a model says, entry by entry, and ends there. At the end of a round:
+//! refused stores through mappings are remembered; requests that are still parked are answered when
+//! the lane is stopped; when everything is forgotten and closed, the engine holds the inodes of its
+//! tree and no other; and a second engine recovers exactly that tree from the journal.
 //!
-//! `COWFS_FUZZ_REQUESTS` (200,000) says how many requests, `COWFS_FUZZ_SEED` where to begin; with a failure's seed and 1
-//! request it repeats that round alone. Ten million, as they were once run (overflow checked, optimised):
+//! `COWFS_FUZZ_REQUESTS` (200,000) says how many requests, `COWFS_FUZZ_SEED` where to begin; with a
+//! failure's seed and 1 request it repeats that round alone. Ten million, as they were once run
+//! (overflow checked, optimised):
 //!
 //! ```text
 //! COWFS_FUZZ_REQUESTS=10000000 TMPDIR=/dev/shm cargo test --release --config profile.release.overflow-checks=true \
@@ -32,7 +35,8 @@ use std::sync::Mutex;
 
 use random::Random;
 
-/// Requests of one world: enough to fill directories and wear out segments, few enough to look at afterwards.
+/// Requests of one world: enough to fill directories and wear out segments, few enough to look at
+/// afterwards.
 const ROUND_REQUESTS: u64 = 20_000;
 const DEFAULT_REQUESTS: u64 = 200_000;
 const DEFAULT_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -66,7 +70,8 @@ fn resident_bytes() -> u64 {
 
 #[test]
 fn requests_of_all_kinds_leave_lane_and_engine_whole() {
-    // The lane answers a panic with EIO; here it is a failure. Other threads' panics come through here too.
+    // The lane answers a panic with EIO; here it is a failure. Other threads' panics come through
+    // here too.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         PANICS.lock().unwrap().push(panic.to_string());

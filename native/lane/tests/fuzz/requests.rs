@@ -405,7 +405,8 @@ fn mutate(random: &mut Random, message: &mut Vec<u8>) {
     }
 }
 
-/// Whether the request can be sent: what has no reply is counted by the caller, and a reply has to fit through the socket.
+/// Whether the request can be sent: what has no reply is counted by the caller, and a reply has to
+/// fit through the socket.
 pub fn is_fit(message: &[u8]) -> bool {
     let Some((header, body)) = Header::parse(message) else {
         return true;

@@ -1,5 +1,5 @@
-//! Stores through mappings, as the kernel writes them back: those that were refused, and not made good since, are remembered by
-//! the engine. Exact only where one request is sent at a time.
+//! Stores through mappings, as the kernel writes them back: those that were refused, and not made
+//! good since, are remembered by the engine. Exact only where one request is sent at a time.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,10 @@
-//! Listings of directories that change under their reader, against a model of the places that entries have.
+//! Listings of directories that change under their reader, against a model of the places that
+//! entries have.
 //!
-//! An entry keeps its place when it is renamed. A rename onto a name that is there gives the place of that name another inode,
-//! and the place it came from goes: the inode then comes a second time if it was listed already, under a name that was there
-//! all the time. New entries come behind the end of the listing. So a listing is known entry by entry, and where it ends.
+//! An entry keeps its place when it is renamed. A rename onto a name that is there gives the place
+//! of that name another inode, and the place it came from goes: the inode then comes a second time
+//! if it was listed already, under a name that was there all the time. New entries come behind the
+//! end of the listing. So a listing is known entry by entry, and where it ends.
 
 use cowfs_fuse_abi::opcode;
 
@@ -187,7 +189,8 @@ impl Kernel {
         }
     }
 
-    /// Renames the first entry to and fro, until its directory has dropped dead names; then makes new ones.
+    /// Renames the first entry to and fro, until its directory has dropped dead names; then makes
+    /// new ones.
     fn wear_names_out(&mut self, node: u64, places: &mut Places) {
         let Some((name, _)) = places.all.first().cloned().flatten() else {
             return;
