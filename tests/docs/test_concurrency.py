@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("control", "daemon", "index", "session", "store", "version")
 POOLS = {"Thread": "name", "ThreadPoolExecutor": "thread_name_prefix"}
-NAMERS = {("keeper.py", "_run"): 0, ("opening.py", "_repeated"): 0, ("session.py", "_within"): 1}
+NAMERS = {("keeper.py", "_run"): 0, ("during_opening.py", "_repeated"): 0, ("opening.py", "_within"): 1}
 """Functions that start a thread of the name they are given, and which argument that is."""
 
 
