@@ -393,7 +393,8 @@ class RWVolume:
                 before = head.version if entry is None else self._version
                 return self._committed(base.head_number, base.version_id, is_new=base.version_id != before)
             assert head.version is not None
-            return self._committed(head.number, head.version, is_new=False)
+            is_new = entry is not None and head.version != self._version  # of the daemon that died
+            return self._committed(head.number, head.version, is_new=is_new)
 
     def _committed(self, head_number: int, version: VersionId, *, is_new: bool) -> ROVolume:
         with self._mutex:

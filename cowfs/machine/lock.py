@@ -49,6 +49,11 @@ class LockHolder:
     def this_process(cls, mount_path: str) -> LockHolder:
         return cls(user_name(), socket.gethostname(), clock.now_ns(), mount_path, processes.this_process())
 
+    @classmethod
+    def for_a_moment(cls, purpose: str) -> LockHolder:
+        """This process, which gives the lock back soon: others wait for it."""
+        return replace(cls.this_process(purpose), is_ending=True)
+
     def to_json(self) -> bytes:
         names = {"user": self.user, "since_ns": self.since_ns, "mount_path": self.mount_path}
         ending = {"is_ending": True} if self.is_ending else {}

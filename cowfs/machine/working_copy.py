@@ -166,9 +166,9 @@ class WorkingCopy:
         )
 
     def _journals(self) -> Iterator[tuple[int, int]]:
-        """(layer, size) of each journal; the engine removes those of committed layers when it
-        opens."""
-        for path in self.journal_dir.glob("*.log"):
+        """(layer, size) of each journal and of each checkpoint, which stands for the journals up to
+        its layer; the engine removes those of committed layers when it opens."""
+        for path in [*self.journal_dir.glob("*.log"), *self.journal_dir.glob("*.ckpt")]:
             with contextlib.suppress(FileNotFoundError, ValueError):
                 yield int(path.stem, 16), path.stat().st_size
 
@@ -258,7 +258,7 @@ class WorkingCopy:
         leaves it whole, in one of the two places; in the new place with the old volume's name,
         mounting refuses it and says whose it is.
         """
-        with self.lock(LockHolder.this_process(f"(moving {self.path})")):
+        with self.lock(LockHolder.for_a_moment(f"(moving {self.path})")):
             moved = replace(self.state, volume=other.volume, head_number=head_number, epoch=0, intent=None)
             self.path.rename(other.path)
             self._state = None
@@ -271,7 +271,7 @@ class WorkingCopy:
         if self._lock_fd is not None:
             self._delete_locked()
         elif self.path.exists():
-            with self.lock(LockHolder.this_process(f"(discarding {self.path})")):
+            with self.lock(LockHolder.for_a_moment(f"(discarding {self.path})")):
                 self._delete_locked()
 
     def delete_if_committed(self) -> None:
@@ -279,7 +279,7 @@ class WorkingCopy:
         use, has more, or can't be read."""
         if not self.exists:
             return
-        with contextlib.suppress(CowfsError, OSError), self.lock(LockHolder.this_process(f"(tidying {self.path})")):
+        with contextlib.suppress(CowfsError, OSError), self.lock(LockHolder.for_a_moment(f"(tidying {self.path})")):
             if not self.may_have_uncommitted and self.state.pin is None:
                 self._delete_locked()
 

@@ -71,11 +71,11 @@ class FrozenLayer:
         self._drafted = self._store_files(self._number)
         return Draft(layer_changes(self._engine, self._number, self._drafted), self._drafted)
 
-    def kept(self, ino: int) -> Collection[tuple[int, bytes]]:
+    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
         if self._number is None:
             return ()
         extents = self._engine.layer_extents(self._number, ino)
-        return {(extent.offset, extent.chunk.hash) for extent in extents if extent.chunk}
+        return {(extent.offset, extent.chunk.hash, extent.chunk.pack) for extent in extents if extent.chunk}
 
     def published(self, index: Index) -> None:
         self._residency.rebase(index)

@@ -184,9 +184,12 @@ class KnownChunks:
             self._noted = {}
 
     def uploaded_packs(self) -> set[PackId]:
-        """Packs with chunks that no version names yet."""
+        """Packs with chunks that no version names yet; until the loader has gone through those of
+        an earlier mount, all of them."""
+        are_resumed = self._own_are_loaded.is_set()  # asked first: they may become so right now
         with self._lock:
-            return set(map(PackId, self._places.fresh_packs()))
+            found = set(map(PackId, self._places.fresh_packs()))
+        return found if are_resumed else found | {receipt.pack for receipt in self._uploaded}
 
     def prove_again(self, missing: Iterable[PackId]) -> None:
         """The pin was dead for a while: what was seen may be gone. missing: packs of this writer

@@ -98,9 +98,9 @@ class Source(Protocol):
         """
         ...
 
-    def kept(self, ino: int) -> Collection[tuple[int, bytes]]:
-        """(offset, chunk hash) of what the file has from the base version: as good as the base,
-        whatever is suspected of it."""
+    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
+        """(offset, chunk hash, number of its pack) of what the file has from the base version: as
+        good as the base, whatever is suspected of it."""
         ...
 
     def published(self, index: Index) -> None:

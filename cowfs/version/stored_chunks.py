@@ -140,18 +140,18 @@ class StoredChunks:
         self,
         rows: Sequence[ExtentRow],
         suspects: frozenset[PackId],
-        kept: Callable[[], Collection[tuple[int, bytes]]],
+        kept: Callable[[], Collection[tuple[int, bytes, int]]],
     ) -> bool:
         """Whether a file must be stored again, because a chunk found for its new bytes cannot be
         relied on any more.
 
-        kept: (offset, chunk hash) of what it has from the base version, which is as good as the
-        base. Asked only if it matters.
+        kept: (offset, chunk hash, number of its pack) of what it has from the base version, which
+        is as good as the base: the same chunk in another pack is not. Asked only if it matters.
         """
         if not suspects:
             return False
         found = [
-            (row[0], row[2])
+            (row[0], row[2], row[3])
             for row in rows
             if (pack := self._numbers.id(row[3])) in suspects and not self._known.is_usable(pack, ChunkHash(row[2]))
         ]

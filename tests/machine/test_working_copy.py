@@ -255,6 +255,8 @@ def test_uncommitted_work_is_a_journal_with_records() -> None:
     assert not has_work(working_copy), "a header"
     journal.write_bytes(bytes(129))
     assert has_work(working_copy)
+    journal.rename(journal.with_suffix(".ckpt"))
+    assert has_work(working_copy), "a checkpoint stands for the journals that are gone"
     intent = Intent(4, WriteId(b"w" * 16), VersionId(b"n" * 32), 1)
     with working_copy.lock(LockHolder.this_process("/mnt")):
         working_copy.record_intent(intent)

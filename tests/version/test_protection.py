@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +18,15 @@ from cowfs import clock
 from cowfs.errors import CorruptError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
+from cowfs.format.pack import PackDirectory
 from cowfs.format.records import CondemnedRecord, HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
+from cowfs.native.chunks import cut_points
 from cowfs.store import ObjectStore, initialize, open_store, patience, refs
 from cowfs.store.pins import Pin
+from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest, Progress
+from cowfs.version.known_chunks import KnownChunks
 from cowfs.version.volumes import read_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead
@@ -337,6 +344,82 @@ def test_a_pack_that_is_gone_is_not_relied_on(store: ObjectStore, tmp_path: Path
 
 
 # -- what a restart remembers
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_an_equal_chunk_of_a_condemned_pack_is_not_taken_for_the_one_the_file_has(
+    store: ObjectStore, tmp_path: Path, early: bool
+) -> None:
+    """The file's first chunk is cut again, unchanged, and found in a pack of another volume."""
+    data = random.Random(3).randbytes(6 << 20)
+    with (
+        WorkingVolume(store, "other", tmp_path / "other") as other,
+        WorkingVolume(store, "v", tmp_path / "v1") as volume,
+    ):
+        for each in (other, volume):  # neither knows of the other's chunks
+            each.write(b"f", data)
+            each.publisher.chunks._known.wait_loaded(1 << 40)
+        volume.write(b"g", random.Random(9).randbytes(3 << 20))
+        before = packs(store)
+        other.commit()
+        theirs = packs(store, 1 << 20) - before
+        version = volume.commit().version_id
+    for number in range(18):  # their catalogue is looked through before the volume's own
+        with WorkingVolume(store, f"x{number}", tmp_path / f"x{number}") as each:
+            each.write(b"f", random.Random(100 + number).randbytes(1000))
+            each.commit()
+    assert version is not None
+    with ReadingVolume(store, version, tmp_path / "v2") as reader:
+        assert reader.read(b"f") == data  # its chunks are in the cache
+    at = cut_points(data, True)[0]
+    written = data[at : at + 4] + b"rest"
+
+    with WorkingVolume(store, "v", tmp_path / "v2") as volume:
+        volume.publisher.chunks._known.wait_loaded(1 << 40)
+        volume.write(b"f", written, at)
+
+        def collect(event: Progress | None = None) -> None:
+            if (event is None or event.stage == "index") and not pin(volume).generation:
+                condemn(store, 1, theirs)
+                volume.committer.heed_collections()
+                delete(store, theirs)
+
+        if early:
+            volume.committer.upload_quiet(idle_s=0)
+            collect()
+        base = volume.committer.commit(CommitRequest(), collect)
+        assert pin(volume).generation == 1
+    assert tree(store, base.version_id, tmp_path / "r")[b"f"] == data[:at] + written + data[at + 8 :]
+
+
+def test_a_commit_before_the_uploads_of_an_earlier_mount_are_found_keeps_them(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = random.Random(3).randbytes(20 << 20)
+    with WorkingVolume(store, "v", tmp_path / "v1") as volume:
+        volume.write(b"f", data)
+        volume.committer.upload_quiet(idle_s=0)
+        uploaded = volume.publisher.chunks.uploaded_packs()
+    (tmp_path / "v2").mkdir()
+    shutil.copy(tmp_path / "v1" / "uploads", tmp_path / "v2" / "uploads")
+    gate, look_up = threading.Event(), KnownChunks._directory
+
+    def slowly(self: KnownChunks, *place: Any) -> PackDirectory:
+        if threading.current_thread().name == "cowfs-catalogues":
+            gate.wait(30)  # else a failure would wait for ever
+        return look_up(self, *place)
+
+    monkeypatch.setattr(KnownChunks, "_directory", slowly)
+    monkeypatch.setattr(known_chunks, "LOAD_WAIT_S", 0.1)
+    with WorkingVolume(store, "v", tmp_path / "v2") as volume:
+        volume.write(b"g", b"small")
+        volume.committer.commit(CommitRequest())
+        assert volume.publisher.chunks.uploaded_packs() >= uploaded & packs(store)
+        gate.set()
+        volume.publisher.chunks._known._loader.join()
+        volume.write(b"f", data)
+        base = volume.committer.commit(CommitRequest())
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": data, b"g": b"small"}
 
 
 def restarted(store: ObjectStore, tmp_path: Path) -> WorkingVolume:

@@ -131,7 +131,7 @@ class Files:
             entries.append((ROOT, name, ino))
         return Draft(ChangeSet(first + len(inodes), inodes=inodes, entries=entries), contents)
 
-    def kept(self, ino: int) -> Collection[tuple[int, bytes]]:
+    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
         return ()
 
     def published(self, index: Index) -> None:

@@ -48,6 +48,12 @@ impl Activity {
         }
     }
 
+    /// Of what is not under the state's lock, such as a failed sync.
+    pub fn note_apart(&self) {
+        self.seen.lock().changes += 1;
+        self.changed.notify_all();
+    }
+
     fn wait_changed(&self, since: u64, timeout: Duration) {
         let end = Instant::now() + timeout;
         let mut seen = self.seen.lock();
@@ -109,6 +115,17 @@ mod tests {
         activity.wait_changed(first, LONG);
         activity.note();
         activity.wait_changed(second, LONG);
+    }
+
+    #[test]
+    fn what_is_not_under_the_lock_is_heard_of_by_whoever_watched_last() {
+        let activity = Activity::default();
+        let since = activity.watch();
+        activity.note();
+        let later = activity.watch();
+        activity.note_apart();
+        activity.wait_changed(since, LONG);
+        activity.wait_changed(later, LONG);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Engine {
             let outcome = disk.staging.check(segment, offset, length);
             self.unless_unneeded(segment, outcome.map_err(Into::into))?;
         }
-        sync_journal(disk, &journal, upto_seq)?;
+        self.sync_journal(disk, &journal, upto_seq)?;
         if !segments.is_empty() {
             self.forget_unsynced(handle.ino, version)?;
         }
@@ -111,7 +111,20 @@ impl Engine {
                 });
             outcome = outcome.and(synced);
         }
-        outcome.and(sync_journal(disk, &journal, upto_seq))
+        outcome.and(self.sync_journal(disk, &journal, upto_seq))
+    }
+
+    /// A sync that fails wakes those who make a checkpoint in place of the journal.
+    fn sync_journal(&self, disk: &Disk, journal: &Journal, upto_seq: u64) -> Result<()> {
+        if let Err(error) = journal.sync(upto_seq) {
+            disk.failures.note_journal();
+            self.activity.note_apart();
+            return Err(error.into());
+        }
+        if disk.is_journal_lost.load(Ordering::Acquire) {
+            return Err(Errno::EIO.into());
+        }
+        Ok(())
     }
 
     pub(crate) fn sync_segment(&self, disk: &Disk, segment: Segment) -> Result<()> {
@@ -161,15 +174,4 @@ fn doubted(disk: &Disk, content: &Content, segments: &[Segment]) -> Vec<(Segment
     ranges
         .filter(|(segment, ..)| doubted.contains(segment))
         .collect()
-}
-
-fn sync_journal(disk: &Disk, journal: &Journal, upto_seq: u64) -> Result<()> {
-    if let Err(error) = journal.sync(upto_seq) {
-        disk.failures.note_journal();
-        return Err(error.into());
-    }
-    if disk.is_journal_lost.load(Ordering::Acquire) {
-        return Err(Errno::EIO.into());
-    }
-    Ok(())
 }
