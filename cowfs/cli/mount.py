@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import output
-from cowfs.errors import MountFailedError
+from cowfs.errors import InvalidStateError, MountFailedError
 
 if TYPE_CHECKING:
     from cowfs.api.launch import Started
+    from cowfs.blocking import ROVolume, RWVolume
 
 
 @click.command("mount")
@@ -70,7 +71,7 @@ def command(
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only).
     """
     from cowfs.api import sources
-    from cowfs.blocking import MountOptions, ROVolume, RWVolume, Volume
+    from cowfs.blocking import MountOptions, ROVolume, Volume
 
     options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
     found = sources.find(source, store)
@@ -83,30 +84,44 @@ def command(
         mounted = ROVolume(found.locator())
         canonical = mounted.mount(path, options=options)
     started = mounted.started
-    assert started is not None
+    pid, lost_files = (started.pid, list(started.ready.lost_files)) if started is not None else _found(mounted)
     record = {
         "mount_path": str(canonical),
         "volume": found.volume,
         "version": found.version.hex() if found.version else None,
         "locator": str(found.locator()) if found.version else None,
         "read_only": isinstance(mounted, ROVolume),
-        "pid": started.pid,
-        "lost_files": started.ready.lost_files,
+        "pid": pid,
+        "lost_files": lost_files,
         "store_url": found.store.url,
     }
     kind = "read-only" if record["read_only"] else "writable"
-    if foreground:
+    done = "Mounted" if started is not None else "Found"
+    if foreground and started is not None:
         _pass_signals_on(started)  # first: who reads that it is mounted may want it to end
-    output.say(as_json, f"Mounted {found.volume} {kind} (process {started.pid})")
-    if lost := started.ready.lost_files:
+    output.say(as_json, f"{done} {found.volume} {kind} (process {pid})")
+    if lost := lost_files:
         output.say(
             as_json,
             f"This machine's disk has lost uncommitted bytes of {len(lost)} file(s), {output.printable(lost[0])} for one. "
             "They read as I/O errors there. Overwrite or remove these files before a commit; `cowfs status --json` lists them.",
         )
     output.emit(as_json, record, str(canonical))
-    if foreground:
+    if foreground and started is not None:
         _stay(started)
+
+
+def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str]]:
+    """(process, files with lost bytes) of a mount that was there already: only a writable one is
+    found, a version is mounted once more."""
+    from cowfs.api.overview import MountSummary
+    from cowfs.blocking import RWVolume
+
+    summary = mounted.status() if isinstance(mounted, RWVolume) else None
+    if not isinstance(summary, MountSummary):
+        raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
+    writer = summary.details.writer if summary.details is not None else None
+    return summary.pid, [file.path for file in writer.lost_files] if writer is not None else []
 
 
 def _pass_signals_on(started: Started) -> None:

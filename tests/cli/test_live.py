@@ -56,6 +56,15 @@ def mounted(run: Command, place: Path) -> Path:
     return path
 
 
+def test_mounting_again_finds_the_mount(run: Command, mounted: Path) -> None:
+    again = run("mount", "data", mounted, "--json")
+    assert again.code == 0, again.err
+    record = json.loads(again.out)
+    entry = registry.find_by_path(mounted)
+    assert entry is not None
+    assert (record["mount_path"], record["pid"], record["lost_files"]) == (str(mounted), entry.pid, [])
+
+
 def test_commit_prints_a_locator_that_mounts_read_only_anywhere(
     run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
