@@ -32,11 +32,11 @@ from cowfs import log
 from cowfs.control import MountSpec, Server
 from cowfs.control.messages import Ready, Waiting
 from cowfs.control.typed import to_json
-from cowfs.daemon import transport
+from cowfs.daemon import pyfuse, transport
 from cowfs.daemon.lane import FastLane
 from cowfs.daemon.mappings import Mappings
 from cowfs.daemon.requests import Requests
-from cowfs.daemon.server import CacheTimes, KernelServer, pyfuse_server
+from cowfs.daemon.server import CacheTimes, KernelServer
 from cowfs.daemon.signals import SIGNALS, Signals
 from cowfs.errors import (
     AccessDeniedError,
@@ -220,7 +220,7 @@ class Daemon:
 
     def _pyfuse(self) -> Connect:
         transport.choose(self._spec)
-        server = pyfuse_server()
+        server = pyfuse.imported()
         return lambda session, fd: server(
             session.engine,
             fd,

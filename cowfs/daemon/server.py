@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from cowfs.control.messages import Waiting
 from cowfs.errors import MountFailedError
 from cowfs.native.chunks import ChunkRef
-
-if TYPE_CHECKING:
-    from cowfs.daemon.pyfuse.server import PyFuse
 
 LoadChunks = Callable[[Sequence[ChunkRef], Callable[[BaseException | None], None]], Sequence[Future[None]]]
 """As `Residency.load_chunks`."""
@@ -75,18 +72,6 @@ class KernelServer(Protocol):
 
     def look_after(self) -> None:
         """To be called now and then: answers requests that nobody is at work on."""
-
-
-def pyfuse_server() -> type[PyFuse]:
-    """MountFailedError, with what to install, where pyfuse3 cannot be imported."""
-    try:
-        from cowfs.daemon.pyfuse.server import PyFuse
-    except ImportError as error:
-        raise MountFailedError(
-            f"a mount without the fast lane needs pyfuse3, which cannot be used here: {error}",
-            hint="pip install 'cowfs[pyfuse3]' (it is built against libfuse3-dev), or leave fast_lane on.",
-        ) from error
-    return PyFuse
 
 
 def silent(timeout_s: float) -> MountFailedError:

@@ -131,9 +131,9 @@ def io_uring() -> Check:
     name = "FUSE over io_uring"
     hint = f"{kernel.SWITCH_URING_ON}; for good: echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse-uring.conf"
     if not kernel.is_uring_offered():
-        return Check(name, WARN, "is not offered by this kernel; only speed depends on it", kernel.URING_NEEDS)
+        return Check(name, OK, "is not offered by this kernel; no mount needs it")
     if not kernel.is_uring_enabled():
-        return Check(name, WARN, "is switched off; only speed depends on it", hint)
+        return Check(name, OK, f"is switched off; only mounts with transport uring need it. {hint}")
     if not kernel.is_uring_permitted():
         return Check(
             name, WARN, "is switched on, but io_uring is disabled", "As root: sysctl kernel.io_uring_disabled=0"

@@ -5,5 +5,26 @@
     calls         what may wait, and on what
 
 The only place that imports pyfuse3 and trio, which come with `pip install 'cowfs[pyfuse3]'`.
-Nothing is imported here: the native lane serves mounts without them.
+Nothing is imported before `imported`: the native lane serves mounts without them.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cowfs.errors import MountFailedError
+
+if TYPE_CHECKING:
+    from cowfs.daemon.pyfuse.server import PyFuse
+
+
+def imported() -> type[PyFuse]:
+    """MountFailedError, with what to install, where pyfuse3 cannot be imported."""
+    try:
+        from cowfs.daemon.pyfuse.server import PyFuse
+    except ImportError as error:
+        raise MountFailedError(
+            f"a mount without the fast lane needs pyfuse3, which cannot be used here: {error}",
+            hint="pip install 'cowfs[pyfuse3]' (it is built against libfuse3-dev), or leave fast_lane on.",
+        ) from error
+    return PyFuse
