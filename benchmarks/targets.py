@@ -43,7 +43,6 @@ def _files(suffix: str) -> Iterator[Target]:
     }
     for row, (juicefs, passthrough) in pairs.items():
         yield from _against(row + suffix, juicefs, passthrough)
-        yield Target(row + suffix, "cowfs-uring", "cowfs", 1.3)
 
 
 TARGETS = [

@@ -18,7 +18,7 @@ import pytest
 
 from cowfs.errors import InvalidInputError, MountFailedError
 from cowfs.machine import kernel
-from tests.mount.daemons import ROOT, WAIT_S, Mount, Place
+from tests.mount.daemons import WAIT_S, Mount, Place
 from tests.mount.test_slow_store import Hanging
 
 pytestmark = pytest.mark.mount
@@ -235,18 +235,3 @@ def test_a_process_that_may_not_use_io_uring(place: Place, uring: None) -> None:
         assert place.mount("v").call("status")["transport"] == "device"
     finally:
         switch.write_text(before)
-
-
-@pytest.mark.slow
-def test_the_suites_pass_over_it(tmp_path: Path, uring: None) -> None:
-    """A representative part of the suites that anybody can run in full by COWFS_TRANSPORT=uring."""
-    suites = ["mount/test_operations.py", "mount/test_slow_store.py", "mount/test_killed_callers.py"]
-    suites += ["system/test_random_operations.py", "conformance/test_fsx.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", f"--basetemp={tmp_path}", *(f"tests/{suite}" for suite in suites)],
-        cwd=ROOT,
-        env={**os.environ, "COWFS_TRANSPORT": "uring", "COWFS_TEST_EXAMPLES": "5"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
