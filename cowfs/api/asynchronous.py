@@ -453,8 +453,8 @@ class Volume:
 
     @staticmethod
     async def from_locator(locator: str | Locator) -> ROVolume:
-        """The version a locator names, verified to exist: one request. NotFoundError,
-        InvalidInputError, CorruptError."""
+        """The version a locator names, verified to exist, and to be one of the volume that it
+        names: one request. NotFoundError, InvalidInputError, CorruptError."""
         return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator)))
 
 

@@ -57,8 +57,8 @@ class ROVolume:
 
     @classmethod
     def from_locator(cls, locator: str | Locator) -> Self:
-        """The version a locator names, verified to exist: one request. NotFoundError,
-        InvalidInputError, CorruptError."""
+        """The version a locator names, verified to exist, and to be one of the volume that it
+        names: one request. NotFoundError, InvalidInputError, CorruptError."""
         if not isinstance(locator, str | Locator):
             raise InvalidInputError(
                 f"a locator is text, not {locator!r}",
@@ -242,10 +242,11 @@ class ROVolume:
             yield ROVolume(locator, past.manifest, is_pruned=past.manifest is None)
 
     def _fetched(self) -> Manifest:
-        """The manifest, fetched once. NotFoundError when the version is pruned or deleted."""
+        """The manifest, fetched once. NotFoundError when the version is pruned or deleted, or is
+        none of this volume's."""
         with self._mutex:
             if self._manifest is None:
-                self._manifest = history.open_version(self._store().objects, self._named.version)
+                self._manifest = history.open_named(self._store().objects, self.name, self._named.version)
             return self._manifest
 
     def _live(self) -> registry.MountEntry | None:

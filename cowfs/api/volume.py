@@ -68,8 +68,8 @@ class Volume:
 
     @staticmethod
     def from_locator(locator: str | Locator) -> ROVolume:
-        """The version a locator names, verified to exist: one request. NotFoundError,
-        InvalidInputError, CorruptError."""
+        """The version a locator names, verified to exist, and to be one of the volume that it
+        names: one request. NotFoundError, InvalidInputError, CorruptError."""
         return ROVolume.from_locator(locator)
 
 

@@ -13,8 +13,9 @@ fsspec and universal-pathlib whole.
 Guarantees: one locator has one text; `Locator.parse(str(x)) == x`. A locator is enough to read a
 version and to verify it; it protects nothing from pruning. It opens the PROTOCOLS below and no
 other: opening one means importing and running whatever package serves it. Refuses credentials and
-every damaged part by name. The name is what the volume was called when the locator was made: it is
-for people and messages, the version id alone decides what is read.
+every damaged part by name; whitespace around the whole, as a file or a shell adds it, is dropped.
+The name is for people and messages, the version id alone decides what is read; whether the volume
+has that version is for whoever opens it to check (`version.history.open_named`).
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Locator:
     def parse_with_path(text: str) -> tuple[Locator, bytes]:
         """As parse, with the path inside the version (b"" for its root), decoded, without leading
         or trailing '/'."""
+        text = text.strip()
         if not is_locator(text):
             raise InvalidInputError(f"{shown(text)} is not a locator: it does not start with {_SCHEME}", hint=_HINT)
         url, divider, rest = text.removeprefix(_SCHEME).partition(_DIVIDER)
@@ -91,8 +93,8 @@ class Locator:
 
 
 def is_locator(text: str) -> bool:
-    """Whether text means to be a locator (starts with cowfs+): to tell it from a volume's name."""
-    return text.startswith(_SCHEME)
+    """Whether text means to be a locator (begins with cowfs+): to tell it from a volume's name."""
+    return text.lstrip().startswith(_SCHEME)
 
 
 def _name(text: str) -> str:

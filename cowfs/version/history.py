@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
-from cowfs.version.volumes import read_head
+from cowfs.version.volumes import find_head, read_head
 
 SHORTEST_PREFIX = 8
+LINE_LIMIT = 1000
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,23 @@ def open_version(store: ObjectStore, version: VersionId) -> Manifest:
             hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
         ) from error
     return Manifest.decode(data, version, what=f"{store.url}/{key}")
+
+
+def open_named(store: ObjectStore, volume: str, version: VersionId) -> Manifest:
+    """As open_version, for a version that is named as one of `volume`. NotFoundError when the
+    volume's line does not have it.
+
+    No further request where the volume itself made the version; where a fork has it from its
+    origin, as many as `history` takes to find it, at most LINE_LIMIT.
+    """
+    manifest = open_version(store, version)
+    if manifest.volume != volume and not _may_be_in_line(store, volume, version):
+        raise NotFoundError(
+            f"version {version.hex()[:12]} belongs to volume {manifest.volume!r}, not to {volume!r}",
+            hint=f"Its name is {manifest.volume}@{version}. `cowfs log {volume}` and history() list the versions of a volume.",
+            details={"volume": manifest.volume},
+        )
+    return manifest
 
 
 def history(store: ObjectStore, version: VersionId) -> Iterator[Past]:
@@ -87,6 +105,21 @@ def parse_source(text: str) -> Locator | tuple[str, str | None]:
         return Locator.parse(text)
     name, at, tail = text.partition("@")
     return keys.check_volume_name(name), tail if at else None
+
+
+def _may_be_in_line(store: ObjectStore, volume: str, version: VersionId) -> bool:
+    """False only when the whole line was seen: behind what is pruned, or closed to this reader, it
+    may go on."""
+    try:
+        head = find_head(store, volume)
+    except AccessDeniedError:
+        return True
+    if head is None or head.version is None:
+        return False
+    for seen, past in enumerate(history(store, head.version)):
+        if past.version == version or past.manifest is None or seen == LINE_LIMIT:
+            return True
+    return False
 
 
 def _tagged(store: ObjectStore, volume: str, tag: str) -> VersionId | None:

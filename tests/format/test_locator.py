@@ -17,6 +17,7 @@ from tests.format.samples import VERSION
 pytestmark = pytest.mark.quick
 
 HEX = VERSION.hex()
+LOCATOR = f"cowfs+file:///dir/-/name@{HEX}"
 S3 = "s3://bucket;endpoint=http%3A%2F%2F127.0.0.1%3A8333;region=us-east-1/some/prefix"
 
 segments = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=8).filter(
@@ -214,7 +215,7 @@ def test_bad_store_urls_say_what_is_wrong(text: str, says: str) -> None:
         (f"cowfs+file:///dir/-/name@{HEX}0", "65 digits instead of 64"),
         (f"cowfs+file:///dir/-/name@{HEX[:-1]}g", "character 'g'"),
         (f"cowfs+file:///dir/-/name@{HEX.upper()}", "character 'A'"),
-        (f"cowfs+file:///dir/-/name@{HEX}\n", r"character '\\n'"),
+        (f"cowfs+file:///dir/-/name@{HEX[:32]}\n{HEX[32:]}", r"character '\\n'"),
         (f"cowfs+file:///dir/-/name@{HEX}/path", "goes on after its version id"),
         (f"cowfs+file://host/dir/-/name@{HEX}", "has a host"),
         (f"cowfs+nothing/-/name@{HEX}", "not a store URL"),
@@ -230,6 +231,12 @@ def test_damaged_locators_say_what_is_wrong(text: str, says: str) -> None:
 def test_paths_that_leave_or_confuse_are_refused(path: str) -> None:
     with pytest.raises(InvalidInputError):
         Locator.parse_with_path(f"cowfs+file:///dir/-/name@{HEX}/{path}")
+
+
+@pytest.mark.parametrize("text", [f"{LOCATOR}\n", f" {LOCATOR}\r\n", f"\t{LOCATOR} "])
+def test_whitespace_around_a_locator_is_no_part_of_it(text: str) -> None:
+    assert is_locator(text)
+    assert str(Locator.parse(text)) == LOCATOR
 
 
 def test_a_path_may_contain_the_divider_and_other_locators() -> None:
