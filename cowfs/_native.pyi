@@ -74,11 +74,31 @@ class Attr:
     mtime_ns: int
     ctime_ns: int
 
-class Caller:
-    """Who asks: permission decisions the kernel leaves to us (sticky bits, setgid, privilege
-    clearing) use it."""
+class Owners:
+    """Two owners that a mount takes for one, each a user and a group: whose files are kept as
+    `kept` are shown as `shown`'s, and what is to be `shown`'s is kept as `kept`'s. All others stay
+    who they are, on the way out as on the way in."""
 
-    def __init__(self, uid: int, gid: int, pid: int, umask: int, groups: Sequence[int] | None) -> None: ...
+    def __init__(self, kept: tuple[int, int], shown: tuple[int, int]) -> None: ...
+    def shown_user(self, user: int) -> int: ...
+    def shown_group(self, group: int) -> int: ...
+    def kept_user(self, user: int) -> int: ...
+    def kept_group(self, group: int) -> int: ...
+
+class Caller:
+    """Who asks, as the kernel knows them: permission decisions it leaves to us (sticky bits,
+    setgid, privilege clearing) use it. owners: of the mount; None: everybody is shown as they are
+    kept."""
+
+    def __init__(
+        self,
+        uid: int,
+        gid: int,
+        pid: int,
+        umask: int,
+        groups: Sequence[int] | None,
+        owners: Owners | None = None,
+    ) -> None: ...
 
 class LayerExtent:
     """One mapped range of a file in a frozen layer: either staged (segment ≥ 0) or in a chunk
@@ -412,14 +432,16 @@ class Lane:
         passthrough: bool = False,
         spins: bool = False,
         transport: Literal["device", "uring"] = "device",
+        owners: Owners | None = None,
         handshake: tuple[int, int, int, int] | None = None,
     ) -> None:
         """Takes over the descriptor, also when it fails: a mounted /dev/fuse. passthrough: on a
         read-only mount let the kernel read whole local files by itself, if it can; needs
         CAP_SYS_ADMIN. spins: keep a processor busy while requests follow each other closely, where
-        that is measured to pay. transport: what carries requests after the handshake. handshake:
-        what an earlier lane agreed on with the kernel (`handshake()`), for a descriptor whose INIT
-        was answered; ValueError with the reason if this one cannot go on from it."""
+        that is measured to pay. transport: what carries requests after the handshake. owners: None:
+        everybody is shown as they are kept. handshake: what an earlier lane agreed on with the
+        kernel (`handshake()`), for a descriptor whose INIT was answered; ValueError with the reason
+        if this one cannot go on from it."""
     def start(self) -> None:
         """OSError when this process may not use io_uring and was to."""
     def handshake(self) -> tuple[int, int, int, int] | None:

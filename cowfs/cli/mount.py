@@ -62,6 +62,11 @@ if TYPE_CHECKING:
     "--accept-unsafe-store", is_flag=True, help="Use a store on which two writers may lose each other's work."
 )
 @click.option("--allow-other/--no-allow-other", default=None, help="Let other users in. [where permitted]")
+@click.option(
+    "--map-owner",
+    metavar="UID:GID|caller|none",
+    help="Show files of the version's owner as this one's, who may then change them. [caller; none as root]",
+)
 @output.common_options
 def command(
     source: str, path: str, read_only: bool, store: str | None, as_json: bool, foreground: bool, **tuning: Any

@@ -23,6 +23,8 @@ from cowfs.errors import InvalidInputError
 CACHE_DEFAULT_S = 60.0
 CACHE_UNLIMITED_S = 315_360_000.0
 """Ten years: larger values only risk an overflow on their way into the kernel."""
+ID_MAX = 2**32 - 2
+"""The largest user or group there can be; one more means nobody to chown(2)."""
 Transport = Literal["auto", "device", "uring"]
 
 TAKEN = {
@@ -34,6 +36,7 @@ TAKEN = {
     int | str | None: "bytes, or a size like 512M or 20GiB",
     str | os.PathLike[str] | None: "a directory",
     Transport: "auto, device or uring",
+    str | None: "caller, none, or numbers as UID:GID",
 }
 """By type: what is said of an option whose value is wrong."""
 
@@ -52,6 +55,7 @@ class ReadOptions(TypedDict, total=False):
     fast_lane: bool
     transport: Transport
     allow_other: bool | None
+    map_owner: str | None
     fuse_fd: int | None
     foreground: bool
 
@@ -83,6 +87,9 @@ class MountOptions:
     take_over             take the volume from a writer that is gone; a writer that is not loses its line, not its work
     accept_unsafe_store   write to a store whose create-only puts failed their probe: two writers may lose work
     allow_other           let other users in: None where permitted, True demands it, False never
+    map_owner             whom the mount shows in place of the version's owner, who owns its root directory: "caller" is whoever mounts,
+                          unless the version is theirs; "UID:GID" anybody; "none" leaves owners as they are. None: none for root,
+                          caller for others. What such an owner makes or is given is stored as the version's owner's
     fuse_fd               a /dev/fuse descriptor already mounted at the path (by whoever started this process)
     foreground            the daemon's log goes to this process' standard error
     """
@@ -101,6 +108,7 @@ class MountOptions:
     take_over: bool = False
     accept_unsafe_store: bool = False
     allow_other: bool | None = None
+    map_owner: str | None = None
     fuse_fd: int | None = None
     foreground: bool = False
 
@@ -113,6 +121,8 @@ class MountOptions:
             raise _wrong("max_uploads", self.max_uploads, "a whole number, 1 or more")
         if self.fuse_fd is not None and self.fuse_fd < 3:
             raise _wrong("fuse_fd", self.fuse_fd, "an open descriptor above 2")
+        if self.map_owner not in (None, "caller", "none") and self.mapped_owner is None:
+            raise _wrong("map_owner", self.map_owner, TAKEN[str | None])
         _ = self.cache_size_bytes
 
     def resolved(self) -> MountOptions:
@@ -130,13 +140,15 @@ class MountOptions:
             resident=self.is_resident,
             fast_lane=self.has_fast_lane,
             transport=self.wanted_transport,
+            map_owner=self.map_owner or ("none" if os.geteuid() == 0 else "caller"),
         )
 
     @property
     def is_resolved(self) -> bool:
         paths = self.cache_dir, self.meta_dir
         are_whole = all(isinstance(path, str) and os.path.isabs(path) for path in paths if path is not None)
-        return are_whole and None not in (self.cache_dir, self.store_timeout) and not isinstance(self.cache_size, str)
+        known = self.cache_dir, self.store_timeout, self.map_owner
+        return are_whole and None not in known and not isinstance(self.cache_size, str)
 
     @property
     def cache_size_bytes(self) -> int | None:
@@ -163,6 +175,15 @@ class MountOptions:
         if not matches(wanted, Transport):
             raise _wrong("COWFS_TRANSPORT", wanted, TAKEN[Transport])
         return cast(Transport, wanted)
+
+    @property
+    def mapped_owner(self) -> tuple[int, int] | None:
+        """User and group that `map_owner` names by their numbers."""
+        user, colon, group = (self.map_owner or "").partition(":")
+        if not (colon and user.isdecimal() and group.isdecimal() and user.isascii() and group.isascii()):
+            return None
+        found = int(user), int(group)
+        return found if max(found) <= ID_MAX else None
 
     @property
     def cache_path(self) -> Path:

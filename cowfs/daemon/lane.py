@@ -34,7 +34,7 @@ from cowfs.daemon.errnos import Errnos
 from cowfs.daemon.relief import Relief
 from cowfs.daemon.server import LOAD_THREADS, CacheTimes, LoadChunks, broken, silent
 from cowfs.errors import InvalidInputError
-from cowfs.native import Engine, Lane, NotResident
+from cowfs.native import Engine, Lane, NotResident, Owners
 from cowfs.native.chunks import ChunkRef
 from cowfs.session.fetching import Fetchers
 
@@ -68,6 +68,7 @@ class FastLane:
         passthrough: bool = False,
         spins: bool = False,
         tried: transport.Transport = "device",
+        owners: Owners | None = None,
         handshake: Handshake | None = None,
     ) -> None:
         """handshake: what was agreed on before, if the kernel's INIT has been answered."""
@@ -81,6 +82,7 @@ class FastLane:
                 passthrough=passthrough,
                 spins=spins,
                 transport=tried,
+                owners=owners,
                 handshake=handshake,
             )
         except ValueError as error:

@@ -12,6 +12,7 @@ from cowfs._native import (
     JournalCorrupt,
     Lane,
     NotResident,
+    Owners,
     Recovery,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "JournalCorrupt",
     "Lane",
     "NotResident",
+    "Owners",
     "Recovery",
 ]

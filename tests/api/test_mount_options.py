@@ -41,6 +41,7 @@ def given(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "take_over": True,
         "accept_unsafe_store": True,
         "allow_other": False,
+        "map_owner": "1000:100",
         "fuse_fd": fd,
         "foreground": True,
     }

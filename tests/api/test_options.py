@@ -30,6 +30,12 @@ pytestmark = pytest.mark.quick
         ("cache_size", True),
         ("resident", 1),
         ("fuse_fd", 2),
+        ("map_owner", "somebody"),
+        ("map_owner", "1000"),
+        ("map_owner", "1000:"),
+        ("map_owner", "-1:0"),
+        ("map_owner", "0:4294967295"),
+        ("map_owner", 1000),
         ("transport", "rings"),
     ],
 )
@@ -52,6 +58,16 @@ def test_resident_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not MountOptions().is_resident
     monkeypatch.setenv("COWFS_RESIDENT", "1")
     assert MountOptions().is_resident
+
+
+@pytest.mark.parametrize(("user", "default"), [(0, "none"), (1000, "caller")])
+def test_the_owner_that_is_mapped_unless_something_is_said(
+    user: int, default: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    assert MountOptions().resolved().map_owner == default
+    assert MountOptions(map_owner="caller").resolved().map_owner == "caller"
+    assert MountOptions(map_owner="7:8").mapped_owner == (7, 8)
 
 
 def test_the_transport_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:

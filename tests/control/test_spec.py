@@ -27,7 +27,7 @@ WRITABLE: dict[str, Any] = {
     "socket": "/run/s.sock",
     "log": "/state/daemon.log",
     "working_copy": "/state/v",
-    "options": MountOptions(cache_dir="/cache", store_timeout=900),
+    "options": MountOptions(cache_dir="/cache", store_timeout=900, map_owner="none"),
 }
 READ_ONLY: dict[str, Any] = {**WRITABLE, "mode": "ro", "working_copy": None, "version": "ab" * 32}
 
@@ -42,6 +42,7 @@ def tuned(tuning: dict[str, Any], **fields: Any) -> MountSpec:
     cache_size=st.none() | st.integers(0, 1 << 60),
     fuse_fd=st.none() | st.integers(3, 1000),
     allow_other=st.none() | st.booleans(),
+    map_owner=st.sampled_from(["caller", "none", "0:0", "1000:4294967294"]),
     resident=st.booleans(),
     volume=st.text(min_size=1),
 )
@@ -59,10 +60,11 @@ def test_round_trip(volume: str, **tuning: Any) -> None:
         {"working_copy": "relative"},
         {"version": "ab" * 32},
         {"options": {}},
-        {"options": MountOptions(store_timeout=900)},
-        {"options": MountOptions(cache_dir="relative", store_timeout=900)},
-        {"options": MountOptions(cache_dir="/cache")},
-        {"options": MountOptions(cache_dir="/cache", store_timeout=900, cache_size="1G")},
+        {"options": MountOptions(store_timeout=900, map_owner="none")},
+        {"options": MountOptions(cache_dir="relative", store_timeout=900, map_owner="none")},
+        {"options": MountOptions(cache_dir="/cache", map_owner="none")},
+        {"options": MountOptions(cache_dir="/cache", store_timeout=900)},
+        {"options": MountOptions(cache_dir="/cache", store_timeout=900, map_owner="none", cache_size="1G")},
     ],
     ids=str,
 )

@@ -32,7 +32,7 @@ from pyfuse3 import FUSEError
 
 from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.server import CacheTimes
-from cowfs.native import Attr, Caller, Engine
+from cowfs.native import Attr, Caller, Engine, Owners
 
 READDIR_BATCH = 64
 BLOCK_BYTES = 4096
@@ -50,7 +50,7 @@ class MountOperations(pyfuse3.Operations):
     enable_writeback_cache = False  # a write() would return before we have seen its bytes
     enable_acl = False
 
-    def __init__(self, engine: Engine, calls: EngineCalls, times: CacheTimes) -> None:
+    def __init__(self, engine: Engine, calls: EngineCalls, times: CacheTimes, owners: Owners) -> None:
         super().__init__()
         self._engine = engine
         self._ask = calls.ask
@@ -58,6 +58,7 @@ class MountOperations(pyfuse3.Operations):
         self._sync = calls.sync
         self._tell = calls.tell
         self._times = times
+        self._owners = owners
         self.opened = trio.Event()
 
     def init(self) -> None:
@@ -99,10 +100,10 @@ class MountOperations(pyfuse3.Operations):
         changed = await self._ask_for_space(
             self._engine.setattr,
             inode,
-            _caller(ctx, mode or 0),
+            self._caller(ctx, mode or 0),
             mode=mode,
-            uid=attr.st_uid if fields.update_uid else None,
-            gid=attr.st_gid if fields.update_gid else None,
+            uid=self._owners.kept_user(attr.st_uid) if fields.update_uid else None,
+            gid=self._owners.kept_group(attr.st_gid) if fields.update_gid else None,
             size=attr.st_size if fields.update_size else None,
             atime_ns=attr.st_atime_ns if fields.update_atime else None,
             mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
@@ -116,18 +117,22 @@ class MountOperations(pyfuse3.Operations):
     async def mknod(
         self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        made = await self._ask_for_space(self._engine.mknod, parent_inode, name, mode, rdev, _caller(ctx, mode))
+        made = await self._ask_for_space(self._engine.mknod, parent_inode, name, mode, rdev, self._caller(ctx, mode))
         return self._entry(made)
 
     async def mkdir(
         self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        return self._entry(await self._ask_for_space(self._engine.mkdir, parent_inode, name, mode, _caller(ctx, mode)))
+        return self._entry(
+            await self._ask_for_space(self._engine.mkdir, parent_inode, name, mode, self._caller(ctx, mode))
+        )
 
     async def symlink(
         self, parent_inode: int, name: bytes, target: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        return self._entry(await self._ask_for_space(self._engine.symlink, parent_inode, name, target, _caller(ctx)))
+        return self._entry(
+            await self._ask_for_space(self._engine.symlink, parent_inode, name, target, self._caller(ctx))
+        )
 
     async def link(
         self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext
@@ -135,10 +140,10 @@ class MountOperations(pyfuse3.Operations):
         return self._entry(await self._ask_for_space(self._engine.link, inode, new_parent_inode, new_name))
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._ask_for_space(self._engine.unlink, parent_inode, name, _caller(ctx))
+        await self._ask_for_space(self._engine.unlink, parent_inode, name, self._caller(ctx))
 
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._ask_for_space(self._engine.rmdir, parent_inode, name, _caller(ctx))
+        await self._ask_for_space(self._engine.rmdir, parent_inode, name, self._caller(ctx))
 
     async def rename(
         self,
@@ -150,7 +155,7 @@ class MountOperations(pyfuse3.Operations):
         ctx: pyfuse3.RequestContext,
     ) -> None:
         await self._ask_for_space(
-            self._engine.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags, _caller(ctx)
+            self._engine.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags, self._caller(ctx)
         )
 
     # -- files
@@ -158,7 +163,9 @@ class MountOperations(pyfuse3.Operations):
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
-        attr, fh = await self._ask_for_space(self._engine.create, parent_inode, name, mode, flags, _caller(ctx, mode))
+        attr, fh = await self._ask_for_space(
+            self._engine.create, parent_inode, name, mode, flags, self._caller(ctx, mode)
+        )
         return pyfuse3.FileInfo(fh=fh, keep_cache=True), self._entry(attr)
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
@@ -256,8 +263,8 @@ class MountOperations(pyfuse3.Operations):
         entry.st_ino = attr.ino
         entry.st_mode = mode = attr.mode
         entry.st_nlink = attr.nlink
-        entry.st_uid = attr.uid
-        entry.st_gid = attr.gid
+        entry.st_uid = self._owners.shown_user(attr.uid)
+        entry.st_gid = self._owners.shown_group(attr.gid)
         entry.st_rdev = attr.rdev
         entry.st_size = attr.size
         entry.st_blocks = attr.blocks
@@ -268,6 +275,17 @@ class MountOperations(pyfuse3.Operations):
         entry.entry_timeout = self._times.dir_entry_s if stat.S_ISDIR(mode) else self._times.entry_s
         return entry
 
+    def _caller(self, ctx: pyfuse3.RequestContext, mode: int = 0) -> Caller:
+        """Supplementary groups cost a look into /proc; only whether a setgid bit may stay depends
+        on them."""
+        groups = None
+        if mode & stat.S_ISGID and ctx.uid != 0 and ctx.pid != 0:
+            try:
+                groups = sorted(pyfuse3.get_sup_groups(ctx.pid))
+            except (OSError, RuntimeError):
+                groups = None  # the caller has ended, or lives in another pid namespace
+        return Caller(ctx.uid, ctx.gid, ctx.pid, ctx.umask, groups, self._owners)
+
 
 def _refuse_acl(name: bytes) -> None:
     if name in ACL_XATTRS:
@@ -277,15 +295,3 @@ def _refuse_acl(name: bytes) -> None:
 def _is_kept(time_ns: int) -> bool:
     """Whether 64 bits of nanoseconds hold the time; as the lane decides it."""
     return -(2**63) < time_ns < 2**63 - 1
-
-
-def _caller(ctx: pyfuse3.RequestContext, mode: int = 0) -> Caller:
-    """Supplementary groups cost a look into /proc; only whether a setgid bit may stay depends on
-    them."""
-    groups = None
-    if mode & stat.S_ISGID and ctx.uid != 0 and ctx.pid != 0:
-        try:
-            groups = sorted(pyfuse3.get_sup_groups(ctx.pid))
-        except (OSError, RuntimeError):
-            groups = None  # the caller has ended, or lives in another pid namespace
-    return Caller(ctx.uid, ctx.gid, ctx.pid, ctx.umask, groups)

@@ -28,7 +28,7 @@ from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.pyfuse.operations import MountOperations
 from cowfs.daemon.server import CacheTimes, LoadChunks, broken, silent
 from cowfs.errors import MountFailedError
-from cowfs.native import Engine, NotResident
+from cowfs.native import Engine, NotResident, Owners
 from cowfs.native.chunks import ChunkRef
 
 IDLE_TASKS = 8
@@ -54,9 +54,10 @@ class PyFuse:
         load_rows: Callable[[NotResident], Sequence[ChunkRef]],
         load_chunks: LoadChunks,
         relieve: Callable[[], int],
+        owners: Owners,
     ) -> None:
         self._calls = EngineCalls(load_rows, load_chunks, relieve)
-        self._operations = MountOperations(engine, self._calls, times)
+        self._operations = MountOperations(engine, self._calls, times, owners)
         os.set_blocking(device_fd, False)
         try:
             pyfuse3.init(self._operations, f"/dev/fd/{device_fd}", {"default_permissions"})

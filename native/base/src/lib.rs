@@ -1,14 +1,16 @@
-//! What every crate of the engine agrees on: identifiers, error numbers, time, crash points for
-//! tests.
+//! What every crate of the engine agrees on: identifiers, owners, error numbers, time, crash points
+//! for tests.
 //!
 //! Nothing here does I/O. Numbers named `_ns` are nanoseconds, lengths and offsets are bytes.
 
 mod clock;
 mod errno;
 pub mod failpoints;
+mod owners;
 
 pub use clock::{monotonic_ns, now_ns};
 pub use errno::Errno;
+pub use owners::Owners;
 
 /// An inode number. Never used twice within a volume.
 pub type Ino = u64;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use cowfs_base::{ChunkHash, Errno, Ino, Segment};
+use cowfs_base::{ChunkHash, Errno, Ino, Owners, Segment};
 
 /// The inode has extended attributes.
 pub const INODE_HAS_XATTRS: u32 = 1;
@@ -150,8 +150,9 @@ pub struct Attr {
     pub ctime_ns: i64,
 }
 
-/// Who asks. `groups`: supplementary groups, None when they are not known (then the kernel's own
-/// checks stand alone).
+/// Who asks, as the kernel knows them. `groups`: supplementary groups, None when they are not known
+/// (then the kernel's own checks stand alone). `owners`: whom the mount shows in whose place; rows
+/// have owners as they are kept.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the fields of a FUSE request")]
 pub struct Caller {
@@ -160,14 +161,22 @@ pub struct Caller {
     pub pid: u32,
     pub umask: u32,
     pub groups: Option<Vec<u32>>,
+    pub owners: Owners,
 }
 
 impl Caller {
-    /// Whether the caller is known not to belong to the group and not to be root.
+    /// Whether files that are kept under this user are the caller's.
+    pub fn owns(&self, uid: u32) -> bool {
+        self.owners.shown_user(uid) == self.uid
+    }
+
+    /// Whether the caller is known not to belong to the group that is kept as `gid`, and not to be
+    /// root.
     pub fn is_outside_group(&self, gid: u32) -> bool {
         let Some(groups) = &self.groups else {
             return false;
         };
+        let gid = self.owners.shown_group(gid);
         self.uid != 0 && self.gid != gid && !groups.contains(&gid)
     }
 }

@@ -16,7 +16,6 @@ use cowfs_fuse_abi::{
 };
 
 use crate::buffer::ReadBuffer;
-use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
 use crate::handshake::{Handshake, MAX_PAGES, features};
 use crate::lane::Shared;
@@ -114,7 +113,7 @@ impl Shared {
                 Ok(Answer::plain(Reply::new(unique).bytes(&target)))
             }
             Operation::Symlink { name, target } => {
-                let attr = engine.symlink(node, name, target, &caller(header, 0, 0))?;
+                let attr = engine.symlink(node, name, target, &self.caller(header, 0, 0))?;
                 Ok(self.entry(unique, &attr))
             }
             Operation::MkNod {
@@ -123,18 +122,19 @@ impl Shared {
                 umask,
                 name,
             } => {
-                let attr = engine.mknod(node, name, mode, rdev, &caller(header, umask, mode))?;
+                let attr =
+                    engine.mknod(node, name, mode, rdev, &self.caller(header, umask, mode))?;
                 Ok(self.entry(unique, &attr))
             }
             Operation::MkDir { mode, umask, name } => {
-                let attr = engine.mkdir(node, name, mode, &caller(header, umask, mode))?;
+                let attr = engine.mkdir(node, name, mode, &self.caller(header, umask, mode))?;
                 Ok(self.entry(unique, &attr))
             }
             Operation::Unlink { name } => engine
-                .unlink(node, name, &caller(header, 0, 0))
+                .unlink(node, name, &self.caller(header, 0, 0))
                 .map(|()| done()),
             Operation::RmDir { name } => engine
-                .rmdir(node, name, &caller(header, 0, 0))
+                .rmdir(node, name, &self.caller(header, 0, 0))
                 .map(|()| done()),
             Operation::Rename {
                 new_parent,
@@ -148,7 +148,7 @@ impl Shared {
                     new_parent,
                     new_name,
                     flags,
-                    &caller(header, 0, 0),
+                    &self.caller(header, 0, 0),
                 )
                 .map(|()| done()),
             Operation::Link { nodeid, name } => engine
@@ -215,8 +215,8 @@ impl Shared {
         };
         let change = AttrChange {
             mode: given(set_attr::MODE).then_some(asked.mode & 0o7777),
-            uid: given(set_attr::UID).then_some(asked.uid),
-            gid: given(set_attr::GID).then_some(asked.gid),
+            uid: given(set_attr::UID).then(|| self.owners.kept_user(asked.uid)),
+            gid: given(set_attr::GID).then(|| self.owners.kept_group(asked.gid)),
             size: given(set_attr::SIZE).then_some(asked.size),
             atime_ns: time(set_attr::ATIME, set_attr::ATIME_NOW, asked.atime_ns),
             mtime_ns: time(set_attr::MTIME, set_attr::MTIME_NOW, asked.mtime_ns),
@@ -231,13 +231,13 @@ impl Shared {
                 .filter(|mode| depends_on_groups(*mode))
                 .unwrap_or(0);
         }
-        let caller = caller(header, 0, mode);
+        let caller = self.caller(header, 0, mode);
         let attr = self.engine.setattr(header.nodeid, &caller, &change)?;
         Ok(self.attributes(header.unique, &attr))
     }
 
     fn create(&self, header: &Header, create: &CreateIn, name: &[u8]) -> Result<Answer> {
-        let caller = caller(header, create.umask, create.mode);
+        let caller = self.caller(header, create.umask, create.mode);
         let flags = create.flags as i32;
         let (attr, fh) = self
             .engine
@@ -246,7 +246,7 @@ impl Shared {
     }
 
     pub(crate) fn created(&self, unique: u64, attr: &Attr, fh: u64) -> Answer {
-        let reply = Reply::new(unique).entry(&attributes(attr), self.lifetimes(attr));
+        let reply = Reply::new(unique).entry(&self.shown(attr), self.lifetimes(attr));
         Answer {
             node: Some(attr.ino),
             ..Answer::opened(reply.opened(fh, OPENED), fh)
@@ -254,15 +254,32 @@ impl Shared {
     }
 
     fn entry(&self, unique: u64, attr: &Attr) -> Answer {
-        let reply = Reply::new(unique).entry(&attributes(attr), self.lifetimes(attr));
+        let reply = Reply::new(unique).entry(&self.shown(attr), self.lifetimes(attr));
         Answer {
             node: Some(attr.ino),
             ..Answer::plain(reply)
         }
     }
 
+    /// Attributes as this mount shows them: nothing else puts an owner into a reply.
+    fn shown(&self, attr: &Attr) -> Attributes {
+        Attributes {
+            ino: attr.ino,
+            mode: attr.mode,
+            nlink: attr.nlink,
+            uid: self.owners.shown_user(attr.uid),
+            gid: self.owners.shown_group(attr.gid),
+            rdev: attr.rdev,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime_ns: attr.atime_ns,
+            mtime_ns: attr.mtime_ns,
+            ctime_ns: attr.ctime_ns,
+        }
+    }
+
     fn attributes(&self, unique: u64, attr: &Attr) -> Answer {
-        Answer::plain(Reply::new(unique).attributes(&attributes(attr), self.lifetime.attr_ns))
+        Answer::plain(Reply::new(unique).attributes(&self.shown(attr), self.lifetime.attr_ns))
     }
 
     fn list(&self, unique: u64, io: &IoIn, plus: bool) -> Result<Answer> {
@@ -289,7 +306,7 @@ impl Shared {
                     name,
                     cookie,
                     attr.ino,
-                    &attributes(attr),
+                    &self.shown(attr),
                     self.lifetimes(attr),
                     attr.mode,
                 );
@@ -367,22 +384,6 @@ fn statistics(engine: &Engine, unique: u64) -> Result<Answer> {
         name_max: NAME_MAX_BYTES,
     };
     Ok(Answer::plain(Reply::new(unique).statistics(&found)))
-}
-
-fn attributes(attr: &Attr) -> Attributes {
-    Attributes {
-        ino: attr.ino,
-        mode: attr.mode,
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev,
-        size: attr.size,
-        blocks: attr.blocks,
-        atime_ns: attr.atime_ns,
-        mtime_ns: attr.mtime_ns,
-        ctime_ns: attr.ctime_ns,
-    }
 }
 
 /// What an operation that is not answered at all gets: never ENOSYS for one that another file may

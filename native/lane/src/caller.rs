@@ -4,22 +4,27 @@
 use cowfs_engine::Caller;
 use cowfs_fuse_abi::Header;
 
+use crate::lane::Shared;
+
 const S_ISGID: u32 = libc::S_ISGID;
 
-/// Who asks. Supplementary groups cost a look into /proc; only whether a setgid bit in `mode` may
-/// stay depends on them.
-pub(crate) fn caller(header: &Header, umask: u32, mode: u32) -> Caller {
-    let needs_groups = mode & S_ISGID != 0 && header.uid != 0 && header.pid != 0;
-    Caller {
-        uid: header.uid,
-        gid: header.gid,
-        pid: header.pid,
-        umask,
-        groups: if needs_groups {
-            groups(header.pid)
-        } else {
-            None
-        },
+impl Shared {
+    /// Who asks. Supplementary groups cost a look into /proc; only whether a setgid bit in `mode`
+    /// may stay depends on them.
+    pub(crate) fn caller(&self, header: &Header, umask: u32, mode: u32) -> Caller {
+        let needs_groups = mode & S_ISGID != 0 && header.uid != 0 && header.pid != 0;
+        Caller {
+            uid: header.uid,
+            gid: header.gid,
+            pid: header.pid,
+            umask,
+            groups: if needs_groups {
+                groups(header.pid)
+            } else {
+                None
+            },
+            owners: self.owners,
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cowfs_base::Errno;
+use cowfs_base::{Errno, Owners};
 use cowfs_engine::Engine;
 use cowfs_fuse_abi::{flag, invalidate_inode};
 use parking_lot::{Condvar, Mutex};
@@ -67,6 +67,8 @@ pub struct Options {
     pub spins: bool,
     /// What carries requests once the handshake, which always is the device's, has been made.
     pub transport: Transport,
+    /// Whom the mount shows in whose place.
+    pub owners: Owners,
     /// What was agreed on before, for a descriptor whose INIT has been answered; None: the kernel
     /// asks first.
     pub handshake: Option<Handshake>,
@@ -84,6 +86,7 @@ pub struct Lane {
 pub(crate) struct Shared {
     pub engine: Arc<Engine>,
     pub lifetime: Lifetime,
+    pub owners: Owners,
     pub device: Device,
     pub passthrough: Passthrough,
     pub uring: Uring,
@@ -120,6 +123,7 @@ impl Lane {
                 entry_ns: options.entry_ns,
                 dir_entry_ns: options.dir_entry_ns,
             },
+            owners: options.owners,
             uring: Uring::default(),
             spin: Spin::new(options.spins),
             device: Device::new(device)?,

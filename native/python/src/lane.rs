@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use cowfs_base::Errno;
+use cowfs_base::{Errno, Owners};
 use cowfs_engine::Error;
 use cowfs_lane::{Handshake, Lane, Need, Options, Transport};
 use pyo3::exceptions::PyValueError;
@@ -13,6 +13,7 @@ use pyo3::types::PyString;
 
 use crate::engine::PyEngine;
 use crate::errors::{not_resident, to_python};
+use crate::values::PyOwners;
 
 /// Answers one mount's requests from its engine.
 #[pyclass(name = "Lane", module = "cowfs._native", frozen)]
@@ -28,7 +29,7 @@ fn os_error(py: Python<'_>, errno: Errno) -> PyErr {
 #[pymethods]
 impl PyLane {
     #[new]
-    #[pyo3(signature = (engine, *, device_fd, attr_ns, entry_ns, dir_entry_ns, passthrough=false, spins=false, transport="device", handshake=None))]
+    #[pyo3(signature = (engine, *, device_fd, attr_ns, entry_ns, dir_entry_ns, passthrough=false, spins=false, transport="device", owners=None, handshake=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn new(
         py: Python<'_>,
@@ -40,6 +41,7 @@ impl PyLane {
         passthrough: bool,
         spins: bool,
         transport: &str,
+        owners: Option<&PyOwners>,
         handshake: Option<Agreed>,
     ) -> PyResult<PyLane> {
         // SAFETY: an open descriptor that the caller gives up (`_native.pyi`).
@@ -58,6 +60,7 @@ impl PyLane {
                     return Err(PyValueError::new_err(said));
                 }
             },
+            owners: owners.map_or_else(Owners::default, |owners| owners.0),
             handshake: handshake.map(|(minor, flags, max_write, max_pages)| Handshake {
                 minor,
                 flags,

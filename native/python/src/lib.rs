@@ -31,7 +31,7 @@ mod native {
     #[pymodule_export]
     use crate::tables::{PyChunkPlaces, PyDirectoryRows, PyFileRows};
     #[pymodule_export]
-    use crate::values::{PyAttr, PyCaller, PyChunkRef, PyLayerExtent, PyRecovery};
+    use crate::values::{PyAttr, PyCaller, PyChunkRef, PyLayerExtent, PyOwners, PyRecovery};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

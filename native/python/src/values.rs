@@ -1,8 +1,9 @@
-//! The small value classes: attributes, callers, chunk references, extents, recovery.
+//! The small value classes: attributes, owners, callers, chunk references, extents, recovery.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use cowfs_base::Owners;
 use cowfs_engine::{Attr, Caller, ChunkRef, LayerExtent, Recovery};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -67,6 +68,35 @@ impl PyAttr {
     }
 }
 
+/// Whom a mount shows in whose place.
+#[pyclass(name = "Owners", module = "cowfs._native", frozen, eq)]
+#[derive(PartialEq)]
+pub struct PyOwners(pub(crate) Owners);
+
+#[pymethods]
+impl PyOwners {
+    #[new]
+    fn new(kept: (u32, u32), shown: (u32, u32)) -> PyOwners {
+        PyOwners(Owners::new(kept, shown))
+    }
+
+    fn shown_user(&self, user: u32) -> u32 {
+        self.0.shown_user(user)
+    }
+
+    fn shown_group(&self, group: u32) -> u32 {
+        self.0.shown_group(group)
+    }
+
+    fn kept_user(&self, user: u32) -> u32 {
+        self.0.kept_user(user)
+    }
+
+    fn kept_group(&self, group: u32) -> u32 {
+        self.0.kept_group(group)
+    }
+}
+
 /// Who asks.
 #[pyclass(name = "Caller", module = "cowfs._native", frozen)]
 pub struct PyCaller(pub(crate) Caller);
@@ -74,13 +104,22 @@ pub struct PyCaller(pub(crate) Caller);
 #[pymethods]
 impl PyCaller {
     #[new]
-    fn new(uid: u32, gid: u32, pid: u32, umask: u32, groups: Option<Vec<u32>>) -> PyCaller {
+    #[pyo3(signature = (uid, gid, pid, umask, groups, owners=None))]
+    fn new(
+        uid: u32,
+        gid: u32,
+        pid: u32,
+        umask: u32,
+        groups: Option<Vec<u32>>,
+        owners: Option<&PyOwners>,
+    ) -> PyCaller {
         PyCaller(Caller {
             uid,
             gid,
             pid,
             umask,
             groups,
+            owners: owners.map_or_else(Owners::default, |owners| owners.0),
         })
     }
 }

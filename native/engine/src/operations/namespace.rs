@@ -281,8 +281,8 @@ fn make_in(
 /// Owner, set-id bits, link count and times of what is made in a directory now.
 pub(crate) fn complete_row(row: &mut InodeRow, directory: &Inode, caller: &Caller) {
     let is_directory = row.mode & S_IFMT == S_IFDIR;
-    row.uid = caller.uid;
-    row.gid = caller.gid;
+    row.uid = caller.owners.kept_user(caller.uid);
+    row.gid = caller.owners.kept_group(caller.gid);
     row.nlink = if is_directory { 2 } else { 1 };
     if directory.mode & S_ISGID != 0 {
         row.gid = directory.gid;
@@ -327,7 +327,7 @@ pub(crate) fn changed_directory(directory: &Inode, subdirectories: i32) -> Inode
 
 /// In a sticky directory only its owner, the victim's owner and root may remove or rename.
 pub(crate) fn check_sticky(directory: &Inode, victim: &Inode, caller: &Caller) -> Result<()> {
-    let is_owner = caller.uid == 0 || caller.uid == victim.uid || caller.uid == directory.uid;
+    let is_owner = caller.uid == 0 || caller.owns(victim.uid) || caller.owns(directory.uid);
     if directory.mode & S_ISVTX != 0 && !is_owner {
         return Err(Errno::EPERM.into());
     }

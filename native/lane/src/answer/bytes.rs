@@ -6,7 +6,6 @@ use cowfs_fuse_abi::{Header, IoIn, Operation, Reply, WRITE_CACHE, WRITE_KILL_SUI
 
 use crate::answer::{Answer, unknown};
 use crate::buffer::ReadBuffer;
-use crate::caller::caller;
 use crate::device::MAX_WRITE_BYTES;
 use crate::lane::Shared;
 
@@ -100,7 +99,7 @@ impl Shared {
                 }))
             }
             Operation::TmpFile(create) => {
-                let caller = caller(header, create.umask, create.mode);
+                let caller = self.caller(header, create.umask, create.mode);
                 let (attr, fh) = engine.create_unnamed(
                     header.nodeid,
                     create.mode,
@@ -123,7 +122,7 @@ impl Shared {
             return Clears::ForMember;
         };
         match depends_on_groups(attr.mode)
-            && caller(header, 0, attr.mode).is_outside_group(attr.gid)
+            && self.caller(header, 0, attr.mode).is_outside_group(attr.gid)
         {
             true => Clears::ForOutsider,
             false => Clears::ForMember,

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cowfs_base::{Errno, ROOT_INO};
+use cowfs_base::{Errno, Owners, ROOT_INO};
 use cowfs_engine::{Engine, Error};
 use cowfs_fuse_abi::{Header, Operation, opcode};
 use cowfs_lane::{Lane, Need, Options};
 
-use self::reply::{ReplyHeader, listed_nodes, reply_file_handle, reply_node};
+use self::reply::{ReplyHeader, listed_nodes, reply_file_handle, reply_node, reply_owners};
 use crate::random::Random;
 use crate::requests::{self, Known, Request};
 use crate::stores::{Store, Stores};
@@ -32,6 +32,9 @@ const STAGING_LIMIT_BYTES: u64 = 12 << 20;
 /// Fewer than the kernel would know, so that the tree is not only broad.
 const NODES_MAX: usize = 400;
 const HANDLES_MAX: usize = 200;
+/// Both are callers, and the first owns the base version.
+const OWNER_KEPT: (u32, u32) = (0, 0);
+const OWNER_SHOWN: (u32, u32) = (1000, 1000);
 
 /// What is known of a request while it is outstanding.
 struct Outstanding {
@@ -50,6 +53,8 @@ struct Kernel {
     counts: HashMap<u64, u64>,
     outstanding: HashMap<u64, Outstanding>,
     stores: Stores,
+    /// Nothing is shown as `OWNER_KEPT`'s.
+    is_mapped: bool,
     /// Error and body of the last reply.
     last: (i32, Vec<u8>),
     buffer: Vec<u8>,
@@ -77,6 +82,11 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
         dir_entry_ns: second,
         passthrough: true,
         spins: seed & 16 == 0,
+        owners: if seed & 32 == 0 {
+            Owners::new(OWNER_KEPT, OWNER_SHOWN)
+        } else {
+            Owners::default()
+        },
         ..Options::default()
     };
     let lane = Arc::new(Lane::new(engine.clone(), device, &options).expect("a lane"));
@@ -85,6 +95,7 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
     let loader = start_loader(&lane, &engine, &base, &is_loading);
 
     let mut kernel = Kernel::new(ours, Random::new(seed));
+    kernel.is_mapped = seed & 32 == 0;
     for _ in 0..requests {
         kernel.step(window, &engine);
     }
@@ -179,6 +190,7 @@ impl Kernel {
             counts: HashMap::new(),
             outstanding: HashMap::new(),
             stores: Stores::default(),
+            is_mapped: false,
             last: (0, Vec::new()),
             buffer: vec![0; 1 << 20],
             replies: 0,
@@ -387,6 +399,15 @@ impl Kernel {
                 "an inode that the kernel holds has vanished"
             );
             return;
+        }
+        if self.is_mapped {
+            for (user, group) in reply_owners(request.number, body) {
+                assert!(
+                    user != OWNER_KEPT.0 && group != OWNER_KEPT.1,
+                    "{user}:{group} is shown by {}",
+                    request.number
+                );
+            }
         }
         if let Some(fh) = request.closes {
             self.known.handles.retain(|known| *known != fh);

@@ -4,6 +4,10 @@ use cowfs_fuse_abi::{REPLY_HEADER_BYTES, opcode};
 
 const ENTRY_BYTES: usize = 128;
 const DIRENT_BYTES: usize = 24;
+const ENTRY_ATTR_AT: usize = 40;
+const ATTR_REPLY_AT: usize = 16;
+/// In attributes; the group follows.
+const UID_AT: usize = 68;
 
 /// Error and number of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +53,36 @@ pub fn reply_file_handle(number: u32, body: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?))
 }
 
+/// User and group of each inode that a reply has attributes of.
+pub fn reply_owners(number: u32, body: &[u8]) -> Vec<(u32, u32)> {
+    if number == opcode::READDIRPLUS {
+        let entries = listed_entries(body).into_iter();
+        return entries.filter_map(|(_, entry)| owner(entry)).collect();
+    }
+    let attributes = match number {
+        opcode::GETATTR | opcode::SETATTR => body.get(ATTR_REPLY_AT..),
+        _ => reply_node(number, body).and(body.get(ENTRY_ATTR_AT..)),
+    };
+    attributes.and_then(owner_in).into_iter().collect()
+}
+
+fn owner(entry: &[u8]) -> Option<(u32, u32)> {
+    entry.get(ENTRY_ATTR_AT..).and_then(owner_in)
+}
+
+fn owner_in(attributes: &[u8]) -> Option<(u32, u32)> {
+    let number = |at: usize| Some(u32::from_le_bytes(*attributes.get(at..)?.first_chunk()?));
+    Some((number(UID_AT)?, number(UID_AT + 4)?))
+}
+
 /// The inodes whose counts a READDIRPLUS reply raises.
 pub fn listed_nodes(body: &[u8]) -> Vec<u64> {
+    let entries = listed_entries(body).into_iter();
+    entries.map(|(node, _)| node).collect()
+}
+
+/// Node and entry of what a READDIRPLUS reply lists, but for "." and "..".
+fn listed_entries(body: &[u8]) -> Vec<(u64, &[u8])> {
     let mut nodes = Vec::new();
     let mut rest = body;
     while let Some(entry) = rest.get(..ENTRY_BYTES + DIRENT_BYTES) {
@@ -71,7 +103,7 @@ pub fn listed_nodes(body: &[u8]) -> Vec<u64> {
             break;
         };
         if node != 0 && name != b"." && name != b".." {
-            nodes.push(node);
+            nodes.push((node, entry));
         }
         rest = rest
             .get(name_at + (length as usize).next_multiple_of(8)..)
