@@ -160,21 +160,59 @@ class ROVolume:
         self,
         mount_path: str | os.PathLike[str] | None = None,
         *,
+        scratch: bool = False,
         options: MountOptions | None = None,
         **tuning: Unpack[ReadOptions],
     ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
 
-        Any number of processes may mount it. The kernel caches attributes and names without limit
-        unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains the options, and
-        `options` takes one; what is named besides wins.
+        scratch: programs may write there too (databases, builds). No volume has what they write,
+        and no lease is taken: it is gone when the mount ends, or its daemon or the machine dies,
+        unless `commit_scratch` makes a volume of it. Any number of processes may mount the version,
+        each a scratch of its own. The kernel caches attributes and names of a read-only mount
+        without limit unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains
+        the options, and `options` takes one; what is named besides wins.
         """
-        return await in_thread(partial(self._blocking.mount, mount_path, options=options, **tuning))
+        return await in_thread(partial(self._blocking.mount, mount_path, scratch=scratch, options=options, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted. ConflictError while files are open; force: programs
-        that use them get errors."""
+        """Unmounts what this object mounted; of a scratch what was not committed is gone.
+        ConflictError while files are open; force: programs that use them get errors."""
         await in_thread(partial(self._blocking.unmount, force=force))
+
+    async def commit_scratch(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        strict: bool = False,
+        author: str | None = None,
+        produced_by: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: ProgressListener | None = None,
+    ) -> ROVolume:
+        """Makes a volume of this object's scratch mount: a fork of this version, and in it a version
+        with everything that was written before the call. Returns that version.
+
+        name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: one is
+        made up. The mount stays, and is the volume's writer: a later commit goes to the same
+        volume, and what is not committed is gone at the end. The other arguments are as for
+        RWVolume. InvalidStateError when there is no scratch mount.
+        """
+        return ROVolume(
+            await in_thread(
+                partial(
+                    self._blocking.commit_scratch,
+                    message,
+                    name=name,
+                    strict=strict,
+                    author=author,
+                    produced_by=produced_by,
+                    labels=labels,
+                    progress=progress,
+                )
+            )
+        )
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from cowfs.api import stores
+from cowfs.api import scratch, stores
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
 from cowfs.control.messages import MountStatus
@@ -49,7 +49,7 @@ class VolumeSummary:
 
 @dataclass(frozen=True)
 class MountSummary:
-    """One live mount. is_detached: off its path, and served until the last open file is closed.
+    """One live mount. is_scratch: nothing of it is kept. is_detached: off its path, and served until the last open file is closed.
 
     uncommitted: None when its daemon does not say; error: why it does not. details: all that it
     says.
@@ -60,6 +60,7 @@ class MountSummary:
     store_url: str
     version: str | None
     read_only: bool
+    is_scratch: bool
     is_detached: bool
     pid: int
     since_ns: int
@@ -105,6 +106,7 @@ def volumes_of(store: str | None = None) -> list[VolumeSummary]:
 def status(store: str | None = None, *, meta_dir: Path | None = None) -> Status:
     """Mounts and working copies of this machine; of one store only, if one is named. meta_dir: look
     there too."""
+    scratch.clear(meta_dir)
     live = registry.list_mounts()
     with ThreadPoolExecutor(DAEMONS_AT_ONCE) as pool:
         mounted = list(pool.map(mount_summary, live))
@@ -167,6 +169,7 @@ def mount_summary(entry: MountEntry) -> MountSummary:
         store_url=entry.store_url,
         version=entry.version_id if said is None else said.version.hex() if said.version is not None else None,
         read_only=entry.read_only,
+        is_scratch=entry.is_scratch,
         is_detached=entry.is_detached,
         pid=entry.pid,
         since_ns=entry.since_ns,

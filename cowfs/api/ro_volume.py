@@ -3,8 +3,9 @@
 Fields come from the version's manifest, which is fetched and verified once. Objects from `commit`,
 `from_locator` and `history` have it already; an unpickled one fetches it when a field is first
 asked for, which blocks for one request: resolve() (of an async one, `await version`) does it
-beforehand. Mounts are read-only; each object has at most one. Threads: any; calls that change the
-mount wait for each other.
+beforehand. A mount is read-only, or a scratch, of which nothing is kept unless it is committed as a
+new volume; each object has at most one. Threads: any; calls that change the mount wait for each
+other.
 """
 
 from __future__ import annotations
@@ -20,21 +21,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs.api import launch, mount_paths, names, stores
+from cowfs.api import scratch as scratches
 from cowfs.api.claiming import claimed
 from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
 from cowfs.api.provenance import author as default_author
+from cowfs.api.provenance import commit_request
 from cowfs.control import MountOptions, MountSpec, live_mount
 from cowfs.control.options import ReadOptions
 from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest, Stats
 from cowfs.machine import registry
+from cowfs.machine import scratch as scratch_places
 from cowfs.version import history, volumes
 from cowfs.version.volumes import Head
 
 if TYPE_CHECKING:
     from cowfs.api.rw_volume import RWVolume
+    from cowfs.version.commit import ProgressListener
 
 
 class ROVolume:
@@ -161,38 +166,53 @@ class ROVolume:
         self,
         mount_path: str | os.PathLike[str] | None = None,
         *,
+        scratch: bool = False,
         options: MountOptions | None = None,
         **tuning: Unpack[ReadOptions],
     ) -> Path:
         """Mounts the version read-only and returns the directory; mounting again returns the same.
 
-        Any number of processes may mount it. The kernel caches attributes and names without limit
-        unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains the options, and
-        `options` takes one; what is named besides wins.
+        scratch: programs may write there too (databases, builds). No volume has what they write,
+        and no lease is taken: it is gone when the mount ends, or its daemon or the machine dies,
+        unless `commit_scratch` makes a volume of it. Any number of processes may mount the version,
+        each a scratch of its own. The kernel caches attributes and names of a read-only mount
+        without limit unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains
+        the options, and `options` takes one; what is named besides wins.
         """
         chosen = replace(options or MountOptions(), **tuning)
-        if chosen.take_over or chosen.accept_unsafe_store or chosen.meta_dir is not None:
+        if chosen.take_over or chosen.accept_unsafe_store:
             raise InvalidInputError(
-                "a read-only mount takes nothing over, writes to no store and has no working copy",
-                hint="Leave take_over, accept_unsafe_store and meta_dir out.",
+                "a read-only or scratch mount takes nothing over, and writes to no store",
+                hint="Leave take_over and accept_unsafe_store out.",
             )
+        if chosen.meta_dir is not None and not scratch:
+            raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
         with self._mutex:
-            if (entry := self._live()) is not None:
-                return mount_paths.same(entry, mount_path)
-            return self._mount(mount_path, chosen)
+            if (entry := self._live()) is None:
+                return self._mount(mount_path, chosen, is_scratch=scratch)
+            if entry.is_scratch != scratch:
+                raise InvalidStateError(
+                    f"this object is mounted {'as a scratch' if entry.is_scratch else 'read-only'} at {entry.mount_path}",
+                    hint="Unmount it first, or use another object of the same version.",
+                )
+            return mount_paths.same(entry, mount_path)
 
-    def _mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions) -> Path:
+    def _mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions, *, is_scratch: bool) -> Path:
         self._fetched()
         store = self._store()
         stores.refuse_memory(store)
-        with mount_paths.chosen(mount_path, f"{self.name}@{self.id[:12]}", store.record.store_id) as path:
+        scratches.clear(options.meta_path)
+        name = f"{self.name}@{self.id[:12]}{'-scratch' if is_scratch else ''}"
+        with mount_paths.chosen(mount_path, name, store.record.store_id) as path:
             registration = registry.new_id()
+            place = scratch_places.locate(registration, self.name, meta_dir=options.meta_path).path
             spec = MountSpec(
                 store_url=store.url,
                 volume=self.name,
-                mode="ro",
+                mode="scratch" if is_scratch else "ro",
                 source=self.locator,
                 version=self.id,
+                working_copy=str(place) if is_scratch else None,
                 log=str(registry.log_path(registration)),
                 mount_path=path,
                 registration=registration,
@@ -205,13 +225,43 @@ class ROVolume:
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
-        """Unmounts what this object mounted. ConflictError while files are open; force: programs
-        that use them get errors."""
+        """Unmounts what this object mounted; of a scratch what was not committed is gone.
+        ConflictError while files are open; force: programs that use them get errors."""
         with self._mutex:
             if (entry := self._live()) is not None:
                 live_mount.unmount(entry, force=force)
             mount_paths.leave(self._mount_path)
             self._mount_id = self._mount_path = None
+
+    @names_locator
+    def commit_scratch(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        strict: bool = False,
+        author: str | None = None,
+        produced_by: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: ProgressListener | None = None,
+    ) -> ROVolume:
+        """Makes a volume of this object's scratch mount: a fork of this version, and in it a version
+        with everything that was written before the call. Returns that version.
+
+        name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: one is
+        made up. The mount stays, and is the volume's writer: a later commit goes to the same
+        volume, and what is not committed is gone at the end. The other arguments are as for
+        RWVolume. InvalidStateError when there is no scratch mount.
+        """
+        request = commit_request(message, author, produced_by, labels)
+        entry = self._live()
+        if entry is None or not entry.is_scratch:
+            raise InvalidStateError(
+                f"{self.name}@{self.id[:12]} has no scratch mount, and a version does not change",
+                hint="Mount it with scratch=True first, or fork it.",
+            )
+        volume, done = scratches.commit(entry, name, request, progress, strict=strict)
+        return ROVolume(Locator(self._named.store, volume, done.version), is_new=done.is_new)
 
     @names_locator
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
@@ -265,7 +315,8 @@ class ROVolume:
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
-        self.mount()
+        if not self.is_mounted:
+            self.mount()
         return self
 
     def __exit__(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import mount_paths
+from cowfs.api import mount_paths, scratch
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -43,18 +43,28 @@ class Mounted:
     def volume(self) -> str:
         return self._entry.volume
 
+    @property
+    def is_scratch(self) -> bool:
+        return self._entry.is_scratch
+
     def commit(
         self,
         message: str = "",
         *,
+        name: str | None = None,
         author: str | None = None,
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Publishes what was written before the call; the mount stays."""
-        done = live_mount.commit(self._entry, commit_request(message, author, None, labels), progress)
-        store = StoreUrl.parse(self._entry.store_url)
-        return ROVolume(Locator(store, self._entry.volume, done.version), is_new=done.is_new)
+        """Publishes what was written before the call; the mount stays. name: of a scratch, as for
+        `ROVolume.commit_scratch`."""
+        request, volume = commit_request(message, author, None, labels), self._entry.volume
+        if self.is_scratch:
+            volume, done = scratch.commit(self._entry, name, request, progress, strict=name is not None)
+        else:
+            scratch.require_none(name)
+            done = live_mount.commit(self._entry, request, progress)
+        return ROVolume(Locator(StoreUrl.parse(self._entry.store_url), volume, done.version), is_new=done.is_new)
 
     def commit_and_unmount(
         self, message: str = "", *, force: bool = False, progress: ProgressListener | None = None
@@ -94,6 +104,13 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
 
     wants_work: InvalidStateError instead, since nobody is there to commit or discard its work."""
     path = registry.canonical(target)
+    if path in scratch.clear():
+        if wants_work:
+            raise InvalidStateError(
+                f"the daemon of the scratch mount {path} has died; what was written there is gone",
+                hint="Mount the version again. Work that must outlive its mount belongs into a volume.",
+            )
+        return True
     if wants_work and dead_mounts.find_at(path) is not None:
         raise InvalidStateError(
             f"the daemon of {path} has died; its work is in the working copy",

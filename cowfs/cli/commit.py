@@ -14,26 +14,39 @@ from cowfs.errors import InvalidInputError
 @click.command("commit")
 @click.argument("target", metavar="PATH|NAME")
 @click.option("-m", "--message", default="", help="What this version is.")
+@click.option("--name", metavar="NAME", help="Of a scratch mount: the new volume. [made up]")
 @click.option("--author", help="Default: COWFS_AUTHOR, git's user, user@host.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Recorded with the version.")
 @output.common_options
 def command(
-    target: str, message: str, author: str | None, labels: tuple[str, ...], store: str | None, as_json: bool
+    target: str,
+    message: str,
+    name: str | None,
+    author: str | None,
+    labels: tuple[str, ...],
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Commit the volume mounted at PATH (or around it), or volume NAME. Prints the version's
     locator.
 
     Nothing changed: the last version's locator again, unless you give a message, author or labels
-    that it does not have.
+    that it does not have. A scratch mount becomes a new volume, a fork of the version it stands on;
+    it is that volume's writer from then on.
     """
-    from cowfs.api import targets
+    from cowfs.api import scratch, targets
     from cowfs.cli import versions
 
     table = _table(labels)
     found = targets.find_mount(target, store, inside=True)
+    if not isinstance(found, targets.Mounted):
+        scratch.require_none(name)
     try:
         with closing(output.ProgressLine()) as progress:
-            version = found.commit(message, author=author, labels=table, progress=progress)
+            if isinstance(found, targets.Mounted):
+                version = found.commit(message, name=name, author=author, labels=table, progress=progress)
+            else:
+                version = found.commit(message, author=author, labels=table, progress=progress)
     except KeyboardInterrupt:
         if isinstance(found, targets.Mounted):
             output.say(

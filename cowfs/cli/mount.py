@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cowfs.cli import output
-from cowfs.errors import InvalidStateError, MountFailedError
+from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError
 
 if TYPE_CHECKING:
     from cowfs.api.launch import Started
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.argument("path")  # not click.Path, which stats it: a mount handed in does not answer yet
 @click.option("--read-only", is_flag=True, help="Mount the volume's last version, without becoming its writer.")
+@click.option("--scratch", is_flag=True, help="Write to a version; gone at the end, unless committed as a new volume.")
 @click.option("--foreground", is_flag=True, help="Stay until the mount is gone; Ctrl-C unmounts.")
 @click.option("--fuse-fd", type=int, metavar="N", help="Use this open /dev/fuse descriptor, already mounted at PATH.")
 @click.option("--max-uploads", type=int, default=50, show_default=True, metavar="N", help="Uploads at once.")
@@ -69,25 +70,35 @@ if TYPE_CHECKING:
 )
 @output.common_options
 def command(
-    source: str, path: str, read_only: bool, store: str | None, as_json: bool, foreground: bool, **tuning: Any
+    source: str,
+    path: str,
+    read_only: bool,
+    scratch: bool,
+    store: str | None,
+    as_json: bool,
+    foreground: bool,
+    **tuning: Any,
 ) -> None:
     """Mount SOURCE at PATH, an empty directory or a new name in an existing one. Prints the path.
 
-    SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only).
+    SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only). --scratch: of a NAME
+    its last version.
     """
     from cowfs.api import sources
     from cowfs.blocking import MountOptions, ROVolume, Volume
 
+    if read_only and scratch:
+        raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
     options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
     found = sources.find(source, store)
     mounted: RWVolume | ROVolume
-    if found.is_writable and not read_only:
+    if found.is_writable and not (read_only or scratch):
         mounted = Volume.open(found.volume, store=found.store.url)
         with closing(output.ProgressLine()) as progress:
             canonical = mounted.mount(path, progress=progress, options=options)
     else:
         mounted = ROVolume(found.locator())
-        canonical = mounted.mount(path, options=options)
+        canonical = mounted.mount(path, scratch=scratch, options=options)
     started = mounted.started
     pid, lost_files = (started.pid, list(started.ready.lost_files)) if started is not None else _found(mounted)
     record = {
@@ -95,12 +106,13 @@ def command(
         "volume": found.volume,
         "version": found.version.hex() if found.version else None,
         "locator": str(found.locator()) if found.version else None,
-        "read_only": isinstance(mounted, ROVolume),
+        "read_only": isinstance(mounted, ROVolume) and not scratch,
+        "is_scratch": scratch,
         "pid": pid,
         "lost_files": lost_files,
         "store_url": found.store.url,
     }
-    kind = "read-only" if record["read_only"] else "writable"
+    kind = "as a scratch" if scratch else "read-only" if record["read_only"] else "writable"
     done = "Mounted" if started is not None else "Found"
     if foreground and started is not None:
         _pass_signals_on(started)  # first: who reads that it is mounted may want it to end

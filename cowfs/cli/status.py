@@ -35,7 +35,7 @@ def _text(found: Status, *, is_all: bool) -> str:
     rows = [
         (
             each.volume,
-            "detached" if each.is_detached else "read-only" if each.read_only else "writable",
+            _state(each),
             "-" if each.read_only and not each.error else _work(each),
             str(each.pid),
             (each.version or "-")[:12],
@@ -62,7 +62,15 @@ def _text(found: Status, *, is_all: bool) -> str:
     return output.table(("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", "WHERE"), rows)
 
 
+def _state(each: MountSummary) -> str:
+    if each.is_detached:
+        return "detached"
+    return "read-only" if each.read_only else "scratch" if each.is_scratch else "writable"
+
+
 def _work(each: MountSummary | WorkingCopySummary) -> str:
     if each.error:
         return f"? ({output.printable(each.error)})"
+    if each.uncommitted is None:
+        return "-"
     return "uncommitted" if each.uncommitted else "committed"

@@ -3,6 +3,8 @@
 With --commit a mount that is in use goes off its path all the same: its version is published by
 then.
 
+A scratch leaves nothing but what was committed.
+
 A mount whose daemon has died is taken off too; what was written is in the working copy and comes
 back at the next mount.
 """
@@ -41,7 +43,7 @@ def command(
     if message and not is_commit:
         raise InvalidInputError("a message without --commit", hint="Add --commit.")
     if targets.detach_dead(target, wants_work=is_commit or is_discard):
-        output.say(as_json, f"Took off {target}, whose daemon had died; its work comes back at the next mount")
+        output.say(as_json, f"Took off {target}, whose daemon had died; work of a volume comes back at its next mount")
         gone = {"mount_path": target, "volume": None, "was_dead": True, "uncommitted": None}
         output.emit(as_json, gone, "")
         return
@@ -84,7 +86,8 @@ def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, 
         mount.discard(force=is_forced)
         return {**record, "uncommitted": False, "said": f"Unmounted {mount.path} and dropped uncommitted work"}
     is_kept = mount.unmount(force=is_forced)
-    said = f"Unmounted {mount.path}" + ("; uncommitted work is kept" if is_kept else "")
+    what = "; uncommitted work is kept" if is_kept else "; a scratch leaves nothing" if mount.is_scratch else ""
+    said = f"Unmounted {mount.path}{what}"
     return {**record, "uncommitted": is_kept, "said": said}
 
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from cowfs.control.client import Client, wait_gone
 from cowfs.control.messages import (
+    ADOPT,
     COMMIT,
     DETACH,
     DISCARD,
     STATUS,
     UNMOUNT,
+    Adoption,
     Committed,
     Ending,
     Left,
@@ -49,6 +51,11 @@ def status(entry: MountEntry) -> MountStatus:
 def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> Committed:
     """Publishes what was written before the call."""
     return Client(entry.socket).ask(COMMIT, request, progress)
+
+
+def adopt(entry: MountEntry, volume: str) -> None:
+    """Lets the commits of a scratch go to this volume, which stands on the scratch's version."""
+    Client(entry.socket).ask(ADOPT, Adoption(volume))
 
 
 def has_uncommitted(entry: MountEntry) -> bool:

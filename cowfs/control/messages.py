@@ -4,6 +4,7 @@ whoever shows it.
     PING     Nothing         Pong
     STATUS   Nothing         MountStatus                     what `cowfs status` shows
     COMMIT   CommitRequest   Committed                       with progress, as often as there is news
+    ADOPT    Adoption        Nothing                         of a scratch: its commits go to that volume from now on
     UNMOUNT  Ending          Left                            the process ends after the answer
     DETACH   Nothing         Nothing                         off its path at once, served until the last file is closed
     DISCARD  Ending          Nothing                         as UNMOUNT, and the working copy is deleted
@@ -75,7 +76,8 @@ class WriterStatus:
 @dataclass(frozen=True)
 class MountStatus:
     """What a daemon says about its mount. version: the last one, None before the first. waiting:
-    None where it is not known."""
+    None where it is not known. volume: of a scratch where its version is from, and once it has a
+    writer the one that this writes to."""
 
     pid: int
     registration: str
@@ -85,6 +87,7 @@ class MountStatus:
     store_id: str
     volume: str
     read_only: bool
+    is_scratch: bool
     version: VersionId | None
     head_number: int
     since_ns: int
@@ -108,6 +111,13 @@ class Committed:
     head_number: int
     is_new: bool
     stats: Stats
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """volume: one that was just forked from the version that the scratch stands on."""
+
+    volume: str
 
 
 @dataclass(frozen=True)
@@ -164,6 +174,7 @@ class Operation(Generic[A, R]):
 PING = Operation("ping", Nothing, Pong)
 STATUS = Operation("status", Nothing, MountStatus)
 COMMIT = Operation("commit", CommitRequest, Committed)
+ADOPT = Operation("adopt", Adoption, Nothing)
 UNMOUNT = Operation("unmount", Ending, Left)
 DETACH = Operation("detach", Nothing, Nothing)
 DISCARD = Operation("discard", Ending, Nothing)

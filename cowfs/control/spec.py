@@ -28,13 +28,14 @@ class SessionSpec:
 
     options        `MountOptions.resolved`: a daemon has another working directory, and perhaps another environment.
                    Those that concern the kernel count for mounts only
-    working_copy   directory of the working copy; given for "rw", None for "ro"
-    version        64 hex digits for "ro"; None for "rw", where the working copy knows its base
+    mode           "rw": a volume; "ro": a version; "scratch": a version that is written to, and nothing of that is kept
+    working_copy   directory of the working copy; given for "rw" and "scratch", None for "ro"
+    version        64 hex digits for "ro" and "scratch"; None for "rw", where the working copy knows its base
     """
 
     store_url: str
     volume: str
-    mode: Literal["rw", "ro"]
+    mode: Literal["rw", "ro", "scratch"]
     options: MountOptions
     working_copy: str | None = None
     version: str | None = None
@@ -47,12 +48,20 @@ class SessionSpec:
         if not self.options.is_resolved:
             raise _bad("its options leave something to be found out")
         self._check_paths("working_copy")
-        if (self.mode == "rw") != (self.working_copy is not None):
+        if self.is_read_only == (self.working_copy is not None):
             raise _bad("a writable mount needs a working copy, a read-only one has none")
-        if (self.mode == "ro") != (self.version is not None):
-            raise _bad("a read-only mount needs a version, a writable one has none")
+        if (self.mode == "rw") == (self.version is not None):
+            raise _bad("a mount of a version needs one, that of a volume has none")
         if self.version is not None:
             VersionId.from_hex(self.version)
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.mode == "ro"
+
+    @property
+    def is_scratch(self) -> bool:
+        return self.mode == "scratch"
 
     @property
     def place(self) -> str:
@@ -94,7 +103,7 @@ class MountSpec(SessionSpec):
         """The cache time the mount uses: the value given, else the mode's default."""
         value: float | None = getattr(self.options, name)
         if value is None:
-            return CACHE_DEFAULT_S if self.mode == "rw" else CACHE_UNLIMITED_S
+            return CACHE_UNLIMITED_S if self.is_read_only else CACHE_DEFAULT_S
         return value
 
     def to_json(self) -> str:

@@ -197,9 +197,10 @@ class Daemon:
             store_url=session.store.url,
             store_id=session.record.store_id.hex(),
             volume=spec.volume,
-            version_id=version.hex() if version is not None and spec.mode == "ro" else None,
-            read_only=spec.mode == "ro",
+            version_id=version.hex() if version is not None and spec.mode != "rw" else None,
+            read_only=spec.is_read_only,
             working_copy=Path(spec.working_copy) if spec.working_copy is not None else None,
+            is_scratch=spec.is_scratch,
         )
         self._entry = entry
         stack.callback(registry.unregister, entry)
@@ -246,10 +247,12 @@ class Daemon:
 
     def _mount_options(self) -> set[str]:
         spec = self._spec
-        return mounting.options(spec.volume, read_only=spec.mode == "ro", allow_other=spec.options.allow_other)
+        return mounting.options(
+            spec.volume, read_only=spec.is_read_only, allow_other=spec.options.allow_other, scratch=spec.is_scratch
+        )
 
     def _find_mount(self) -> None:
-        self._mount = mounting.verified(self._spec.mount_path, read_only=self._spec.mode == "ro")
+        self._mount = mounting.verified(self._spec.mount_path, read_only=self._spec.is_read_only)
 
     def _invalidate(self, ino: int) -> None:
         if self._server is not None:
@@ -436,7 +439,7 @@ def _run(answer_fd: int) -> int:
     daemon: Daemon | None = None
     try:
         spec = MountSpec.from_json(sys.stdin.buffer.read())
-        heap.map_large_blocks(heap.READ_ONLY_MAPPED_BYTES if spec.mode == "ro" else heap.MAPPED_BYTES)
+        heap.map_large_blocks(heap.READ_ONLY_MAPPED_BYTES if spec.is_read_only else heap.MAPPED_BYTES)
         daemon = Daemon(spec, answer_fd)
         daemon.run()
     except CowfsError as error:

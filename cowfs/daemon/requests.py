@@ -15,7 +15,18 @@ from pathlib import Path
 
 from cowfs import clock, failpoints
 from cowfs.control import Handler, MountSpec, messages
-from cowfs.control.messages import Committed, Ending, Left, LostFile, MountStatus, Nothing, Pong, Waiting, WriterStatus
+from cowfs.control.messages import (
+    Adoption,
+    Committed,
+    Ending,
+    Left,
+    LostFile,
+    MountStatus,
+    Nothing,
+    Pong,
+    Waiting,
+    WriterStatus,
+)
 from cowfs.daemon.audience import Audience
 from cowfs.daemon.mappings import Mappings
 from cowfs.errors import InvalidStateError, ReadOnlyError
@@ -61,6 +72,7 @@ class Requests:
             messages.PING.answered_by(self._ping),
             messages.STATUS.answered_by(self._status),
             messages.COMMIT.answered_by(self._commit),
+            messages.ADOPT.answered_by(self._adopt),
             messages.UNMOUNT.answered_by(self._unmount),
             messages.DETACH.answered_by(self._detach),
             messages.DISCARD.answered_by(self._discard),
@@ -85,8 +97,9 @@ class Requests:
             source=spec.source,
             store_url=session.store.url,
             store_id=session.record.store_id.hex(),
-            volume=spec.volume,
-            read_only=spec.mode == "ro",
+            volume=session.volume,
+            read_only=spec.is_read_only,
+            is_scratch=spec.is_scratch,
             version=base.version_id,
             head_number=base.head_number,
             since_ns=self._since_ns,
@@ -135,6 +148,15 @@ class Requests:
                 self.is_committing = False
         return self._committed(base, is_new=base.version_id != before.version_id)
 
+    def _adopt(self, adoption: Adoption, progress: ProgressListener) -> Nothing:
+        if (scratch := self._session.scratch) is None:
+            raise InvalidStateError(
+                f"{self._spec.mount_path} is no scratch mount", hint="Commit it without a name, and fork the version."
+            )
+        with self._commits:
+            scratch.adopt(adoption.volume)
+        return Nothing()
+
     def _unmount(self, ending: Ending, progress: ProgressListener) -> Left:
         self._end(ending.force, False)
         base = self._session.base
@@ -145,12 +167,18 @@ class Requests:
         return Nothing()
 
     def _discard(self, ending: Ending, progress: ProgressListener) -> Nothing:
-        self._writer()
+        if self._session.scratch is None:
+            self._writer()
         self._end(ending.force, True)
         return Nothing()
 
     def _writer(self) -> Writer:
         writer = self._session.writer
+        if writer is None and self._session.scratch is not None:
+            raise InvalidStateError(
+                f"{self._spec.mount_path} is a scratch mount: it has no volume to commit to",
+                hint=f"Name a new one: `cowfs commit {self._spec.mount_path} --name NAME`, or commit_scratch() of the version.",
+            )
         if writer is None:
             raise ReadOnlyError(
                 f"{self._spec.mount_path} is a read-only mount of {self._spec.source}",
@@ -161,7 +189,7 @@ class Requests:
     def _committed(self, base: Base, *, is_new: bool) -> Committed:
         assert base.version_id is not None
         assert base.manifest is not None
-        name = str(locator(self._session.store, self._spec.volume, base.version_id))
+        name = str(locator(self._session.store, self._session.volume, base.version_id))
         return Committed(base.version_id, name, base.head_number, is_new, base.manifest.stats)
 
 

@@ -143,6 +143,23 @@ def release(fd: int) -> None:
     os.close(fd)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock, named or not; as far as the file may be opened."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def holder(path: Path) -> LockHolder | None:
     """Who holds the lock, as far as can be told without touching it; None: nobody."""
     try:

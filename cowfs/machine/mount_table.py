@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE_SYSTEM_TYPE = "fuse.cowfs"
+SCRATCH_MARK = "+scratch"
+"""Behind the volume in the source of a scratch mount; no volume's name has a plus sign."""
 READ_AHEAD_KB = 4096
 
 
@@ -33,6 +35,11 @@ class MountInfo:
     @property
     def is_cowfs(self) -> bool:
         return self.file_system == FILE_SYSTEM_TYPE
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether nothing of it is left once its daemon is gone."""
+        return self.is_cowfs and self.source.endswith(SCRATCH_MARK)
 
     @property
     def is_ours(self) -> bool:

@@ -102,12 +102,14 @@ def check_descriptor(fd: int) -> None:
         )
 
 
-def options(name: str, *, read_only: bool, allow_other: bool | None) -> set[str]:
+def options(name: str, *, read_only: bool, allow_other: bool | None, scratch: bool = False) -> set[str]:
     """Options (`mount`) of a mount that the table shows as `name`. default_permissions always:
     nothing below it checks access.
 
     allow_other: None lets other users in where that is permitted; True demands it."""
-    name = re.sub(r"[^A-Za-z0-9._@+-]", "_", name)  # fusermount3 splits at commas
+    name = re.sub(r"[^A-Za-z0-9._@-]", "_", name)  # fusermount3 splits at commas
+    if scratch:
+        name += mount_table.SCRATCH_MARK
     chosen = {"default_permissions", f"fsname=cowfs:{name}", "subtype=cowfs"}
     if read_only:
         chosen.add("ro")

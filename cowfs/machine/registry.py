@@ -1,7 +1,8 @@
 """The registry of live mounts on this machine: one file per mount, written by its daemon.
 
     <state dir>/mounts/<id>.json     id, host, boot_id, pid, pid_started, mount_path, socket, store_url, store_id,
-                                     volume, version_id | null, read_only, working_copy | null, since_ns, is_detached
+                                     volume, version_id | null, read_only, working_copy | null, since_ns, is_detached,
+                                     is_scratch
 
 and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state
 lies.
@@ -32,7 +33,8 @@ from cowfs.machine.processes import ProcessIdentity
 
 @dataclass(frozen=True)
 class MountEntry:
-    """One live mount. version_id is set for read-only mounts, working_copy for writable ones."""
+    """One live mount. version_id is set for mounts of a version, working_copy for writable ones; a
+    scratch has both."""
 
     id: str
     process: ProcessIdentity
@@ -45,6 +47,7 @@ class MountEntry:
     read_only: bool
     working_copy: str | None
     since_ns: int
+    is_scratch: bool = False
     is_detached: bool = False
     """Taken off its path; its daemon serves files that are still open. Only `list_mounts` knows
     it."""
@@ -52,6 +55,11 @@ class MountEntry:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether it writes to the volume it is a mount of."""
+        return not self.read_only and not self.is_scratch
 
     def to_json(self) -> bytes:
         return json.dumps(
@@ -68,6 +76,7 @@ class MountEntry:
                 "working_copy": self.working_copy,
                 "since_ns": self.since_ns,
                 "is_detached": self.is_detached,
+                "is_scratch": self.is_scratch,
             }
         ).encode()
 
@@ -89,6 +98,7 @@ class MountEntry:
                 working_copy=record["working_copy"],
                 since_ns=int(record["since_ns"]),
                 is_detached=bool(record.get("is_detached", False)),
+                is_scratch=bool(record.get("is_scratch", False)),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -105,6 +115,7 @@ def register(
     version_id: str | None,
     read_only: bool,
     working_copy: Path | None,
+    is_scratch: bool = False,
 ) -> MountEntry:
     """Enters a mount served by the calling process, under an id from `new_id`.
 
@@ -122,6 +133,7 @@ def register(
         read_only=read_only,
         working_copy=str(working_copy) if working_copy else None,
         since_ns=clock.now_ns(),
+        is_scratch=is_scratch,
     )
     _store(entry)
     return entry
@@ -144,8 +156,8 @@ def unregister(entry: MountEntry) -> None:
 
 
 def log_path(registration: str) -> Path:
-    """Where a read-only mount logs (writable ones log in their working copy); it goes with the
-    entry."""
+    """Where a mount of a version logs (writable volumes log in their working copy); it goes with
+    the entry."""
     return _directory() / f"{registration}.log"
 
 
@@ -191,7 +203,7 @@ def find_by_path(path: str | Path, *, inside: bool = False) -> MountEntry | None
 def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
     """The writable mount of a volume on this machine."""
     for entry in _at_their_paths():
-        if not entry.read_only and entry.store_id == store_id and entry.volume == volume:
+        if entry.is_writer and entry.store_id == store_id and entry.volume == volume:
             return entry
     return None
 
@@ -199,7 +211,7 @@ def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
 def find_by_url(store_url: str, volume: str) -> MountEntry | None:
     """As find_by_volume, for a store that nobody has asked for its id yet."""
     for entry in _at_their_paths():
-        if not entry.read_only and entry.store_url == store_url and entry.volume == volume:
+        if entry.is_writer and entry.store_url == store_url and entry.volume == volume:
             return entry
     return None
 

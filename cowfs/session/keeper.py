@@ -65,7 +65,7 @@ class Keeper:
         self._run("heap", self._release, HEAP_PAUSE_S)
         if not self._session.spec.options.resident:
             self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
-        if self._session.writer is not None:
+        if not self._session.spec.is_read_only:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
             self._run("upload", self._upload, UPLOAD_PAUSE_S)
             self._run("reclaim", self._reclaim, 0.0)

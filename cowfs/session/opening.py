@@ -4,6 +4,7 @@ in reverse.
     writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
                 → base index → engine → journal replayed → committer
     read-only   store and its record → manifest → index → engine without staging
+    scratch     a working copy that goes with the session → as read-only, engine with staging (scratch.py)
 
 Everything is entered into the caller's ExitStack as it is acquired, so a failure at any step, and
 the end of the session, give it all back: the engine synced and closed first, then pin and lease,
@@ -29,6 +30,7 @@ from cowfs import config, log
 from cowfs.control import SessionSpec
 from cowfs.errors import (
     AccessDeniedError,
+    ConflictError,
     CorruptError,
     CowfsError,
     InvalidStateError,
@@ -48,8 +50,9 @@ from cowfs.session.committer import Committer
 from cowfs.session.during_opening import renewed, reported
 from cowfs.session.lost import LostFiles
 from cowfs.session.residency import Residency
+from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
-from cowfs.store import ObjectStore, leases, load_record, open_store, refs
+from cowfs.store import ObjectStore, leases, load_record, open_store, refs, require_writable
 from cowfs.store.holder import current_holder
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
@@ -93,8 +96,8 @@ def open_session(
     lock.
     """
     _check_cache_dir(spec.options.cache_path)
-    if spec.mode == "ro":
-        session = _open_read_only(spec, stack)
+    if spec.mode != "rw":
+        session = _open_scratch(spec, stack) if spec.is_scratch else _open_read_only(spec, stack)
         _make_resident(session)
         return session
     with ExitStack() as opening:
@@ -124,6 +127,52 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
     index = _open_index(spec, stack, store, packs, base)
     engine = _open_engine(spec, stack, index, None)
     return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
+
+
+def _open_scratch(spec: SessionSpec, stack: ExitStack) -> Session:
+    assert spec.working_copy is not None
+    assert spec.version is not None
+    working_copy = WorkingCopy(Path(spec.working_copy))
+    stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
+    stack.callback(working_copy.delete)
+    store = _open_store(spec, stack)
+    record = load_record(store)
+    base = _open_base(store, 0, VersionId.from_hex(spec.version))
+    working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, 0, base.version_id))
+    packs = PackReader(store)
+    index = _open_index(spec, stack, store, packs, base)
+    engine = _open_engine(spec, stack, index, working_copy)
+    working_copy.give_up_ballast = engine.give_up_ballast
+    residency = _residency(stack, engine, index, packs)
+    engine.recover()  # of nothing: the directory is new
+    engine.replay()
+    session = Session(spec, store, record, engine, residency, base)
+    session.scratch = Scratch(lambda volume, held: _adopted(session, index, packs, working_copy, volume, held))
+    stack.callback(session.scratch.close)
+    return session
+
+
+def _adopted(
+    session: Session, index: Index, packs: PackReader, working_copy: WorkingCopy, volume: str, held: ExitStack
+) -> Writer:
+    """The scratch's session as the writer of a volume that stands on the same version."""
+    store, opened = session.store, session.opened
+    require_writable(session.record, accept_unsafe=session.spec.options.accept_unsafe_store)
+    head = read_head(store, volume)
+    working_copy.store_state(replace(working_copy.state, volume=volume, head_number=head.number, epoch=0, pin=None))
+    spec = replace(session.spec, volume=volume, mode="rw", version=None)
+    writer, head = _claim(spec, held, store, working_copy)
+    held.callback(_within, CLOSE_S, "remove the pin", writer.protection.pin.remove)
+    if head.version != opened.version_id:
+        raise ConflictError(
+            f"volume {volume!r} does not stand on the version of this scratch any more",
+            hint="Commit the scratch under another name.",
+        )
+    working_copy.rebase(head.number, head.version)
+    writer.protection.pin.renew(number=head.number)
+    _commit_with(session, writer, index, packs, Base(head.number, head.version, opened.manifest), held)
+    session.writer = writer
+    return writer
 
 
 def _open_writable(
@@ -160,9 +209,20 @@ def _open_writable(
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
+    committer = _commit_with(session, writer, index, packs, base, stack)
+    session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
+    stack.callback(_drop_pin, session, discard)
+    return session
+
+
+def _commit_with(
+    session: Session, writer: Writer, index: Index, packs: PackReader, base: Base, stack: ExitStack
+) -> Committer:
+    """What makes the writer's versions. index: of the base, which engine and residency stand on."""
+    working_copy, residency = writer.working_copy, session.residency
     publisher = Publisher(
-        store,
-        volume=spec.volume,
+        session.store,
+        volume=writer.lease.volume,
         epoch=writer.lease.epoch,
         base=base,
         index=index,
@@ -171,15 +231,13 @@ def _open_writable(
         protection=writer.protection,
         record_intent=working_copy.record_intent,
         record_published=working_copy.record_published,
-        max_uploads=spec.options.max_uploads,
+        max_uploads=session.spec.options.max_uploads,
         uploads=UploadLog(working_copy.uploads_path),
     )
-    committer = Committer(engine, residency, publisher)
-    session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
+    committer = Committer(session.engine, residency, publisher)
     stack.callback(_within, CLOSE_S, "close the committer", committer.close)
     writer.commit_with(committer)
-    stack.callback(_drop_pin, session, discard)
-    return session
+    return committer
 
 
 def _open_store(spec: SessionSpec, stack: ExitStack) -> ObjectStore:
@@ -315,7 +373,7 @@ def _open_engine(spec: SessionSpec, stack: ExitStack, index: Index, working_copy
         assert working_copy is not None
         raise _corrupt_journal(working_copy, error) from error
     stack.callback(_close_engine, engine)
-    if working_copy is not None:
+    if working_copy is not None and not spec.is_scratch:
         stack.callback(_shorten_journal, engine)
     return engine
 

@@ -20,6 +20,7 @@ from cowfs.session.committer import Committer
 from cowfs.session.files import Files
 from cowfs.session.residency import Residency
 from cowfs.session.room import Room
+from cowfs.session.scratch import Scratch
 from cowfs.store import ObjectStore
 from cowfs.store.leases import Lease
 from cowfs.store.patience import CLOSING_S, Patience, patience_of
@@ -64,7 +65,8 @@ class Writer:
 
 @dataclass
 class Session:
-    """One opened volume. `writer` is None for read-only mounts. Engine, residency and committer are
+    """One opened volume or version. `writer` is None for read-only mounts, and for a scratch until
+    it has adopted a volume. Engine, residency and committer are
     thread-safe.
 
     is_left_dirty: whether uncommitted work stayed in the working copy; known once the session is
@@ -79,12 +81,18 @@ class Session:
     opened: Base
     resumed: Resumed = Resumed()
     writer: Writer | None = None
+    scratch: Scratch | None = None
     is_left_dirty: bool = False
 
     @property
     def base(self) -> Base:
         """The version the mount stands on now: the opened one, or the last one committed."""
         return self.writer.committer.base if self.writer is not None else self.opened
+
+    @property
+    def volume(self) -> str:
+        """What commits go to; without a writer, where the version is from."""
+        return self.writer.lease.volume if self.writer is not None else self.spec.volume
 
     @cached_property
     def room(self) -> Room:

@@ -323,3 +323,30 @@ def test_unmount_takes_the_default_directory_away(run: Command, place: Path) -> 
     assert Volume.open("default").mount() == path
     assert run("unmount", "default", "--commit").code == 0
     assert not path.exists()
+
+
+def test_a_scratch_from_the_command_line(run: Command, place: Path, mounted: Path) -> None:
+    locator = run("commit", mounted).out.strip()
+    path = place / "mnt" / "scratch"
+    record = run("mount", "data", path, "--scratch", "--json").json
+    assert (record["read_only"], record["is_scratch"], record["locator"]) == (False, True, locator)
+    (path / "file").write_text("two")
+    shown = [line.split() for line in run("status").out.splitlines()]
+    assert [line[1:3] for line in shown if line[-1] == str(path)] == [["scratch", "-"]]
+    assert run("commit", mounted, "--name", "no").code == 2
+    assert run("commit", path, "--name", "data").code == 4
+    made = run("commit", path, "-m", "made", "--name", "made", "--json").json
+    assert (made["volume"], made["message"], made["is_new"]) == ("made", "made", True)
+    (path / "file").write_text("three")
+    said = run("unmount", path)
+    assert (said.code, "leaves nothing" in said.err) == (0, True)
+    assert run("mount", "made", path).code == 0
+    assert ((path / "file").read_text(), (mounted / "file").read_text()) == ("two", "one")
+    assert run("unmount", path).code == 0
+    assert run("mount", "data", path, "--scratch", "--read-only").code == 2
+
+    pid = run("mount", locator, path, "--scratch", "--json").json["pid"]
+    os.kill(pid, signal.SIGKILL)
+    assert wait_gone(pid, 60)
+    assert run("unmount", path).code == 0
+    assert str(path) not in run("status", "--json").json["dead_mounts"]

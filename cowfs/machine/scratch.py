@@ -1,0 +1,54 @@
+"""Where scratch mounts keep what is written to them: a directory each, which goes with its mount.
+
+    <state dir>/scratch/<registration>-<volume>/     laid out as a working copy (working_copy.py)
+
+The daemon holds the directory's lock as long as it serves the mount, and deletes the directory at
+the end. What a killed daemon leaves behind is of no use to anybody: no mount can resume it. `sweep`
+deletes it, and takes the dead mount off its path. `cowfs status`, `cowfs unmount` and every scratch
+mount call it. Directories whose holder lives, here or on another machine that shares the state
+directory, are left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from cowfs import config
+from cowfs.errors import CowfsError
+from cowfs.machine import dead_mounts, lock, mount_table, mounting
+from cowfs.machine.working_copy import WorkingCopy
+
+
+def locate(registration: str, volume: str, *, meta_dir: Path | None = None) -> WorkingCopy:
+    """Where the mount of that registration keeps what is written; meta_dir takes the place of the
+    state directory."""
+    return WorkingCopy(_root(meta_dir) / f"{registration}-{volume}")
+
+
+def sweep(meta_dir: Path | None = None) -> list[str]:
+    """Removes what scratch mounts have left whose daemons have died; the paths that have no mount
+    any more."""
+    for path in _directories(meta_dir):
+        left = WorkingCopy(path)
+        if left.holder() is None and not lock.is_held(left.lock_path):
+            with contextlib.suppress(CowfsError, OSError):  # another process does the same at this moment
+                left.delete()
+    scratches = {mount.path for mount in mount_table.mounts() if mount.is_scratch and mount.is_ours}
+    detached = []
+    for dead in sorted(scratches):
+        with contextlib.suppress(CowfsError):
+            if dead_mounts.find_at(dead) is not None and mounting.detach_dead(dead):
+                detached.append(dead)
+    return detached
+
+
+def _root(meta_dir: Path | None) -> Path:
+    return (meta_dir or config.state_dir()) / "scratch"
+
+
+def _directories(meta_dir: Path | None) -> list[Path]:
+    try:
+        return sorted(_root(meta_dir).iterdir())
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,215 @@
+"""Scratch mounts: a version that is written to, of which nothing is left, unless it is committed as
+a new volume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.api import overview
+from cowfs.blocking import ROVolume, Volume
+from cowfs.control import wait_gone
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError
+from cowfs.machine import mount_table, registry
+from tests.api.conftest import place
+
+__all__ = ["place"]
+
+pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
+
+WRITER = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1], timeout=60) as db:
+    for number in range(50):
+        db.execute("INSERT INTO t VALUES (?)", (number,))
+        db.commit()
+"""
+
+
+@pytest.fixture
+def version() -> ROVolume:
+    with Volume.new("data") as volume:
+        (volume / "dir").mkdir()
+        (volume / "dir" / "file").write_text("one")
+        (volume / "large").write_bytes(bytes(range(256)) * 8192)
+        return volume.finalize("one")
+
+
+def objects(place: Path) -> dict[str, int]:
+    """What lies in the store, and when it was last written."""
+    store = place / "store"
+    return {str(path.relative_to(store)): path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+
+
+def scratches(place: Path) -> list[str]:
+    directory = place / "c" / "state" / "scratch"
+    return os.listdir(directory) if directory.exists() else []
+
+
+@pytest.mark.parametrize("fast_lane", [True, False])
+def test_a_scratch_is_written_to_and_leaves_nothing(version: ROVolume, place: Path, *, fast_lane: bool) -> None:
+    before = objects(place)
+    path = version.mount(scratch=True, fast_lane=fast_lane)
+    assert path != ROVolume.from_locator(version.locator).mount(), "a reader beside it has a path of its own"
+    (path / "dir" / "file").write_text("two")
+    (path / "new").write_bytes(os.urandom(3 << 20))
+    with open(path / "large", "r+b") as large:
+        large.seek(1 << 20)
+        large.write(b"overwritten")
+        os.fsync(large.fileno())
+    os.rename(path / "dir", path / "moved")
+    assert (path / "moved" / "file").read_text() == "two"
+    assert (path / "large").read_bytes()[1 << 20 : (1 << 20) + 11] == b"overwritten"
+    assert len(scratches(place)) == 1
+    with Volume.open("data") as volume:
+        assert (volume / "dir" / "file").read_text() == "one", "the volume has its writer all the same"
+    assert [each.is_scratch for each in overview.status().mounts] == [True, False]
+    version.unmount()
+    assert not path.exists()
+    assert scratches(place) == []
+    after = objects(place)
+    made = {key for key in after.keys() - before.keys() if "/lease/" not in key and "pins/" not in key}
+    assert not {key for key in made if "volumes/data/" not in key}, (
+        "nothing in the store that the volume's mount has not made"
+    )
+    assert Volume.version("data") == version
+
+
+def test_nothing_is_in_the_store_of_a_scratch_alone(version: ROVolume, place: Path) -> None:
+    before = objects(place)
+    path = version.mount(scratch=True)
+    (path / "new").write_bytes(os.urandom(1 << 20))
+    assert overview.status().mounts[0].uncommitted is None
+    version.unmount()
+    assert objects(place) == before
+
+
+def test_databases_and_builds_work_on_a_version(version: ROVolume, place: Path) -> None:
+    with Volume.new("base") as volume:
+        with sqlite3.connect(volume / "db") as db:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("CREATE TABLE t (x)")
+        db.close()
+        base = volume.finalize()
+    path = base.mount(place / "mnt" / "s", scratch=True)
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path / "db"]) for _ in range(2)]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    with sqlite3.connect(path / "db") as db:
+        assert db.execute("SELECT count(*) FROM t").fetchone() == (100,)
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    db.close()
+    git: list[str | Path] = ["git", "-c", "user.name=x", "-c", "user.email=x@x", "-C", path]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"], ["gc", "-q"], ["fsck", "--strict"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    base.unmount()
+    with base:
+        assert sorted(os.listdir(base)) == ["db"]
+
+
+def test_a_scratch_becomes_a_volume(version: ROVolume, place: Path) -> None:
+    path = version.mount(scratch=True)
+    (path / "dir" / "file").write_text("two")
+    first = version.commit_scratch("from a scratch", name="made")
+    assert (first.name, first.parents, first.message, first.is_new) == ("made", [version.id], "from a scratch", True)
+    (path / "more").write_text("more")
+    second = version.commit_scratch("more")
+    assert (second.name, second.parents) == ("made", [first.id])
+    assert version.commit_scratch() == second
+    assert overview.status().mounts[0].uncommitted is False
+    with pytest.raises(InvalidStateError, match="'made' already"):
+        version.commit_scratch(name="other")
+    with pytest.raises(LeaseHeldError):
+        Volume.open("made").mount()
+    (path / "lost").write_text("gone")
+    assert overview.status().mounts[0].uncommitted is True
+    version.unmount()
+    assert scratches(place) == []
+    with Volume.open("made") as volume:
+        assert sorted(os.listdir(volume)) == ["dir", "large", "more"]
+        assert (volume / "dir" / "file").read_text() == "two"
+        assert [each.id for each in volume.history()] == [second.id, first.id, version.id]
+    assert Volume.version("data") == version
+
+
+def test_names_of_committed_scratches(version: ROVolume) -> None:
+    one, other = (ROVolume.from_locator(version.locator) for _ in range(2))
+    paths = [each.mount(scratch=True) for each in (one, other)]
+    for number, path in enumerate(paths):
+        (path / "mine").write_text(str(number))
+    with pytest.raises(ConflictError):
+        one.commit_scratch(name="data", strict=True)
+    taken, made_up = one.commit_scratch(name="data"), other.commit_scratch()
+    for number, made in enumerate((taken, made_up)):
+        assert made.name.startswith("data-")
+        with made:
+            assert (made / "mine").read_text() == str(number), "each has its own"
+    for each in (one, other):
+        each.unmount()
+
+
+def test_nothing_written_is_a_fork(version: ROVolume) -> None:
+    version.mount(scratch=True)
+    same = version.commit_scratch(name="same")
+    assert (same.id, same.name, same.is_new) == (version.id, "same", False)
+    version.unmount()
+    assert Volume.version("same").id == version.id
+
+
+def test_what_a_killed_daemon_leaves_is_cleared_by_the_next_look(version: ROVolume, place: Path) -> None:
+    path = version.mount(scratch=True)
+    (path / "new").write_bytes(os.urandom(1 << 20))
+    assert version.started is not None
+    os.kill(version.started.pid, signal.SIGKILL)
+    assert wait_gone(version.started.pid, 60)
+    assert len(scratches(place)) == 1
+    found = overview.status()
+    assert (found.mounts, found.working_copies, str(path) in found.dead_mounts) == ([], [], False)
+    assert scratches(place) == []
+    assert mount_table.mount_at(str(path)) is None
+    assert not path.exists(), "a default mount point goes too"
+    assert (version.mount(scratch=True) / "dir" / "file").read_text() == "one"
+    version.unmount()
+
+
+def test_the_next_scratch_clears_as_well(version: ROVolume, place: Path) -> None:
+    path = version.mount(place / "mnt" / "s", scratch=True)
+    assert version.started is not None
+    os.kill(version.started.pid, signal.SIGKILL)
+    assert wait_gone(version.started.pid, 60)
+    other = ROVolume.from_locator(version.locator)
+    other.mount(place / "mnt" / "t", scratch=True)
+    assert len(scratches(place)) == 1, "its own"
+    assert mount_table.mount_at(str(path)) is None
+    overview.status()
+    assert len(scratches(place)) == 1, "which lives"
+    other.unmount()
+
+
+def test_a_signal_ends_a_scratch_without_traces(version: ROVolume, place: Path) -> None:
+    path = version.mount(place / "mnt" / "s", scratch=True)
+    (path / "new").write_text("x")
+    assert version.started is not None
+    os.kill(version.started.pid, signal.SIGTERM)
+    assert wait_gone(version.started.pid, 60)
+    assert scratches(place) == []
+    assert not registry.list_mounts()
+
+
+def test_an_object_has_one_mount(version: ROVolume) -> None:
+    path = version.mount(scratch=True)
+    assert version.mount(scratch=True) == path
+    with pytest.raises(InvalidStateError, match="as a scratch"):
+        version.mount()
+    version.unmount()
+    with version, pytest.raises(InvalidStateError, match="read-only"):
+        version.mount(scratch=True)
+    with pytest.raises(InvalidStateError, match="no scratch mount"):
+        version.commit_scratch(name="n")
+    with pytest.raises(InvalidInputError, match="takes nothing over"):
+        version.mount(scratch=True, take_over=True)  # type: ignore[call-arg]
