@@ -179,8 +179,8 @@ class PackBuilder:
         self._end += len(stored)
         return entry
 
-    def seal(self) -> bytes:
-        """The whole pack, of which nothing stays here; add refuses from now on."""
+    def seal(self) -> bytearray:
+        """The whole pack, not copied, of which nothing stays here; add refuses from now on."""
         if self._sealed:
             raise InvalidStateError("the pack is sealed already")
         self._sealed = True
@@ -197,7 +197,7 @@ class PackBuilder:
         data, self._data = self._data, bytearray()
         data += self._directory
         data += footer + blake3(footer).digest(8) + FOOTER_MAGIC
-        return bytes(data)
+        return data
 
 
 def parse_footer(tail: bytes, pack_size: int, *, what: str) -> PackFooter:

@@ -22,6 +22,7 @@ MAPPED_BYTES = 4 << 20  # packs, and what else is as large
 READ_ONLY_MAPPED_BYTES = 2 << 20  # requests for up to 4 MiB of chunks; a chunk has less
 RELEASE_BYTES = 16 << 20
 _M_ARENA_MAX = -8  # malloc.h
+_M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 
@@ -34,13 +35,15 @@ def limit_arenas() -> None:
 
 
 def map_large_blocks(from_bytes: int) -> None:
-    """Blocks of that size are returned as soon as they are free, and so is the end of the main
-    arena: glibc no longer adapts both limits to the largest block it has seen. For the start of a
-    process; the user's environment has the last word.
+    """Blocks of that size are returned as soon as they are free; the free end of an arena only when
+    it has RELEASE_BYTES, or its pages would be zeroed for each chunk anew. glibc no longer adapts
+    both limits to the largest block it has seen. For the start of a process; the user's environment
+    has the last word.
     """
     libc = _glibc()
     if libc is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         libc.mallopt(_M_MMAP_THRESHOLD, from_bytes)
+        libc.mallopt(_M_TRIM_THRESHOLD, RELEASE_BYTES)
 
 
 class Heap:

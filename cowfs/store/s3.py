@@ -122,10 +122,10 @@ class S3Store:
         return int(answer["ContentLength"])
 
     def put(self, key: str, data: Data) -> None:
-        self._run(lambda: self._call("put_object", key=key, Body=bytes(data)), key)
+        self._run(lambda: self._call("put_object", key=key, Body=_body(data)), key)
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        self._run(lambda: self._call("put_object", key=key, Body=bytes(data), IfNoneMatch="*"), key)
+        self._run(lambda: self._call("put_object", key=key, Body=_body(data), IfNoneMatch="*"), key)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         if limit is not None:
@@ -294,6 +294,11 @@ class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
         session: aiohttp.ClientSession = await super()._get_session(proxy_url)
         session._retry_connection = False
         return session
+
+
+def _body(data: Data) -> bytes | bytearray:
+    """What botocore takes; a pack is not copied."""
+    return bytes(data) if isinstance(data, memoryview) else data
 
 
 def _allocated(length: int) -> io.BytesIO:

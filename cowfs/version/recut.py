@@ -30,7 +30,7 @@ from typing import Generic, Protocol, TypeVar
 
 from cowfs.native.chunks import ChunkRef, cut_points, zero_runs
 
-WINDOW_BYTES = 8 << 20
+WINDOW_BYTES = 15 << 18  # below what malloc maps (session/heap.py): the pages of one are used for the next
 ZERO_RUN_BYTES = 64 << 10
 NEIGHBOUR_FACTOR = 8
 NEIGHBOUR_FLOOR_BYTES = 16 << 20

@@ -145,7 +145,7 @@ def sample_pack(kind: PackKind) -> bytes:
     builder = PackBuilder(kind)
     builder.add(hash_of(TEXT), TEXT_ZSTD, len(TEXT), Codec.ZSTD, first)
     builder.add(hash_of(NOISE), NOISE, len(NOISE), Codec.RAW, second)
-    return builder.seal()
+    return bytes(builder.seal())
 
 
 @dataclass(frozen=True)

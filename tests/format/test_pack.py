@@ -38,7 +38,7 @@ def build(raws: list[bytes], kind: PackKind = PackKind.DATA, blob_kind: BlobKind
         codec, stored = compress(raw)
         builder.add(hash_of(raw), stored, len(raw), codec, blob_kind)
     size = builder.size_bytes
-    data = builder.seal()
+    data = bytes(builder.seal())
     assert len(data) == size
     return data
 
@@ -92,7 +92,7 @@ def test_the_builder_tells_where_everything_will_lie() -> None:
     entry = builder.add(hash_of(b"abc"), b"abc", 3, Codec.RAW, BlobKind.CHUNK)
     assert entry.offset == HEADER_BYTES
     at = builder.directory_offset
-    data = builder.seal()
+    data = bytes(builder.seal())
     assert parse_footer(data, len(data), what="x").directory_offset == at
     kind, entries = parse_pack(data, what="x")
     assert (kind, list(entries)) == (PackKind.DATA, [entry])
@@ -181,6 +181,6 @@ def test_arbitrary_directories_raise_only_our_errors(directory: bytes) -> None:
 
 def test_header_and_footer_must_agree() -> None:
     data = build([b"abc"])
-    index = PackBuilder(PackKind.INDEX).seal()
+    index = bytes(PackBuilder(PackKind.INDEX).seal())
     with pytest.raises(CorruptError):
         parse_pack(index[:HEADER_BYTES] + data[HEADER_BYTES:], what="x")
