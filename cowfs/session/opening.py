@@ -201,6 +201,7 @@ def _open_writable(
             inner.close()
             index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
     else:
+        writer.overtaken_by = head.version
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
 
     working_copy.give_up_ballast = engine.give_up_ballast
@@ -231,6 +232,7 @@ def _commit_with(
         protection=writer.protection,
         record_intent=working_copy.record_intent,
         record_published=working_copy.record_published,
+        drop_intent=working_copy.drop_intent,
         max_uploads=session.spec.options.max_uploads,
         uploads=UploadLog(working_copy.uploads_path),
     )
@@ -258,9 +260,11 @@ def _prepare_working_copy(
                 f"{working_copy.path} belongs to volume {state.volume!r} of store {state.store_id}",
                 hint="Another store stands at this URL now. Move the directory away to keep its work.",
             )
+        working_copy.remember_place()
         return
     head = read_head(store, spec.volume)
     working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
+    working_copy.remember_place()
 
 
 def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:

@@ -7,7 +7,7 @@ only way to a head.
 
 Who made the changes is the `Source`'s business: a session's layer, a merge, a restore, an import.
 Known here are neither an engine nor a process; what has to be fsynced on this machine is handed in
-(`record_intent`, `record_published`).
+(`record_intent`, `record_published`, `drop_intent`).
 
 Order (docs/architecture.md, "A commit"): nothing is named before it is durable; the head comes
 last. Crash points between the steps are named `commit-*` (`cowfs.failpoints`).
@@ -27,13 +27,13 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cowfs import clock
-from cowfs.errors import ConflictError, LeaseLostError
+from cowfs.errors import ConflictError, CowfsError, LeaseLostError
 from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
@@ -158,7 +158,7 @@ class Publisher:
     is a newer one.
 
     record_intent must be on stable storage when it returns: a restart tells by it whether the head
-    it finds is its own.
+    it finds is its own. drop_intent: it is not in the line, and never will be.
     """
 
     def __init__(
@@ -174,6 +174,7 @@ class Publisher:
         protection: Protection,
         record_intent: Callable[[Intent], None],
         record_published: Callable[[Intent], None],
+        drop_intent: Callable[[], None],
         max_uploads: int = 50,
         uploads: UploadLog | None = None,
     ) -> None:
@@ -187,6 +188,7 @@ class Publisher:
         self._protection = protection
         self._record_intent = record_intent
         self._record_published = record_published
+        self._drop_intent = drop_intent
         self._max_uploads = max_uploads
         self.chunks = StoredChunks(
             store,
@@ -400,6 +402,8 @@ class Publisher:
         except ConflictError:
             prepared.is_placed = False
             self._settled()
+            with suppress(CowfsError):  # a full disk: the next opening finds it out again
+                self._drop_intent()
             raise
         hit("commit-after-head")
         self._record_published(intent)

@@ -95,3 +95,16 @@ def test_a_working_copy_of_another_store_is_refused(place: Place, mount: Mount, 
         with pytest.raises(InvalidStateError):
             other.mount("v", working_copy=mount.spec.working_copy)
     assert (place.mount("v").path / "f").read_text() == "kept"
+
+
+def test_a_commit_that_is_known_to_be_lost_leaves_no_question(place: Place, mount: Mount) -> None:
+    (mount.path / "mine").write_text("uncommitted")
+    other = place.mount("v", take_over=True, **elsewhere(place))
+    (other.path / "theirs").write_text("published")
+    published = other.commit()
+    with pytest.raises(LeaseLostError):
+        mount.commit()
+    assert place.working_copy().state.intent is None
+    assert mount.call("status")["writer"]["overtaken_by"] == published
+    mount.unmount()
+    assert "not known" not in mount.log()

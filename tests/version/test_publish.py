@@ -76,6 +76,7 @@ class Line:
             protection=self.protection,
             record_intent=self._record_intent,
             record_published=self.recorded.append,
+            drop_intent=lambda: None,
         )
 
     def _record_intent(self, intent: Intent) -> None:

@@ -111,6 +111,7 @@ class WorkingVolume(WritableView):
             protection=Protection(store, Pin.create(store, volume=name, number=head.number, owner="test")),
             record_intent=lambda intent: None,
             record_published=self.published.append,
+            drop_intent=lambda: None,
             max_uploads=max_uploads,
             uploads=UploadLog(home / "uploads"),
         )
