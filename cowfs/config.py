@@ -26,6 +26,8 @@ from typing import Any
 from cowfs.errors import AccessDeniedError, InvalidInputError
 
 STORE_TIMEOUT_S = 900.0
+KEYS = ("store", "store_timeout", "trusted_endpoints")
+"""Of config.toml. An unknown one is refused: a misspelt `store` would send data to another place."""
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -40,12 +42,21 @@ def config_file() -> Path:
 def _settings() -> dict[str, Any]:
     """What config.toml says; empty when there is none."""
     path = config_file()
-    if not path.exists():
-        return {}
     try:
-        return tomllib.loads(path.read_text())
+        found = tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise AccessDeniedError(
+            f"{path} cannot be read: {error.strerror}", hint="Make it readable, or set XDG_CONFIG_HOME."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path} is not valid TOML: {error}", hint="Correct the file or remove it.") from error
+    if unknown := sorted(found.keys() - KEYS):
+        raise InvalidInputError(
+            f"{path} has an unknown key: {unknown[0]}", hint=f"Correct or remove it. Keys: {', '.join(KEYS)}."
+        )
+    return found
 
 
 def default_store() -> str:
@@ -53,7 +64,9 @@ def default_store() -> str:
     if url := os.environ.get("COWFS_STORE"):
         return url
     if url := _settings().get("store"):
-        return str(url)
+        if not isinstance(url, str):
+            raise InvalidInputError(f"store in {config_file()} is {url!r}", hint="Give a URL or a directory, as text.")
+        return url
     return (_xdg("XDG_DATA_HOME", ".local/share") / "cowfs" / "store").absolute().as_uri()
 
 
@@ -107,7 +120,37 @@ def earlier_state_dir() -> Path | None:
     """Where the state directory was before COWFS_STATE_DIR, if anything is left there."""
     base = os.environ.get("COWFS_CACHE_DIR")
     found = Path(base).absolute() / "state" if base else None
-    return found if found is not None and found != state_dir() and found.is_dir() else None
+    return found if found is not None and found != state_dir() and is_there(found) else None
+
+
+def listed(directory: Path) -> list[Path]:
+    """What lies in one of these directories, or below it; [] when there is none. AccessDeniedError:
+    nobody can tell what is there."""
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise inaccessible(directory, error) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file; AccessDeniedError: nobody can tell."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise inaccessible(path, error) from error
+    return True
+
+
+def inaccessible(path: Path, error: OSError) -> AccessDeniedError:
+    return AccessDeniedError(
+        f"{path} cannot be read by user {os.getuid()}: {error.strerror}",
+        hint="Set COWFS_STATE_DIR (or XDG_STATE_HOME), COWFS_CACHE_DIR and XDG_RUNTIME_DIR to directories of yours, or "
+        "correct the owner of this one. `sudo -E` and `su` keep the settings of the user before.",
+    )
 
 
 def runtime_dir() -> Path:
@@ -115,8 +158,16 @@ def runtime_dir() -> Path:
     refused."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = Path(base) / "cowfs" if base else Path(tempfile.gettempdir()) / f"cowfs-{os.getuid()}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
+    if base:
+        _require_own(Path(base))
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise AccessDeniedError(
+            f"{path} cannot be used for control sockets: {error.strerror}",
+            hint="Set XDG_RUNTIME_DIR to a directory of yours, or unset it.",
+        ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise AccessDeniedError(
             f"{path} is not a directory of user {os.getuid()}",
@@ -125,3 +176,18 @@ def runtime_dir() -> Path:
     if found.st_mode & 0o077:
         path.chmod(0o700)
     return path
+
+
+def _require_own(runtime: Path) -> None:
+    """Refuses another user's private directory, which `sudo -E` and `su` leave in the environment:
+    what root made in it would be in that user's way."""
+    try:
+        found = runtime.stat()
+    except OSError:
+        return  # made, or complained of, by who needs it
+    if found.st_uid != os.getuid() and not found.st_mode & 0o077:
+        raise AccessDeniedError(
+            f"XDG_RUNTIME_DIR is {runtime}, a private directory of user {found.st_uid}; this is user {os.getuid()}",
+            hint="Unset XDG_RUNTIME_DIR, or set it to a directory of yours. `sudo -E` and `su` keep the one of the user "
+            "before: `sudo -i` and `su -` do not.",
+        )

@@ -173,6 +173,13 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
         )
     if error.errno in (_errno.EMFILE, _errno.ENFILE):
         return UnavailableError(text, hint="Nothing is lost. Raise the limit of open files (ulimit -n) and try again.")
+    if error.errno in (_errno.EACCES, _errno.EPERM, _errno.EROFS):
+        where = f" ({error.filename})" if error.filename else ""
+        return AccessDeniedError(
+            f"{text}{where}",
+            hint="Correct the owner or the permissions there. COWFS_STATE_DIR, COWFS_CACHE_DIR and XDG_RUNTIME_DIR say where "
+            "cowfs keeps what it has on this machine; `sudo -E` and `su` keep those of the user before.",
+        )
     return unexpected(what, error, hint="Please report this; daemon.log has the traceback.")
 
 

@@ -12,6 +12,14 @@ import sys
 
 from cowfs.redaction import redacted
 
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
 
 class _Redacting(logging.Formatter):
     """Tracebacks hold messages of other libraries, with whatever those put into them."""
@@ -27,10 +35,13 @@ def get(name: str) -> logging.Logger:
 
 def configure() -> None:
     """Sends cowfs' log to stderr at the level of COWFS_LOG (default: warning)."""
-    level = getattr(logging, os.environ.get("COWFS_LOG", "warning").upper(), logging.WARNING)
+    wanted = os.environ.get("COWFS_LOG", "") or "warning"
+    level = LEVELS.get(wanted.lower())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("cowfs")
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(logging.WARNING if level is None else level)
     root.propagate = False
+    if level is None:
+        root.warning("COWFS_LOG is %r, which is no level; it takes one of %s", wanted, ", ".join(LEVELS))

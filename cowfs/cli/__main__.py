@@ -1,5 +1,5 @@
 """`python -m cowfs.cli` is `cowfs`."""
 
-from cowfs.cli.main import main
+from cowfs.cli.start import main
 
 main()

@@ -19,6 +19,7 @@ import click
 
 import cowfs as cowfs_package
 from cowfs import errors, log
+from cowfs.cli.start import INTERRUPTED, interrupted
 from cowfs.errors import CowfsError, InvalidInputError
 
 COMMANDS = {
@@ -33,7 +34,6 @@ COMMANDS = {
     "bench": "Measure a directory beside the local disk.",
     "doctor": "Check what mounting needs, and say what to do.",
 }
-INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -87,11 +87,12 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except click.ClickException as error:
         return _report(_usage(error), as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("cowfs: interrupted", err=True)
-        return INTERRUPTED
+        return interrupted(as_json=as_json)
     except (BrokenPipeError, SystemExit):  # click exits for a broken pipe and for nothing else in this mode
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has seen enough
         return 0
+    except PermissionError as error:
+        return _report(errors.from_local_disk(error, "this machine refuses"), as_json=as_json)
     except Exception as error:  # noqa: BLE001 - the last resort of the process: reported, never swallowed
         log.get("cli").debug("unexpected failure", exc_info=True)
         hint = "Please report this; COWFS_LOG=debug shows where it happened."

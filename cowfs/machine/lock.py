@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock
+from cowfs import clock, config
 from cowfs.errors import AccessDeniedError, LeaseHeldError
 from cowfs.machine import mount_table, processes, registry
 from cowfs.machine.processes import ProcessIdentity
@@ -166,6 +166,8 @@ def holder(path: Path) -> LockHolder | None:
         found = LockHolder.from_json(path.read_bytes())
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise config.inaccessible(path, error) from error
     return found if found is not None and found.process.is_alive else None
 
 

@@ -170,11 +170,13 @@ def socket_path(registration: str) -> Path:
 def list_mounts() -> list[MountEntry]:
     """Live mounts of this user on this host, oldest first; sweeps dead entries."""
     live: dict[str, MountEntry] = {}
-    for path in (path for directory in _directories() for path in directory.glob("*.json")):
+    for path in (path for directory in _directories() for path in config.listed(directory) if path.suffix == ".json"):
         try:
             entry = MountEntry.from_json(path.read_bytes())
         except FileNotFoundError:
             continue
+        except OSError as error:
+            raise config.inaccessible(path, error) from error
         if entry is None or not entry.process.is_alive:
             _remove(path)
         elif not entry.process.is_foreign:
@@ -206,6 +208,12 @@ def find_by_volume(store_id: str, volume: str) -> MountEntry | None:
         if entry.is_writer and entry.store_id == store_id and entry.volume == volume:
             return entry
     return None
+
+
+def find_read_only(store_url: str, volume: str) -> list[MountEntry]:
+    """The mounts of a volume's versions on this machine."""
+    found = _at_their_paths()
+    return [entry for entry in found if entry.read_only and (entry.store_url, entry.volume) == (store_url, volume)]
 
 
 def find_by_url(store_url: str, volume: str) -> MountEntry | None:

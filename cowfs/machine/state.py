@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cowfs import clock
+from cowfs import clock, config
 from cowfs.errors import (
     CorruptError,
     CowfsError,
@@ -128,6 +128,8 @@ def load(path: Path) -> State:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise NotFoundError(f"{path.parent} holds no working copy", hint="Mount the volume to make one.") from error
+    except OSError as error:
+        raise config.inaccessible(path, error) from error
     return parse(data, str(path))
 
 

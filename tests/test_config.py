@@ -1,0 +1,115 @@
+"""Settings that are wrong are refused, or told of, and never passed over."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs import config, log
+from cowfs.errors import AccessDeniedError, InvalidInputError
+
+pytestmark = pytest.mark.quick
+
+NOT_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else than a directory's owner")
+WITHOUT_OVERRIDE = ["/usr/bin/setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+"""Root that is subject to permissions."""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("COWFS_STORE", raising=False)
+    path = tmp_path / "cowfs" / "config.toml"
+    path.parent.mkdir()
+    return path
+
+
+def test_an_unknown_key_is_refused(file: Path) -> None:
+    file.write_text('stor = "/somewhere/else"\n')
+    with pytest.raises(InvalidInputError, match="unknown key: stor") as caught:
+        config.default_store()
+    assert "store_timeout" in caught.value.hint
+
+
+def test_a_store_that_is_no_text_is_refused(file: Path) -> None:
+    file.write_text("store = 5\n")
+    with pytest.raises(InvalidInputError, match="is 5"):
+        config.default_store()
+
+
+def test_known_keys_count(file: Path) -> None:
+    file.write_text('store = "/volumes"\nstore_timeout = 7\ntrusted_endpoints = ["https://a"]\n')
+    assert config.default_store() == "/volumes"
+    assert config.store_timeout_s() == 7
+    assert config.trusted_endpoints() == ["https://a"]
+
+
+@pytest.mark.parametrize("wanted", ["loud", "5"])
+def test_an_unknown_log_level_is_told_of(
+    wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COWFS_LOG", wanted)
+    root = logging.getLogger("cowfs")
+    before = root.handlers[:], root.level, root.propagate
+    try:
+        log.configure()
+        assert root.level == logging.WARNING
+    finally:
+        root.handlers[:], root.level, root.propagate = before
+    assert f"COWFS_LOG is '{wanted}'" in capsys.readouterr().err
+
+
+@NOT_ROOT
+def test_the_runtime_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `sudo -E` leaves it: root could write there, and the user could not any more."""
+    theirs = tmp_path / "run"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, 65534, 65534)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(theirs))
+    with pytest.raises(AccessDeniedError, match="private directory of user 65534") as caught:
+        config.runtime_dir()
+    assert "Unset XDG_RUNTIME_DIR" in caught.value.hint
+    assert list(theirs.iterdir()) == []
+
+
+@NOT_ROOT
+@pytest.mark.parametrize("variable", ["COWFS_STATE_DIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"])
+@pytest.mark.parametrize("command", [["status"], ["ls"], ["commit", "data"], ["mount", "data", "m"]])
+def test_a_directory_that_may_not_be_read_is_told_of(tmp_path: Path, variable: str, command: list[str]) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(tmp_path / "home"),
+        "COWFS_STATE_DIR": str(tmp_path / "state"),
+        "COWFS_CACHE_DIR": str(tmp_path / "c"),
+        "XDG_RUNTIME_DIR": str(tmp_path / "run"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "COWFS_STORE": (tmp_path / "store").as_uri(),
+    }
+    if variable == "XDG_CONFIG_HOME":
+        environment.pop("COWFS_STORE")
+        environment["XDG_DATA_HOME"] = str(tmp_path / "data")
+    cowfs = [sys.executable, "-m", "cowfs.cli"]
+    subprocess.run([*cowfs, "create", "data"], env=environment, check=True, capture_output=True)
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0)
+    environment[variable] = str(closed)
+    done = subprocess.run(
+        [*WITHOUT_OVERRIDE, *cowfs, *command], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "Traceback" not in done.stderr
+    assert "eport this" not in done.stderr
+    is_of_no_use = (variable, command[0]) in {("XDG_RUNTIME_DIR", "status"), ("XDG_RUNTIME_DIR", "ls")} or (
+        command[0] == "ls" and variable == "COWFS_STATE_DIR"
+    )
+    if not is_of_no_use and (variable, command[0]) != ("XDG_CONFIG_HOME", "status"):
+        assert done.returncode == AccessDeniedError.exit_code, done.stderr
+        assert str(closed) in done.stderr
+        assert "hint:" in done.stderr
