@@ -346,8 +346,9 @@ class RWVolume:
         **tuning: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory; mounting again returns the same,
-        also from another process.
+        also from another process of this user: one that mounts it at this moment is waited for.
 
+        Who shares a mount ends it for all.
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
         ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
         how far its replay is. cache_dir: where chunks lie; cache_size: the most it may hold
@@ -440,7 +441,8 @@ class RWVolume:
 
         The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6
         hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
-        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
+        work can't be committed any more: it moves to the fork, unpublished, and this mount ends. So
+        does work without a mount while another writer has the volume.
         """
         return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
 
@@ -454,7 +456,11 @@ class Volume:
 
     @staticmethod
     def new(
-        name: str | None = None, *, store: str | None = None, strict: bool = False, exist_ok: bool = False
+        name: str | None = None,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        strict: bool = False,
+        exist_ok: bool = False,
     ) -> RWVolume:
         """A volume that does not exist yet. Nothing is read or written until it is mounted (or
         resolved).
@@ -466,7 +472,7 @@ class Volume:
         return RWVolume(volume_module.Volume.new(name, store=store, strict=strict, exist_ok=exist_ok))
 
     @staticmethod
-    def open(name: str, *, store: str | None = None, create: bool = False) -> RWVolume:
+    def open(name: str, *, store: str | os.PathLike[str] | None = None, create: bool = False) -> RWVolume:
         """A volume by name: mounting it goes on from its head, with the uncommitted work this
         machine has of it.
 
@@ -476,7 +482,7 @@ class Volume:
         return RWVolume(volume_module.Volume.open(name, store=store, create=create))
 
     @staticmethod
-    async def version(source: str, *, store: str | None = None) -> ROVolume:
+    async def version(source: str, *, store: str | os.PathLike[str] | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
         NAME@VERSION (8 digits or more), or a locator. NotFoundError, also for a volume without
         versions.
@@ -484,7 +490,7 @@ class Volume:
         return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
     @staticmethod
-    async def list(store: str | None = None) -> builtins.list[VolumeSummary]:
+    async def list(store: str | os.PathLike[str] | None = None) -> builtins.list[VolumeSummary]:
         """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
         is no cowfs store."""
         return await in_thread(partial(volume_module.Volume.list, store))
@@ -496,6 +502,6 @@ class Volume:
         return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator)))
 
 
-def volume(name: str, *, store: str | None = None) -> RWVolume:
+def volume(name: str, *, store: str | os.PathLike[str] | None = None) -> RWVolume:
     """The volume of that name, made when it is missing; "/mydata" and "mydata" are the same."""
     return RWVolume(volume_module.volume(name, store=store))

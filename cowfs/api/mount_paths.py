@@ -12,7 +12,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
@@ -51,6 +51,12 @@ def check(given: str | os.PathLike[str] | None) -> None:
     parent = os.path.dirname(_checked(given))
     if not os.path.isdir(parent):
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
+
+
+def turn(name: str, store_id: StoreId) -> AbstractContextManager[None]:
+    """Of several processes of this user that mount a volume at the same moment, one at a time: the
+    others then find its mount."""
+    return reservation.turn(f"{store_id.hex()}/{name}")
 
 
 def leave(*paths: str | None) -> None:

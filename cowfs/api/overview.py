@@ -14,13 +14,26 @@ from pathlib import Path
 from cowfs.api import scratch, stores
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
-from cowfs.control.messages import MountStatus
+from cowfs.control.messages import MountStatus, WriterStatus
 from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError, ReadOnlyError
 from cowfs.machine import dead_mounts, registry, working_copy
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store import leases, refs
 from cowfs.version import history, volumes
+
+__all__ = [
+    "DeadMount",
+    "MountSummary",
+    "Status",
+    "VolumeSummary",
+    "WorkingCopySummary",
+    "WriterStatus",
+    "mount_summary",
+    "status",
+    "volumes_of",
+    "working_copy_summary",
+]
 
 VOLUMES_AT_ONCE = 16
 DAEMONS_AT_ONCE = 32
@@ -86,12 +99,21 @@ class WorkingCopySummary:
 
 
 @dataclass(frozen=True)
+class DeadMount:
+    """A mount whose daemon has died; its work is in the volume's working copy."""
+
+    mount_path: str
+    volume: str
+
+
+@dataclass(frozen=True)
 class Status:
     """This machine's mounts and working copies, as far as this user's directories know them."""
 
     mounts: list[MountSummary]
     working_copies: list[WorkingCopySummary]
     dead_mounts: list[str]
+    dead: list[DeadMount]
 
 
 def volumes_of(store: str | None = None) -> list[VolumeSummary]:
@@ -104,8 +126,8 @@ def volumes_of(store: str | None = None) -> list[VolumeSummary]:
 
 
 def status(store: str | None = None, *, meta_dir: Path | None = None) -> Status:
-    """Mounts and working copies of this machine; of one store only, if one is named. meta_dir: look
-    there too."""
+    """Mounts and working copies of this machine; of one store only, if one is named: NotFoundError
+    if there is none, and nothing of it here. meta_dir: look there too."""
     scratch.clear(meta_dir)
     live = registry.list_mounts()
     with ThreadPoolExecutor(DAEMONS_AT_ONCE) as pool:
@@ -118,7 +140,10 @@ def status(store: str | None = None, *, meta_dir: Path | None = None) -> Status:
         url = stores.canonical_url(store)
         mounted = [each for each in mounted if each.store_url == url]
         kept = [each for each in kept if each.store_url == url]
-    return Status(mounted, kept, dead_mounts.find())
+        if not mounted and not kept:
+            stores.open_store(store)  # NotFoundError: nothing to be found here, for a reason
+    dead = [DeadMount(mount.path, mount.volume) for mount in dead_mounts.find()]
+    return Status(mounted, kept, [mount.mount_path for mount in dead], dead)
 
 
 def _volume(store: OpenStore, name: str) -> VolumeSummary | None:
@@ -187,9 +212,12 @@ def _is_dirty(said: MountStatus | None) -> bool | None:
 
 def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
     """None when there is none any more."""
-    if not copy.exists:
-        return None
     try:
+        if copy.is_out_of_reach:
+            missing = "its directory is not there: is a disk missing? If it is gone for good, discard it"
+            return WorkingCopySummary(str(copy.path), copy.volume, None, None, None, None, missing)
+        if not copy.exists:
+            return None
         state = copy.state
         holder = copy.holder()
     except CowfsError as error:

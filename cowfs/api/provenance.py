@@ -73,7 +73,8 @@ def author(given: str | None = None) -> str:
 
 def produced_by(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a version made now is recorded to come from."""
-    found: dict[Any, Any] = dict(given) if given is not None else _from_environment()
+    _check_table("produced_by", given)
+    found: Mapping[Any, Any] = given if given is not None else _from_environment()
     _check_table("produced_by", found)
     return {**found, "host": found.get("host") or socket.gethostname()}
 

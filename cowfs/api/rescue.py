@@ -3,8 +3,6 @@ one."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cowfs.api import names, stores
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -12,9 +10,7 @@ from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
 
 
-def fork(
-    store: stores.OpenStore, working_copy: WorkingCopy, name: str | None, *, strict: bool, meta_path: Path | None
-) -> RWVolume:
+def fork(store: stores.OpenStore, working_copy: WorkingCopy, name: str | None, *, strict: bool) -> RWVolume:
     """A volume made of the version that the work was made on, with the working copy moved to it.
     The working copy is not mounted."""
     state = WorkingCopy(working_copy.path).state
@@ -27,5 +23,5 @@ def fork(
         )
         rescued.resolve(accept_unsafe_store=True)
     head = volumes.read_head(store.objects, rescued.name)
-    working_copy.move_to(WorkingCopy.locate(store.record.store_id, rescued.name, meta_dir=meta_path), head.number)
+    working_copy.move_to(working_copy.beside(rescued.name), head.number)
     return rescued

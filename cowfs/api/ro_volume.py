@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -20,7 +19,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import launch, mount_paths, names, stores
+from cowfs.api import arguments, launch, mount_paths, names, stores
 from cowfs.api import scratch as scratches
 from cowfs.api.claiming import claimed
 from cowfs.api.located import names_locator
@@ -179,7 +178,7 @@ class ROVolume:
         without limit unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains
         the options, and `options` takes one; what is named besides wins.
         """
-        chosen = replace(options or MountOptions(), **tuning)
+        chosen = arguments.mount_options(options, tuning)
         if chosen.take_over or chosen.accept_unsafe_store:
             raise InvalidInputError(
                 "a read-only or scratch mount takes nothing over, and writes to no store",
@@ -284,6 +283,7 @@ class ROVolume:
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
         ones have is_pruned set."""
+        arguments.limit(limit)
         return list(islice(self._history(), limit))
 
     def _history(self) -> Iterator[ROVolume]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs import log
 from cowfs import store as stores_layer
-from cowfs.api import abandoned, claiming, launch, mount_paths, overview, stores, unmounted
+from cowfs.api import abandoned, arguments, claiming, kept_work, launch, mount_paths, overview, stores, unmounted
 from cowfs.api.claiming import Claim
 from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
@@ -38,7 +38,7 @@ from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.control import MountOptions, MountSpec, live_mount
 from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
-from cowfs.errors import CowfsError, InvalidStateError, LeaseLostError, UnavailableError
+from cowfs.errors import CowfsError, InvalidStateError, LeaseHeldError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.machine import registry
@@ -145,7 +145,12 @@ class RWVolume:
         True for changes that cancel out."""
         if (entry := self.live()) is not None:
             return live_mount.has_uncommitted(entry)
-        return not self._is_unclaimed and self.resolve()._working_copy().may_have_uncommitted
+        if self._is_unclaimed:
+            return False
+        working_copy = self.resolve()._working_copy()
+        return working_copy.may_have_uncommitted or bool(
+            kept_work.elsewhere(working_copy, self._opened().record.store_id)
+        )
 
     def status(self) -> MountSummary | WorkingCopySummary | None:
         """What `cowfs status` shows of the volume: its writable mount here, else its working copy
@@ -157,6 +162,7 @@ class RWVolume:
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """The volume's last version and its ancestors, newest first, at most `limit`; [] before the
         first commit."""
+        arguments.limit(limit)
         if self._is_unclaimed:
             return []
         head = volumes.read_head(self.resolve()._opened().objects, self.name)
@@ -203,8 +209,9 @@ class RWVolume:
         **tuning: Unpack[WriteOptions],
     ) -> Path:
         """Mounts the volume writable and returns the directory; mounting again returns the same,
-        also from another process.
+        also from another process of this user: one that mounts it at this moment is waited for.
 
+        Who shares a mount ends it for all.
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
         ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
         how far its replay is. cache_dir: where chunks lie; cache_size: the most it may hold
@@ -213,7 +220,7 @@ class RWVolume:
         `options` takes one; what is named besides wins. LeaseHeldError: somebody else writes to
         this volume; it says who, where and since when.
         """
-        chosen = replace(options or MountOptions(), **tuning)
+        chosen, hears = arguments.mount_options(options, tuning), arguments.listener(progress)
         with self._mutex:
             self._require_not_ended()
             if (entry := self._own_mount()) is not None and (
@@ -222,16 +229,17 @@ class RWVolume:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
-            entry = self.live()
-            if (
-                entry is not None
-                and not chosen.take_over
-                and mount_paths.is_there(entry)
-                and mount_paths.is_same(entry, mount_path)
-            ):
-                self._mount_id, self._mount_path, self._options = entry.id, entry.mount_path, chosen
-                return Path(entry.mount_path)  # of this user on this machine: a cell or a task is run again
-            path = self._mount(mount_path, chosen, progress or (lambda _: None))
+            with mount_paths.turn(self.name, self._opened().record.store_id):
+                entry = self.live()
+                if (
+                    entry is not None
+                    and not chosen.take_over
+                    and mount_paths.is_there(entry)
+                    and mount_paths.is_same(entry, mount_path)
+                ):
+                    self._mount_id, self._mount_path, self._options = entry.id, entry.mount_path, chosen
+                    return Path(entry.mount_path)  # of this user on this machine: a cell or a task is run again
+                path = self._mount(mount_path, chosen, hears)
             self._options = chosen
             return path
 
@@ -241,6 +249,7 @@ class RWVolume:
         stores.refuse_memory(store)
         stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
+        kept_work.warn(working_copy, store.record.store_id)
         with mount_paths.chosen(given, self.name, store.record.store_id) as path:
             registration = registry.new_id()
             spec = MountSpec(
@@ -256,6 +265,7 @@ class RWVolume:
                 options=options.resolved(),
             )
             self.started = launch.start(spec, progress=progress)
+            kept_work.warn_if_overtaken(self.name, self.started.ready)
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 
@@ -357,7 +367,8 @@ class RWVolume:
 
         The fork's `forked_from` tells whether that was so (`is_new`). A taken name becomes NAME-<6
         hex>; strict: ConflictError. When another writer has taken this volume over, uncommitted
-        work can't be committed any more: it moves to the fork, unpublished, and this mount ends.
+        work can't be committed any more: it moves to the fork, unpublished, and this mount ends. So
+        does work without a mount while another writer has the volume.
         """
         with self._mutex:
             message = f"before the fork {name}" if name else "before a fork"
@@ -365,18 +376,23 @@ class RWVolume:
                 version = self._commit(replace(commit_request(message), given=frozenset()))
             except LeaseLostError:
                 return self._rescue(name, strict=strict)
+            except LeaseHeldError:
+                if self.live() is not None or not self._is_left_alone():
+                    raise
+                return self._rescue(name, strict=strict)
             return version.fork(name, strict=strict)
 
     def _commit(self, request: CommitRequest, progress: ProgressListener | None = None) -> ROVolume:
         """The daemon lets one commit follow the other, and tells all who wait how far it is: no
         lock is held for that."""
+        hears = arguments.listener(progress)
         with self._mutex:
             self._require_not_ended()
             self.resolve()
             entry = self.live()
         if entry is not None:
             try:
-                done = live_mount.commit(entry, request, progress)
+                done = live_mount.commit(entry, request, progress and hears)
             except UnavailableError:
                 if not live_mount.has_died(entry):
                     raise
@@ -386,9 +402,11 @@ class RWVolume:
         # opening the volume.
         with self._mutex:
             store, working_copy = self._opened(), self._working_copy()
+            if self._options.meta_path is None:
+                kept_work.require_all(working_copy, store.record.store_id)
             head = volumes.read_head(store.objects, self.name)  # somebody may have gone on with it
             if working_copy.may_have_uncommitted or unmounted.is_commit_due(store, head, request):
-                base = unmounted.commit(store, working_copy, self._options, request, progress or (lambda _: None))
+                base = unmounted.commit(store, working_copy, self._options, request, hears)
                 assert base.version_id is not None
                 before = head.version if entry is None else self._version
                 return self._committed(base.head_number, base.version_id, is_new=base.version_id != before)
@@ -402,12 +420,17 @@ class RWVolume:
                 self._head_number, self._version = head_number, version
             return ROVolume(self._locator(version), is_new=is_new)
 
+    def _is_left_alone(self) -> bool:
+        """Whether there is uncommitted work here that nobody is at."""
+        working_copy = self._working_copy()
+        return working_copy.may_have_uncommitted and working_copy.holder() is None
+
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         from cowfs.api import rescue
 
         store, working_copy, options = self._opened(), self._working_copy(), self._options
         self.unmount()
-        rescued = rescue.fork(store, working_copy, name, strict=strict, meta_path=options.meta_path)
+        rescued = rescue.fork(store, working_copy, name, strict=strict)
         rescued._options = options
         return rescued
 

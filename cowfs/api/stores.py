@@ -14,6 +14,7 @@ from threading import Lock
 
 from cowfs import config
 from cowfs import store as stores
+from cowfs.api import arguments
 from cowfs.errors import InvalidInputError
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
@@ -70,11 +71,13 @@ def open_or_initialize(url: str | None = None) -> OpenStore:
         raise
 
 
-def name(url: str | None) -> None:
-    """The user named this store: its server may see the user's credentials (`store.trust`).
-    InvalidInputError: no store URL."""
+def name(given: str | os.PathLike[str] | None) -> str | None:
+    """The user named this store: its server may see the user's credentials (`store.trust`). As
+    text; InvalidInputError: no store URL, and no directory."""
+    url = arguments.store(given)
     if url is not None:
         trust.name(StoreUrl.parse(canonical_url(url)))
+    return url
 
 
 def trust_server(server: str) -> None:

@@ -93,10 +93,12 @@ class Mounted:
         if self._entry.working_copy is not None:
             WorkingCopy(Path(self._entry.working_copy)).delete_if_committed()
 
-    def discard(self, *, force: bool = False) -> None:
-        """Unmounts and drops uncommitted work for good."""
+    def discard(self, *, force: bool = False) -> bool:
+        """Unmounts and drops uncommitted work for good; whether there was any."""
+        had_work = live_mount.has_uncommitted(self._entry)
         live_mount.discard(self._entry, force=force)
         mount_paths.leave(self.path)
+        return had_work
 
 
 def detach_dead(target: str, *, wants_work: bool) -> bool:
@@ -122,12 +124,13 @@ def detach_dead(target: str, *, wants_work: bool) -> bool:
     return is_dead
 
 
-def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mounted | RWVolume:
+def find_mount(target: str, store: str | None, *, inside: bool = False, read_only: bool = False) -> Mounted | RWVolume:
     """The live mount that target means, else the volume of that name (which exists, and is not
     mounted here).
 
-    inside: a path (with a slash) below a mount point will do. NotFoundError for a path that is no
-    mount, and for an unknown volume.
+    inside: a path (with a slash) below a mount point will do. read_only: a name also means the one
+    read-only mount of the volume, if it is not mounted writable. NotFoundError for a path that is
+    no mount, and for an unknown volume.
     """
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
@@ -146,7 +149,19 @@ def find_mount(target: str, store: str | None, *, inside: bool = False) -> Mount
     if (entry := here or named) is not None:
         return Mounted(entry)
     assert volume is not None
+    if read_only and (found := registry.find_read_only(volume.store_url or "", volume.name)):
+        return Mounted(_only(found))
     return volume
+
+
+def _only(mounts: list[MountEntry]) -> MountEntry:
+    if len(mounts) > 1:
+        paths = ", ".join(entry.mount_path for entry in mounts)
+        raise InvalidInputError(
+            f"volume {mounts[0].volume!r} is mounted read-only {len(mounts)} times: {paths}",
+            hint="Give the path of one.",
+        )
+    return mounts[0]
 
 
 def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:

@@ -4,6 +4,7 @@ itself."""
 from __future__ import annotations
 
 import builtins
+import os
 
 from cowfs.api import names, overview, sources, stores
 from cowfs.api.overview import VolumeSummary
@@ -22,7 +23,11 @@ class Volume:
 
     @staticmethod
     def new(
-        name: str | None = None, *, store: str | None = None, strict: bool = False, exist_ok: bool = False
+        name: str | None = None,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        strict: bool = False,
+        exist_ok: bool = False,
     ) -> RWVolume:
         """A volume that does not exist yet. Nothing is read or written until it is mounted (or
         resolved).
@@ -31,40 +36,40 @@ class Volume:
         ConflictError then; exist_ok: the volume of that name is opened, so that a task that is
         tried again goes on with it. Without a name one is made up.
         """
-        stores.name(store)
+        place = stores.name(store)
         if exist_ok and (strict or name is None):
             raise InvalidInputError(
                 "exist_ok means a name that may be taken", hint="Give a name, and either exist_ok or strict."
             )
         wanted = names.checked(name) if name is not None else names.generated()
-        return RWVolume(store, wanted, "either" if exist_ok else "new", strict=strict)
+        return RWVolume(place, wanted, "either" if exist_ok else "new", strict=strict)
 
     @staticmethod
-    def open(name: str, *, store: str | None = None, create: bool = False) -> RWVolume:
+    def open(name: str, *, store: str | os.PathLike[str] | None = None, create: bool = False) -> RWVolume:
         """A volume by name: mounting it goes on from its head, with the uncommitted work this
         machine has of it.
 
         Nothing is read until it is mounted or resolved; NotFoundError then, unless create makes
         what is missing.
         """
-        stores.name(store)
-        return RWVolume(store, names.checked(name), "either" if create else "existing")
+        place = stores.name(store)
+        return RWVolume(place, names.checked(name), "either" if create else "existing")
 
     @staticmethod
-    def version(source: str, *, store: str | None = None) -> ROVolume:
+    def version(source: str, *, store: str | os.PathLike[str] | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
         NAME@VERSION (8 digits or more), or a locator. NotFoundError, also for a volume without
         versions.
         """
-        stores.name(store)
-        return ROVolume(sources.find(source, store).locator()).resolve()
+        place = stores.name(store)
+        return ROVolume(sources.find(source, place).locator()).resolve()
 
     @staticmethod
-    def list(store: str | None = None) -> builtins.list[VolumeSummary]:
+    def list(store: str | os.PathLike[str] | None = None) -> builtins.list[VolumeSummary]:
         """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
         is no cowfs store."""
-        stores.name(store)
-        return overview.volumes_of(store)
+        place = stores.name(store)
+        return overview.volumes_of(place)
 
     @staticmethod
     def from_locator(locator: str | Locator) -> ROVolume:
@@ -73,6 +78,6 @@ class Volume:
         return ROVolume.from_locator(locator)
 
 
-def volume(name: str, *, store: str | None = None) -> RWVolume:
+def volume(name: str, *, store: str | os.PathLike[str] | None = None) -> RWVolume:
     """The volume of that name, made when it is missing; "/mydata" and "mydata" are the same."""
     return Volume.open(name, store=store, create=True)

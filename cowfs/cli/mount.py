@@ -21,6 +21,7 @@ from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError
 if TYPE_CHECKING:
     from cowfs.api.launch import Started
     from cowfs.blocking import ROVolume, RWVolume
+    from cowfs.ids import VersionId
 
 
 @click.command("mount")
@@ -100,7 +101,7 @@ def command(
         mounted = ROVolume(found.locator())
         canonical = mounted.mount(path, scratch=scratch, options=options)
     started = mounted.started
-    pid, lost_files = (started.pid, list(started.ready.lost_files)) if started is not None else _found(mounted)
+    pid, lost_files, newer = _said(started) if started is not None else _found(mounted)
     record = {
         "mount_path": str(canonical),
         "volume": found.volume,
@@ -110,6 +111,7 @@ def command(
         "is_scratch": scratch,
         "pid": pid,
         "lost_files": lost_files,
+        "overtaken_by": newer.hex() if newer is not None else None,
         "store_url": found.store.url,
     }
     kind = "as a scratch" if scratch else "read-only" if record["read_only"] else "writable"
@@ -128,9 +130,14 @@ def command(
         _stay(started)
 
 
-def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str]]:
-    """(process, files with lost bytes) of a mount that was there already: only a writable one is
-    found, a version is mounted once more."""
+def _said(started: Started) -> tuple[int, list[str], VersionId | None]:
+    """(process, files with lost bytes, newer version of somebody else) of a new mount."""
+    return started.pid, list(started.ready.lost_files), started.ready.overtaken_by
+
+
+def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None]:
+    """As `_said`, of a mount that was there already: only a writable one is found, a version is
+    mounted once more."""
     from cowfs.api.overview import MountSummary
     from cowfs.blocking import RWVolume
 
@@ -138,7 +145,9 @@ def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str]]:
     if not isinstance(summary, MountSummary):
         raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
     writer = summary.details.writer if summary.details is not None else None
-    return summary.pid, [file.path for file in writer.lost_files] if writer is not None else []
+    if writer is None:
+        return summary.pid, [], None
+    return summary.pid, [file.path for file in writer.lost_files], writer.overtaken_by
 
 
 def _pass_signals_on(started: Started) -> None:

@@ -15,7 +15,7 @@ import click
 from cowfs.cli import output
 
 if TYPE_CHECKING:
-    from cowfs.api.overview import MountSummary, Status, WorkingCopySummary
+    from cowfs.api.overview import MountSummary, Status, WorkingCopySummary, WriterStatus
 
 
 @click.command("status")
@@ -28,6 +28,8 @@ def command(is_all: bool, meta_dir: Path | None, store: str | None, as_json: boo
 
     found = overview.status(store, meta_dir=meta_dir)
     output.emit(as_json, dataclasses.asdict(found), _text(found, is_all=is_all))
+    for line in _advice(found):
+        output.say(as_json, line)
 
 
 def _text(found: Status, *, is_all: bool) -> str:
@@ -56,7 +58,10 @@ def _text(found: Status, *, is_all: bool) -> str:
         )
         for each in copies
     ]
-    rows += [("?", "daemon died", "kept", "-", "-", "-", output.printable(path)) for path in found.dead_mounts]
+    rows += [
+        (output.printable(each.volume), "daemon died", "kept", "-", "-", "-", output.printable(each.mount_path))
+        for each in found.dead
+    ]
     if not rows:
         return "Nothing is mounted, and there is no uncommitted work."
     return output.table(("VOLUME", "STATE", "WORK", "PID", "VERSION", "VIA", "WHERE"), rows)
@@ -73,4 +78,37 @@ def _work(each: MountSummary | WorkingCopySummary) -> str:
         return f"? ({output.printable(each.error)})"
     if each.uncommitted is None:
         return "-"
-    return "uncommitted" if each.uncommitted else "committed"
+    said = "uncommitted" if each.uncommitted else "committed"
+    writer = _writer(each)
+    if writer is not None and writer.lease_lost is not None:
+        return f"{said}, lease lost"
+    return f"{said}, overtaken" if writer is not None and writer.overtaken_by is not None else said
+
+
+def _writer(each: MountSummary | WorkingCopySummary) -> WriterStatus | None:
+    details = getattr(each, "details", None)
+    return details.writer if details is not None else None
+
+
+def _advice(found: Status) -> list[str]:
+    """What to do about mounts that cannot go on as they are."""
+    lines = []
+    for each in found.mounts:
+        writer, drop = _writer(each), f"cowfs unmount {each.volume} --discard"
+        if writer is not None and writer.lease_lost is not None:
+            lines.append(
+                f"{each.volume}: {output.printable(writer.lease_lost)}. Save its work under another name "
+                f"(cowfs fork {each.volume} NAME), or drop it ({drop})"
+            )
+        elif writer is not None and writer.overtaken_by is not None:
+            lines.append(
+                f"{each.volume}: somebody else has made version {writer.overtaken_by.hex()[:12]} meanwhile; the work here "
+                f"cannot be committed to it any more. Save it under another name (cowfs fork {each.volume} NAME), or drop it "
+                f"({drop})"
+            )
+    lines += [
+        f"{output.printable(each.volume)}: its daemon has died; its work is kept. Mount it again (cowfs mount "
+        f"{output.printable(each.volume)} PATH), or only clean up (cowfs unmount {output.printable(each.mount_path)})"
+        for each in found.dead
+    ]
+    return lines

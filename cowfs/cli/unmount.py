@@ -44,10 +44,10 @@ def command(
         raise InvalidInputError("a message without --commit", hint="Add --commit.")
     if targets.detach_dead(target, wants_work=is_commit or is_discard):
         output.say(as_json, f"Took off {target}, whose daemon had died; work of a volume comes back at its next mount")
-        gone = {"mount_path": target, "volume": None, "was_dead": True, "uncommitted": None}
+        gone = {"mount_path": target, "volume": None, "was_dead": True, "uncommitted": None, "dropped": False}
         output.emit(as_json, gone, "")
         return
-    found = targets.find_mount(target, store)
+    found = targets.find_mount(target, store, read_only=not (is_commit or is_discard))
     if not isinstance(found, targets.Mounted):
         record = _unmounted(found, is_discard=is_discard)
     elif is_commit:
@@ -83,12 +83,15 @@ def _commit(mount: Mounted, message: str, *, is_forced: bool) -> dict[str, Any]:
 def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, Any]:
     record = {"mount_path": mount.path, "volume": mount.volume, "was_dead": False}
     if is_discard:
-        mount.discard(force=is_forced)
-        return {**record, "uncommitted": False, "said": f"Unmounted {mount.path} and dropped uncommitted work"}
+        had_work = mount.discard(force=is_forced)
+        said = f"Unmounted {mount.path}" + (
+            " and dropped uncommitted work" if had_work else "; nothing was uncommitted"
+        )
+        return {**record, "uncommitted": False, "dropped": had_work, "said": said}
     is_kept = mount.unmount(force=is_forced)
     what = "; uncommitted work is kept" if is_kept else "; a scratch leaves nothing" if mount.is_scratch else ""
     said = f"Unmounted {mount.path}{what}"
-    return {**record, "uncommitted": is_kept, "said": said}
+    return {**record, "uncommitted": is_kept, "dropped": False, "said": said}
 
 
 def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
@@ -96,6 +99,8 @@ def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:
     drop."""
     if not is_discard:
         raise NotFoundError(f"volume {volume.name!r} is not mounted here", hint="`cowfs status` lists mounts.")
+    had_work = volume.has_changes()
     volume.discard()
-    said = f"Dropped uncommitted work of {volume.name}"
-    return {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": False, "said": said}
+    said = f"Dropped uncommitted work of {volume.name}" if had_work else f"{volume.name} has no uncommitted work here"
+    record = {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": False}
+    return {**record, "dropped": had_work, "said": said}

@@ -60,7 +60,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class WriterStatus:
-    """Of a writable mount. lease_lost, upload_error: messages, None while all is well."""
+    """Of a writable mount. lease_lost, upload_error: messages, None while all is well.
+
+    overtaken_by: the volume's version, made by somebody else, that uncommitted work here was not
+    made on."""
 
     is_dirty: bool
     is_committing: bool
@@ -71,6 +74,7 @@ class WriterStatus:
     upload_error: str | None
     resumed_records: int
     lost_files: tuple[LostFile, ...]
+    overtaken_by: VersionId | None
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class Left:
 @dataclass(frozen=True)
 class Ready:
     """A mount that is served: where, by whom, on what version; and what an interrupted one left
-    behind."""
+    behind. overtaken_by: as of `WriterStatus`."""
 
     pid: int
     registration: str
@@ -152,6 +156,7 @@ class Ready:
     cut_bytes: int
     dropped_extents: int
     lost_files: tuple[str, ...]
+    overtaken_by: VersionId | None
 
 
 @dataclass(frozen=True)

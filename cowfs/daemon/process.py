@@ -295,6 +295,7 @@ class Daemon:
             cut_bytes=resumed.cut_bytes,
             dropped_extents=resumed.dropped_extents,
             lost_files=resumed.lost_files,
+            overtaken_by=session.writer.overtaken_by if session.writer is not None else None,
         )
         answer(self._answer_fd, {"ready": to_json(ready)})
         self.is_ready = True

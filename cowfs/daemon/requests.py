@@ -125,6 +125,7 @@ class Requests:
             upload_error=keeper.upload_error.message if keeper.upload_error else None,
             resumed_records=self._session.resumed.records,
             lost_files=tuple(LostFile(path, size) for path, size in writer.committer.lost.paths()),
+            overtaken_by=writer.overtaken_by,
         )
 
     def _commit(self, request: CommitRequest, progress: ProgressListener) -> Committed:

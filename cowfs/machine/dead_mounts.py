@@ -19,11 +19,11 @@ from cowfs.machine.mount_table import MountInfo
 PATIENCE_S = 2.0
 
 
-def find() -> list[str]:
-    """Paths of this user's dead mounts of cowfs that this process can see."""
+def find() -> list[MountInfo]:
+    """This user's dead mounts of cowfs that this process can see, by path."""
     live = {entry.mount_path for entry in registry.list_mounts()}
     unknown = {mount.path for mount in mount_table.mounts() if mount.is_ours} - live
-    return sorted(path for path in unknown if find_at(path) is not None)
+    return [found for path in sorted(unknown) if (found := find_at(path)) is not None]
 
 
 def find_at(path: str) -> MountInfo | None:

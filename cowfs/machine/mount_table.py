@@ -42,6 +42,11 @@ class MountInfo:
         return self.is_cowfs and self.source.endswith(SCRATCH_MARK)
 
     @property
+    def volume(self) -> str:
+        """The volume's name, as far as a mount option can hold it."""
+        return self.source.partition(":")[2]
+
+    @property
     def is_ours(self) -> bool:
         """Whether it is one of cowfs that this user has mounted."""
         return self.is_cowfs and f"user_id={os.geteuid()}" in self.options

@@ -1,9 +1,11 @@
-"""Keeps a mount point for the process that is about to mount there, until the mount is there.
+"""Keeps a mount point, or a volume, for the process that is about to mount, until the mount is
+there.
 
 The mount table is read before a daemon is started, and the daemon mounts: two processes that mount
 at the same moment would choose the same path. A lock on a file in the runtime directory, named
 after the path, keeps the second one away, and keeps whoever tidies up after an earlier mount from
-removing the directory.
+removing the directory. Whoever mounts the same volume waits for its turn: a mount that is being made
+is shared, not refused.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cowfs import config
+from cowfs import clock, config
 from cowfs.machine import dead_mounts, mount_table
+
+PAUSE_S = 0.05
 
 
 @contextmanager
@@ -42,17 +46,33 @@ def reserved(path: str) -> Iterator[bool]:
         yield lock is not None
     finally:
         if lock is not None:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor
-            os.close(lock)
+            _unlock(lock)
 
 
-def _file(path: str) -> Path:
-    return config.runtime_dir() / f"path-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.lock"
+@contextmanager
+def turn(what: str) -> Iterator[None]:
+    """Waits until no other block has it. One whose process is killed gives it back."""
+    file = _file(what, "turn")
+    while (lock := _try_lock(file)) is None:
+        clock.sleep_s(PAUSE_S)
+    try:
+        yield
+    finally:
+        _unlock(lock)
+
+
+def _file(what: str, kind: str = "path") -> Path:
+    return config.runtime_dir() / f"{kind}-{hashlib.sha256(os.fsencode(what)).hexdigest()[:16]}.lock"
+
+
+def _unlock(lock: int) -> None:
+    fcntl.flock(lock, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor
+    os.close(lock)
 
 
 def _try_lock(file: Path) -> int | None:
     """A descriptor that holds the lock; None when another process has it. The file stays: it is
-    empty, and one a path."""
+    empty, and one a path or a volume."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from cowfs import config
 from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError
 from cowfs.ids import StoreId, VersionId
-from cowfs.machine import lock
+from cowfs.machine import lock, places
 from cowfs.machine import state as states
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
@@ -59,13 +59,24 @@ class WorkingCopy:
 
     @classmethod
     def locate(cls, store_id: StoreId, volume: str, *, meta_dir: Path | None = None) -> WorkingCopy:
-        """Where the working copy of a volume is on this machine, whether it exists or not."""
-        name = f"{store_id.hex()[:16]}-{volume}"
-        found = cls(working_root(meta_dir) / name)
-        earlier = _earlier_root(meta_dir)
-        if earlier is not None and not found.exists and (kept := cls(earlier / name)).exists:
-            return kept
-        return found
+        """Where the working copy of a volume is on this machine, whether it exists or not.
+
+        Without meta_dir: of all places that are known the first with uncommitted work, else the
+        first with a working copy.
+        """
+        if meta_dir is not None:
+            return cls(working_root(meta_dir) / _name(store_id, volume))
+        known = cls.known(store_id, volume)
+        found = [copy for copy in known if copy.exists]
+        return next((copy for copy in found if copy.is_kept), next(iter(found), known[0]))
+
+    @classmethod
+    def known(cls, store_id: StoreId, volume: str) -> list[WorkingCopy]:
+        """Every place where this machine may have work of the volume: the state directory, the one
+        before COWFS_STATE_DIR, and those of mounts with a meta_dir."""
+        name = _name(store_id, volume)
+        usual = [root / name for root in (working_root(), _earlier_root(None)) if root is not None]
+        return [cls(path) for path in (*usual, *(path for path in places.remembered() if path.name == name))]
 
     @property
     def volume(self) -> str:
@@ -133,12 +144,17 @@ class WorkingCopy:
         """Who holds the lock, as far as can be told without touching it; None: nobody."""
         return lock.holder(self.lock_path)
 
+    def remember_place(self) -> None:
+        """Lets this machine find it without being told of its meta_dir. Call it once it exists."""
+        if self.path.parent not in (working_root(), _earlier_root(None)):
+            places.remember(self.path)
+
     # -- state
 
     @property
     def exists(self) -> bool:
         """Whether there is a state to mount from."""
-        return self.state_path.exists()
+        return config.is_there(self.state_path)
 
     @property
     def state(self) -> State:
@@ -165,10 +181,25 @@ class WorkingCopy:
             for layer, size_bytes in self._journals()
         )
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether work must be expected here: uncommitted, unreadable, or in a place that is not
+        there now."""
+        try:
+            return self.is_out_of_reach or self.may_have_uncommitted
+        except CowfsError:
+            return True
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether its place is remembered and not there now: a disk that is not attached, or
+        somebody has removed it."""
+        return not config.is_there(self.path.parent) and self.path in places.remembered()
+
     def _journals(self) -> Iterator[tuple[int, int]]:
         """(layer, size) of each journal and of each checkpoint, which stands for the journals up to
         its layer; the engine removes those of committed layers when it opens."""
-        for path in [*self.journal_dir.glob("*.log"), *self.journal_dir.glob("*.ckpt")]:
+        for path in (path for path in config.listed(self.journal_dir) if path.suffix in (".log", ".ckpt")):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 yield int(path.stem, 16), path.stat().st_size
 
@@ -250,9 +281,13 @@ class WorkingCopy:
             moved = replace(self.state, head_number=head_number, base_version=base_version, intent=None)
             self.store_state(moved)
 
+    def beside(self, volume: str) -> WorkingCopy:
+        """The place of another volume of the same store, in the same directory."""
+        return WorkingCopy(self.path.with_name(f"{self.path.name.partition('-')[0]}-{volume}"))
+
     def move_to(self, other: WorkingCopy, head_number: int) -> None:
         """Gives this working copy's work to another volume that stands on the same base version
-        (`other` must not exist).
+        (`other` must not exist, and be `beside` this one).
 
         For work whose own line was taken over. The lock must be free; LeaseHeldError else. A crash
         leaves it whole, in one of the two places; in the new place with the old volume's name,
@@ -264,6 +299,8 @@ class WorkingCopy:
             self._state = None
             states.sync_directory(other.path.parent)
             states.store(other.state_path, moved)
+            other.remember_place()
+            places.forget(self.path)
 
     def delete(self) -> None:
         """Drops the working copy and with it all uncommitted work. LeaseHeldError when another
@@ -286,6 +323,7 @@ class WorkingCopy:
     def _delete_locked(self) -> None:
         self.state_path.unlink(missing_ok=True)
         states.sync_directory(self.path)
+        places.forget(self.path)
         self._state = None
         for entry in self.path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -303,10 +341,17 @@ def working_root(meta_dir: Path | None = None) -> Path:
 
 
 def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
-    """Working copies on this machine, by name; directories without a state are not among them."""
-    roots = [root for root in (working_root(meta_dir), _earlier_root(meta_dir)) if root is not None and root.is_dir()]
-    found = [WorkingCopy(path) for root in roots for path in sorted(root.iterdir())]
-    return [working_copy for working_copy in found if working_copy.exists]
+    """Working copies on this machine, by name, and those out of reach; directories without a state
+    are not among them."""
+    roots = [root for root in (working_root(meta_dir), _earlier_root(meta_dir)) if root is not None]
+    found = [path for root in roots for path in config.listed(root)]
+    elsewhere = [path for path in places.remembered() if path not in found] if meta_dir is None else []
+    copies = map(WorkingCopy, (*found, *elsewhere))
+    return [working_copy for working_copy in copies if working_copy.exists or working_copy.is_out_of_reach]
+
+
+def _name(store_id: StoreId, volume: str) -> str:
+    return f"{store_id.hex()[:16]}-{volume}"
 
 
 def _earlier_root(meta_dir: Path | None) -> Path | None:

@@ -14,6 +14,7 @@ from cowfs.errors import (
 )
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
+from cowfs.ids import VersionId
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine
 from cowfs.session.committer import Committer
@@ -44,13 +45,15 @@ class Resumed:
 
 class Writer:
     """The writable side of a session. `lease_lost` is set once another writer has taken over;
-    commits then raise it."""
+    commits then raise it. `overtaken_by`: what another writer has made of the volume, as far as this
+    session has noticed when it was opened on older, uncommitted work, or when it committed."""
 
     def __init__(self, working_copy: WorkingCopy, lease: Lease, protection: Protection) -> None:
         self.working_copy = working_copy
         self.lease = lease
         self.protection = protection
         self.lease_lost: LeaseLostError | None = None
+        self.overtaken_by: VersionId | None = None
         self._committer: Committer | None = None
 
     @property
@@ -105,6 +108,10 @@ class Session:
         while True:
             try:
                 base = self.writer.committer.commit(request, progress)
+            except LeaseLostError as error:
+                if newer := error.details.get("version"):
+                    self.writer.overtaken_by = VersionId.from_hex(newer)
+                raise
             except NoSpaceError:
                 if not self.room.makes_room_for(StoreUrl.parse(self.store.url)):
                     raise

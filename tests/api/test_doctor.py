@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cowfs.api.doctor import machine
+from cowfs.api.doctor import machine, store
+from cowfs.blocking import Volume
 from cowfs.machine import kernel
 
 pytestmark = pytest.mark.quick
@@ -33,3 +35,21 @@ def test_the_other_server_is_needed_only_where_it_is_asked_for(monkeypatch: pyte
     check = machine.pyfuse3()
     assert (check.state, check.kind) == ("fail", "mount_failed")
     assert "cowfs[pyfuse3]" in check.hint
+
+
+@pytest.mark.mount
+@pytest.mark.parametrize(("size", "state"), [("64m", "warn"), ("3m", "fail")])
+def test_a_store_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, state: str) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk], check=True)
+    try:
+        Volume.new("data", store=disk / "store").resolve()
+        if state == "fail":
+            (disk / "rest").write_bytes(bytes(5 << 19))
+        checks = {check().name: check() for check in store.all_of(str(disk / "store"))}
+        assert checks["room in the store"].state == state
+        assert checks["room in the store"].hint
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)

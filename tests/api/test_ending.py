@@ -119,10 +119,10 @@ def test_a_commit_whose_daemon_dies_is_found_or_made(point: str) -> None:
         "(path / 'file').write_text('x')\n"
         "version = vol.finalize('once')\n"
         "assert version.message == 'once' and vol.locator == version.locator\n"
-        "print(len(version.history()), version.stats.files, path.exists())"
-    )
+        "print(len(version.history()), version.stats.files, path.exists(), version.is_new, vol_is_same)"
+    ).replace("print(", "vol_is_same = Volume.open('killed').commit().is_new\nprint(")
     said = elsewhere(code)
-    assert said.stdout.split() == ["1", "1", "False"], said.stderr
+    assert said.stdout.split() == ["1", "1", "False", "True", "False"], said.stderr
 
 
 def test_force_takes_the_files_of_others_away() -> None:

@@ -20,7 +20,7 @@ from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.version.commit import Progress
 
-READY = Ready(7, "0123456789abcdef", "/run/x.sock", "/mnt", VersionId(bytes(32)), 2, 0, 0, 0, ("lost",))
+READY = Ready(7, "0123456789abcdef", "/run/x.sock", "/mnt", VersionId(bytes(32)), 2, 0, 0, 0, ("lost",), None)
 
 
 def spec(root: Path, **fields: object) -> MountSpec:

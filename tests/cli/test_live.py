@@ -350,3 +350,100 @@ def test_a_scratch_from_the_command_line(run: Command, place: Path, mounted: Pat
     assert wait_gone(pid, 60)
     assert run("unmount", path).code == 0
     assert str(path) not in run("status", "--json").json["dead_mounts"]
+
+
+def test_a_name_unmounts_a_read_only_mount(run: Command, place: Path, mounted: Path) -> None:
+    run("commit", mounted)
+    paths = [place / "mnt" / name for name in ("first", "second")]
+    for path in paths:
+        assert run("mount", "data", path, "--read-only").code == 0
+    assert run("unmount", "data").code == 0
+    assert not os.path.ismount(mounted), "the writable one is meant"
+    said = run("unmount", "data")
+    assert said.code == 2
+    assert all(str(path) in said.err for path in paths)
+    assert run("unmount", paths[0]).code == 0
+    assert run("unmount", "data", "--json").json["mount_path"] == str(paths[1])
+    assert run("unmount", "data").code == 3
+
+
+def test_discarding_says_whether_there_was_anything(run: Command, mounted: Path) -> None:
+    run("commit", mounted)
+    said = run("unmount", mounted, "--discard")
+    assert "nothing was uncommitted" in said.err
+    assert "no uncommitted work" in run("unmount", "data", "--discard").err
+    run("mount", "data", mounted)
+    (mounted / "file").write_text("two")
+    assert "dropped uncommitted work" in run("unmount", mounted, "--discard").err
+    run("mount", "data", mounted)
+    (mounted / "file").write_text("two")
+    run("unmount", mounted)
+    assert run("unmount", "data", "--discard", "--json").json["dropped"] is True
+
+
+def test_status_names_the_volume_of_a_dead_daemon_and_says_what_to_do(run: Command, mounted: Path) -> None:
+    entry = registry.list_mounts()[0]
+    os.kill(entry.pid, signal.SIGKILL)
+    assert wait_gone(entry.pid, 60)
+    said = run("status")
+    row = next(line for line in said.out.splitlines() if "daemon died" in line)
+    assert row.split()[0] == "data"
+    assert "cowfs mount data PATH" in said.err
+    assert f"cowfs unmount {mounted}" in said.err
+    assert run("unmount", mounted).code == 0
+
+
+def test_status_of_a_store_that_is_not_there(run: Command, place: Path, mounted: Path) -> None:
+    said = run("status", "--store", place / "nowhere")
+    assert said.code == 3
+    assert "nowhere" in said.err
+    assert run("status", "--store", place / "store").code == 0
+
+
+def test_status_shows_a_lost_line_and_what_to_do(
+    run: Command, place: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("commit", mounted)
+    (mounted / "mine").write_text("not published")
+    path = place / "mnt" / "theirs"
+    (place / "run2").mkdir(mode=0o700)
+    with monkeypatch.context() as elsewhere:
+        for variable in ("COWFS_STATE_DIR", "COWFS_CACHE_DIR"):
+            elsewhere.setenv(variable, str(place / "elsewhere"))
+        elsewhere.setenv("XDG_RUNTIME_DIR", str(place / "run2"))
+        assert run("mount", "data", path, "--take-over").code == 0
+        assert run("unmount", path, "--commit", "-m", "theirs").code == 0
+    assert run("commit", mounted).code == 6
+    said = run("status")
+    assert "uncommitted, overtaken" in said.out or "uncommitted, lease lost" in said.out, "the heartbeat notices, too"
+    assert "cowfs fork data NAME" in said.err
+    run("unmount", mounted)
+    back = run("mount", "data", mounted)
+    assert back.code == 0
+    assert "newer version" in back.err
+    said = run("status")
+    assert "uncommitted, overtaken" in said.out
+    assert "cowfs unmount data --discard" in said.err
+    assert run("unmount", mounted, "--discard").code == 0
+
+
+def test_work_below_a_meta_dir_is_shown_and_committed(run: Command, place: Path, mounted: Path) -> None:
+    run("unmount", mounted, "--commit")
+    run("mount", "data", mounted, "--meta-dir", place / "meta")
+    (mounted / "file").write_text("two")
+    run("unmount", mounted)
+    kept = run("status", "--json").json["working_copies"]
+    assert [(each["volume"], each["uncommitted"]) for each in kept] == [("data", True)]
+    assert kept[0]["working_copy"].startswith(str(place / "meta"))
+    assert run("commit", "data", "--json").json["is_new"] is True
+
+    run("mount", "data", mounted, "--meta-dir", place / "meta")
+    (mounted / "file").write_text("three")
+    run("unmount", mounted)
+    (place / "meta").rename(place / "unplugged")
+    assert "not there" in run("status").out
+    refused = run("commit", "data")
+    assert refused.code == 8
+    assert str(place / "meta") in refused.err
+    assert run("unmount", "data", "--discard").code == 0
+    assert run("commit", "data", "--json").json["is_new"] is False

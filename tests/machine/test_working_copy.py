@@ -191,6 +191,23 @@ def test_a_holder_that_is_about_to_end_is_waited_for() -> None:
     assert locked == ["a", "b"]
 
 
+def test_a_lock_that_is_held_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tidying and discarding hold it; a mount at that moment is not refused."""
+    working_copy = made()
+    held = working_copy.lock(LockHolder.for_a_moment("(tidying)"))
+    held.__enter__()
+    pauses: list[float] = []
+
+    def pause(wait_s: float) -> None:
+        pauses.append(wait_s)
+        if len(pauses) == 3:
+            held.__exit__(None, None, None)
+
+    monkeypatch.setattr(clock, "sleep_s", pause)
+    with made().lock(LockHolder.this_process("/mnt")):
+        assert len(pauses) == 3
+
+
 def test_lock_of_a_killed_process_is_free() -> None:
     working_copy = made()
     in_another_process(

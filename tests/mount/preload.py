@@ -41,6 +41,23 @@ int fdatasync(int fd) {
 }
 """
 
+SLOW_UMOUNT = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+/* While the file SWITCH exists a thread that has unmounted does not go on; SWITCH.reached says that there is one. */
+int umount2(const char *target, int flags) {
+    int (*real)(const char *, int) = dlsym(RTLD_NEXT, "umount2");
+    int result = real(target, flags);
+    while (result == 0 && access(SWITCH, F_OK) == 0) {
+        close(open(SWITCH ".reached", O_CREAT | O_WRONLY, 0600));
+        usleep(10000);
+    }
+    return result;
+}
+"""
+
 
 class Switch:
     """A preloaded library, and the file that makes it do its work."""

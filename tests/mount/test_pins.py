@@ -4,6 +4,8 @@ on this machine."""
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from cowfs.format.records import PinRecord
 from cowfs.machine.working_copy import WorkingCopy
 from tests.format.samples import GOLDEN
 from tests.mount.daemons import Mount, Place
+from tests.mount.preload import SLOW_UMOUNT, Switch
 
 pytestmark = pytest.mark.mount
 
@@ -42,6 +45,24 @@ def test_discarded_work_holds_nothing(place: Place, mount: Mount) -> None:
     mount.call("discard", force=False)
     mount.wait_clean_end()
     assert pins(place) == []
+
+
+def test_discarded_work_holds_nothing_however_late_it_is_said(place: Place, tmp_path: Path) -> None:
+    """The mount is gone before the thread that took it down says what becomes of the work."""
+    switch = Switch(SLOW_UMOUNT, tmp_path)
+    mount = place.start(place.spec(), environment=switch.environment)
+    (mount.path / "f").write_text("in vain")
+    switch.on()
+    asked = threading.Thread(target=lambda: mount.call("discard", force=False))
+    asked.start()
+    while not switch.is_reached:
+        time.sleep(0.01)
+    time.sleep(1)  # in which a session that did not wait would be closed
+    switch.off()
+    asked.join(60)
+    mount.wait_clean_end()
+    assert pins(place) == []
+    assert not place.working_copy().exists
 
 
 def test_a_working_copy_with_the_pin_of_an_earlier_cowfs_is_mounted(place: Place, mount: Mount) -> None:

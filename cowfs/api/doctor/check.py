@@ -12,6 +12,8 @@ OK: Final = "ok"
 WARN: Final = "warn"
 FAIL: Final = "fail"
 
+LOW_DISK_BYTES = 1 << 30
+
 
 @dataclass(frozen=True)
 class Check:

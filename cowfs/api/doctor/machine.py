@@ -9,13 +9,11 @@ from importlib import import_module
 from pathlib import Path
 
 from cowfs import config, sizes
-from cowfs.api.doctor.check import OK, WARN, Check, failed
+from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
 from cowfs.control.options import MountOptions
 from cowfs.errors import AccessDeniedError, CowfsError, MountFailedError
 from cowfs.machine import kernel, processes, working_copy
 from cowfs.machine.mount_table import READ_AHEAD_KB
-
-LOW_DISK_BYTES = 1 << 30
 
 
 def engine() -> Check:
@@ -178,7 +176,7 @@ def abandoned_mounts() -> Check:
     from cowfs.machine import dead_mounts
 
     name = "dead mounts"
-    if dead := dead_mounts.find():
+    if dead := [mount.path for mount in dead_mounts.find()]:
         hint = f"cowfs unmount {dead[0]} (work is kept), or mount there again."
         return Check(name, WARN, f"the daemon of {', '.join(dead)} has died", hint)
     return Check(name, OK, "none")

@@ -7,12 +7,15 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cowfs.api.doctor.check import OK, WARN, Check, failed
+from cowfs import sizes
+from cowfs.api.doctor.check import LOW_DISK_BYTES, OK, WARN, Check, failed
 from cowfs.api.stores import canonical_url, endpoint_note
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NoSpaceError, NotFoundError
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import ObjectStore, load_record, open_store, require_writable, scratch
+
+FULL_DISK_BYTES = 1 << 20
 
 
 class StoreChecks:
@@ -25,7 +28,7 @@ class StoreChecks:
 
     @property
     def all(self) -> Sequence[Callable[[], Check]]:
-        return (self.reachable, self.writable, self.probe)
+        return (self.reachable, self.writable, self.room, self.probe)
 
     def reachable(self) -> Check:
         name = "store"
@@ -63,6 +66,24 @@ class StoreChecks:
         except CowfsError as error:
             return failed(name, error)
         return Check(name, OK, "an object was put, listed and deleted")
+
+    def room(self) -> Check:
+        """Of a directory store: a commit needs about as much as was changed."""
+        name = "room in the store"
+        place = StoreUrl.parse(canonical_url(self._given))
+        if place.protocol != "file":
+            return Check(name, OK, "is not limited by a disk of this machine")
+        if self._store is None or self._record is None:
+            return Check(name, WARN, "not checked: there is no store")
+        found = os.statvfs("/" + place.path)
+        free_bytes = found.f_bavail * found.f_frsize
+        if free_bytes >= LOW_DISK_BYTES:
+            return Check(name, OK, f"{sizes.shown(free_bytes)} free")
+        said = f"{self._store.url} has only {sizes.shown(free_bytes)} free: commits that do not fit fail"
+        hint = "Free space on its disk. Nothing is lost: work stays on this machine until it is committed."
+        if free_bytes < FULL_DISK_BYTES:
+            return failed(name, NoSpaceError(said, hint=hint))
+        return Check(name, WARN, said, hint)
 
     def probe(self) -> Check:
         name = "store keeps writers apart"

@@ -1,0 +1,49 @@
+"""Arguments of the public methods that no type checker has seen: what is wrong with one is said
+before anything is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cowfs.control import MountOptions
+from cowfs.control.typed import field_types
+from cowfs.errors import InvalidInputError
+from cowfs.version.commit import ProgressListener
+
+
+def mount_options(given: MountOptions | None, tuning: Mapping[str, Any]) -> MountOptions:
+    """One value of options, and what is named besides."""
+    if not isinstance(given, MountOptions | None):
+        raise InvalidInputError(
+            f"options is {given!r}", hint="Give a MountOptions, or name options one by one: mount(resident=True)."
+        )
+    known = field_types(MountOptions)
+    for name in tuning:
+        if name not in known:
+            raise InvalidInputError(f"a mount has no option {name!r}", hint=f"There are: {', '.join(sorted(known))}.")
+    return replace(given or MountOptions(), **tuning)
+
+
+def limit(given: object) -> None:
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
+        raise InvalidInputError(f"limit is {given!r}", hint="Give a whole number, 0 or more; None for all.")
+
+
+def listener(given: ProgressListener | None) -> ProgressListener:
+    """What hears of progress; without one nobody does."""
+    if given is None:
+        return lambda _: None
+    if not callable(given):
+        raise InvalidInputError(f"progress is {given!r}", hint="Give a function that takes a cowfs.Progress.")
+    return given
+
+
+def store(given: object) -> str | None:
+    """A store's URL or directory, as text; None for the default store."""
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str | None):
+        raise InvalidInputError(f"store is {given!r}", hint="Give a URL, or the path of a directory.")
+    return text

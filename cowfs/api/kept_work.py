@@ -1,0 +1,84 @@
+"""Uncommitted work of a volume that lies in other places of this machine than the working copy in
+use.
+
+There is one working copy, unless somebody mounts with a `meta_dir` beside kept work, or moves the
+state directory. Then a commit of one would pass for all of it. A mount says where the rest is and
+goes on, since a task that is tried again with a `meta_dir` of its own must not fail on the traces of
+the first try; a commit without a mount is refused, since nobody sees what would be published.
+"""
+
+from __future__ import annotations
+
+from cowfs import log
+from cowfs.control.messages import Ready
+from cowfs.errors import InvalidStateError, UnavailableError
+from cowfs.ids import StoreId
+from cowfs.machine import places
+from cowfs.machine.working_copy import WorkingCopy
+
+_log = log.get("volume")
+
+
+def elsewhere(used: WorkingCopy, store_id: StoreId) -> list[WorkingCopy]:
+    """The other places with work of the volume."""
+    known = WorkingCopy.known(store_id, used.volume)
+    return [copy for copy in known if copy.path != used.path and copy.is_kept]
+
+
+def warn(used: WorkingCopy, store_id: StoreId) -> None:
+    """Says where else there is work, if there is any."""
+    for other in elsewhere(used, store_id):
+        _log.warning(
+            "uncommitted work of volume %s also lies in %s%s. It is not in %s; once that is committed, it can only be "
+            "forked (cowfs fork %s NAME)",
+            used.volume,
+            other.path,
+            ", which is not there now" if other.is_out_of_reach else "",
+            used.path,
+            used.volume,
+        )
+
+
+def require_all(used: WorkingCopy, store_id: StoreId) -> None:
+    """Raises when `used` does not have all uncommitted work that this machine has of the volume."""
+    others = elsewhere(used, store_id)
+    missing = [copy for copy in others if copy.is_out_of_reach]
+    volume = used.volume
+    if missing:
+        raise UnavailableError(
+            f"uncommitted work of volume {volume!r} lies in {missing[0].path}, which is not there now",
+            hint="Make that directory available again (is its disk mounted?) and repeat. "
+            f"If it is gone for good: `cowfs unmount {volume} --discard`, or discard().",
+            details={"working_copy": str(missing[0].path)},
+        )
+    if others and used.is_kept:
+        other = others[0]
+        raise InvalidStateError(
+            f"uncommitted work of volume {volume!r} lies in two places: {used.path} and {other.path}",
+            hint="Mount the one that is to be committed (meta_dir, --meta-dir, names the directory above `working`) "
+            "and commit the mount. The other one can be forked then, or discarded.",
+            details={"working_copies": [str(used.path), str(other.path)]},
+        )
+
+
+def warn_if_overtaken(volume: str, ready: Ready) -> None:
+    """Says that work goes on where somebody else has gone on meanwhile: it can't be committed
+    there."""
+    if ready.overtaken_by is not None:
+        stands_on = f"version {ready.version.hex()[:12]}" if ready.version is not None else "the empty volume"
+        _log.warning("%s", overtaken(volume, stands_on, ready.overtaken_by.hex()))
+
+
+def overtaken(volume: str, stands_on: str, newer: str) -> str:
+    return (
+        f"volume {volume} has a newer version {newer[:12]}, which somebody else has made. What is mounted is uncommitted work "
+        f"on {stands_on}; it cannot be committed to {volume} any more. Save it under another name (cowfs fork {volume} NAME), "
+        f"or drop it (cowfs unmount {volume} --discard)"
+    )
+
+
+def forget_missing(used: WorkingCopy, store_id: StoreId) -> None:
+    """Work that is discarded is not waited for any more."""
+    for copy in WorkingCopy.known(store_id, used.volume):
+        if copy.is_out_of_reach:
+            places.forget(copy.path)

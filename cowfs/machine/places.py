@@ -1,0 +1,70 @@
+"""Where working copies lie that are not in the state directory: those of mounts with a `meta_dir`.
+
+    <state dir>/elsewhere/<16 hex of the path's hash>      the path of one working copy, as bytes
+
+A mount with a `meta_dir` may end, and its work must be found without naming that directory again:
+`commit NAME` would publish a version without it. A path is remembered when its working copy has a
+state, and forgotten when that is deleted. A working copy that was removed by hand is forgotten; one
+whose place is not there (a disk that is not attached, say) is not, since nobody can tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from cowfs import config
+from cowfs.errors import AccessDeniedError
+from cowfs.machine import state as states
+
+
+def remember(working_copy: Path) -> None:
+    """Durable when it returns. AccessDeniedError where the state directory cannot be written."""
+    note = _note(working_copy)
+    if note.exists():
+        return
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        states.replace_durably(note, os.fsencode(working_copy))
+    except OSError as error:
+        raise AccessDeniedError(
+            f"{note.parent} cannot be written: {error.strerror}",
+            hint="Where uncommitted work lies is noted there. Make it writable, or choose another place with COWFS_STATE_DIR.",
+        ) from error
+
+
+def forget(working_copy: Path) -> None:
+    _note(working_copy).unlink(missing_ok=True)
+
+
+def remembered() -> list[Path]:
+    """Paths of working copies, also of those that are out of reach; of which one was removed is
+    forgotten."""
+    found = []
+    for note in config.listed(_directory()):
+        if note.suffix or (path := _read(note)) is None:
+            continue
+        if config.is_there(path.parent) and not config.is_there(path):
+            forget(path)
+        else:
+            found.append(path)
+    return found
+
+
+def _read(note: Path) -> Path | None:
+    """None for one that was just removed."""
+    try:
+        return Path(os.fsdecode(note.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise config.inaccessible(note, error) from error
+
+
+def _directory() -> Path:
+    return config.state_dir() / "elsewhere"
+
+
+def _note(working_copy: Path) -> Path:
+    return _directory() / hashlib.sha256(os.fsencode(working_copy)).hexdigest()[:16]

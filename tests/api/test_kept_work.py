@@ -1,0 +1,123 @@
+"""Work that lies below a `meta_dir`, or in two places, is found or told of: no version without it
+passes for all of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cowfs.blocking import Volume
+from cowfs.errors import InvalidStateError, UnavailableError
+from cowfs.machine import places
+
+pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
+
+
+def left(name: str, text: str, **options: Path) -> None:
+    """Leaves uncommitted work behind, as a process that is not there any more."""
+    vol = Volume.open(name, create=True)
+    (vol.mount(**options) / text).write_text(text)  # type: ignore[arg-type]
+    vol.unmount()
+
+
+def names(version: object) -> list[str]:
+    from cowfs.blocking import ROVolume
+
+    assert isinstance(version, ROVolume)
+    with version:
+        return sorted(each.name for each in version.path.iterdir())
+
+
+def test_work_below_a_meta_dir_is_committed_without_naming_it(place: Path) -> None:
+    left("data", "one", meta_dir=place / "meta")
+    volume = Volume.open("data").resolve()
+    assert volume.has_changes()
+    status = volume.status()
+    assert status is not None
+    assert status.working_copy is not None
+    assert Path(status.working_copy).parent == place / "meta" / "working"
+    version = volume.commit()
+    assert names(version) == ["one"]
+    assert places.remembered() == [], "nothing is left there"
+
+
+def test_work_below_a_meta_dir_is_mounted_again_without_naming_it(place: Path) -> None:
+    left("data", "one", meta_dir=place / "meta")
+    again = Volume.open("data")
+    assert [each.name for each in again.mount().iterdir()] == ["one"]
+    again.discard()
+    assert places.remembered() == []
+    assert not Volume.open("data").has_changes()
+
+
+def test_work_below_a_meta_dir_moves_to_a_fork_there(place: Path) -> None:
+    """A rename to another file system would fail."""
+    left("data", "one", meta_dir=place / "meta")
+    writer = Volume.open("data")
+    (writer.mount(meta_dir=place / "theirs", take_over=True) / "two").write_text("two")
+    writer.finalize()
+    fork = Volume.open("data").fork("saved")
+    assert [path.parent for path in places.remembered()] == [place / "meta" / "working"]
+    assert names(fork.commit()) == ["one"]
+
+
+def test_a_place_that_is_not_there_is_told_of_and_no_version_made_without_it(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left("data", "one", meta_dir=place / "meta")
+    (place / "meta").rename(place / "unplugged")
+    volume = Volume.open("data").resolve()
+    for attempt in (volume.commit, volume.finalize, lambda: volume.fork("copy")):
+        with pytest.raises(UnavailableError, match="not there now") as caught:
+            attempt()
+        assert "--discard" in caught.value.hint
+    assert volume.history() == []
+    volume.mount()
+    assert "not there now" in caplog.text, "a mount goes on, and says it"
+    volume.unmount()
+
+    (place / "unplugged").rename(place / "meta")
+    assert names(Volume.open("data").commit()) == ["one"]
+
+
+def test_a_place_that_is_gone_for_good_is_given_up_by_discarding(place: Path) -> None:
+    left("data", "one", meta_dir=place / "meta")
+    shutil.rmtree(place / "meta")
+    assert Volume.open("data").has_changes()
+    Volume.open("data").discard()
+    assert names(Volume.open("data").commit()) == []
+
+
+def test_work_in_two_places_is_told_of(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    left("data", "usual")
+    assert "also lies in" not in caplog.text
+    left("data", "other", meta_dir=place / "meta")
+    assert "also lies in" in caplog.text
+    with pytest.raises(InvalidStateError, match="two places"):
+        Volume.open("data").commit()
+    volume = Volume.open("data")
+    assert [each.name for each in volume.mount(meta_dir=place / "meta").iterdir()] == ["other"]
+    assert names(volume.finalize()) == ["other"]
+    assert names(Volume.open("data").fork("saved").commit()) == ["usual"]
+
+
+def test_work_below_both_state_directories_is_told_of(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left("data", "earlier")  # COWFS_CACHE_DIR/state
+    monkeypatch.setenv("COWFS_STATE_DIR", str(place / "elsewhere"))
+    volume = Volume.open("data")
+    monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "other-cache"))
+    (volume.mount() / "new").write_text("new")
+    volume.unmount()
+    monkeypatch.setenv("COWFS_CACHE_DIR", str(place / "c"))
+    assert "also lies in" not in caplog.text
+    again = Volume.open("data")
+    assert [each.name for each in again.mount().iterdir()] == ["new"]
+    assert f"also lies in {place / 'c' / 'state'}" in caplog.text
+    again.discard()
+    with pytest.raises(InvalidStateError, match="not mounted"):
+        _ = again.path
+    assert names(Volume.open("data").commit()) == ["earlier"]

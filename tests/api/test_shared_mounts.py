@@ -1,0 +1,131 @@
+"""Several processes of one user mount one volume: they share the mount. And what a writer learns
+that comes back after somebody else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.blocking import Volume
+from cowfs.errors import LeaseHeldError, LeaseLostError
+from cowfs.machine import registry
+from tests.api.test_volumes_live import another_machine, elsewhere
+
+pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
+
+WORKERS = 4
+WATCHDOG_S = 180
+
+MOUNT = """
+import sys
+from cowfs.blocking import Volume
+volume = Volume.open("shared")
+volume.resolve()
+print("ready", flush=True)
+sys.stdin.readline()
+path = volume.mount()
+(path / f"by-{sys.argv[1]}").write_text("here")
+print(path, flush=True)
+"""
+
+
+def started(script: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_processes_that_mount_at_once_share_the_mount() -> None:
+    Volume.new("shared").resolve()
+    workers = [started(MOUNT, str(number)) for number in range(WORKERS)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    said = [worker.communicate(timeout=WATCHDOG_S) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * WORKERS, said
+    assert len({out for out, _ in said}) == 1
+    assert len(registry.list_mounts()) == 1
+    version = Volume.open("shared").finalize()
+    assert version.stats.files == WORKERS
+
+
+def test_a_turn_is_given_back_by_a_process_that_is_killed() -> None:
+    volume = Volume.new("shared").resolve()
+    assert volume.store_url is not None
+    script = (
+        "import sys\nfrom cowfs.blocking import Volume\nfrom cowfs.api import launch\n"
+        "def hang(*a, **k):\n    print('mounting', flush=True)\n    sys.stdin.readline()\n"
+        "launch.start = hang\nVolume.open('shared').mount()"
+    )
+    stuck = started(script)
+    assert stuck.stdout is not None
+    assert stuck.stdout.readline() == "mounting\n"
+    waiting = started(MOUNT, "second")
+    assert waiting.stdout is not None
+    assert waiting.stdin is not None
+    assert waiting.stdout.readline() == "ready\n"
+    waiting.stdin.write("go\n")
+    waiting.stdin.flush()
+    stuck.kill()
+    stuck.communicate()
+    _, errors = waiting.communicate(timeout=WATCHDOG_S)
+    assert waiting.returncode == 0, errors
+
+
+def test_kept_work_is_forked_while_another_writer_is_at_the_volume(place: Path) -> None:
+    volume = Volume.new("line")
+    (volume.mount() / "base").write_text("both have it")
+    volume.commit()
+    (volume.path / "mine").write_text("not published")
+    volume.unmount()
+    theirs = another_machine(place)
+    where = place / "mnt" / "theirs"
+    assert elsewhere(f"print(Volume.open('line').mount({str(where)!r}))", **theirs) == str(where)
+    try:
+        with pytest.raises(LeaseHeldError):
+            Volume.open("line").commit()
+        saved = Volume.open("line").fork("saved")
+        assert not Volume.open("line").has_changes(), "it has moved"
+        with saved:
+            assert sorted(each.name for each in saved.path.iterdir()) == ["base", "mine"]
+    finally:
+        elsewhere("Volume.open('line').unmount()", **theirs)
+    assert [each.name for each in Volume.open("line").history()[:1]] == ["line"]
+
+
+def test_who_comes_back_after_somebody_else_is_told(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    volume = Volume.new("line")
+    (volume.mount() / "base").write_text("both have it")
+    volume.commit()
+    (volume.path / "mine").write_text("not published")
+    volume.unmount()
+    code = "v = Volume.open('line'); (v.mount() / 'theirs').write_text('x'); print(v.finalize().id)"
+    newer = elsewhere(code, **{**another_machine(place), "HOME": str(place / "run2")})
+
+    assert "newer version" not in caplog.text
+    volume.mount()
+    assert f"newer version {newer[:12]}" in caplog.text
+    assert "cowfs fork line" in caplog.text
+    status = volume.status()
+    assert status is not None
+    details = getattr(status, "details", None)
+    assert details is not None
+    assert details.writer.overtaken_by.hex() == newer
+    with pytest.raises(LeaseLostError):
+        volume.commit()
+    volume.discard()
+    caplog.clear()
+    again = Volume.open("line")
+    again.mount()
+    assert "newer version" not in caplog.text
+    again.unmount()

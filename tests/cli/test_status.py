@@ -1,0 +1,88 @@
+"""What `cowfs status` says of mounts that cannot go on as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cowfs.api.overview import DeadMount, MountSummary, Status
+from cowfs.cli.status import _advice, _text
+from cowfs.control.messages import MountStatus, WriterStatus
+from cowfs.ids import VersionId
+
+pytestmark = pytest.mark.quick
+
+WRITER = WriterStatus(True, False, 3, None, 1.0, 0, None, 0, (), None)
+
+
+def status(writer: WriterStatus) -> Status:
+    details = MountStatus(
+        pid=7,
+        registration="0123456789abcdef",
+        mount_path="/m",
+        source="data",
+        store_url="file:///s",
+        store_id="00" * 16,
+        volume="data",
+        read_only=False,
+        is_scratch=False,
+        version=None,
+        head_number=1,
+        since_ns=0,
+        cache_dir="/c",
+        working_copy="/w",
+        transport="device",
+        inodes_in_memory=1,
+        memory_bytes=1,
+        abandoned_loads=0,
+        waiting=None,
+        writer=writer,
+    )
+    mount = MountSummary(
+        mount_path="/m",
+        volume="data",
+        store_url="file:///s",
+        version=None,
+        read_only=False,
+        is_scratch=False,
+        is_detached=False,
+        pid=7,
+        since_ns=0,
+        working_copy="/w",
+        uncommitted=writer.is_dirty,
+        transport="device",
+        error=None,
+        details=details,
+    )
+    return Status([mount], [], [], [])
+
+
+def test_nothing_is_advised_while_all_is_well() -> None:
+    assert _advice(status(WRITER)) == []
+    assert "uncommitted  " in _text(status(WRITER), is_all=False)
+
+
+def test_a_lost_lease_is_shown_with_what_to_do() -> None:
+    found = status(replace(WRITER, lease_lost="volume data is now being written by ada\x1b[2J"))
+    assert "uncommitted, lease lost" in _text(found, is_all=False)
+    (line,) = _advice(found)
+    assert "written by ada" in line
+    assert "\x1b" not in line
+    assert "cowfs fork data NAME" in line
+    assert "cowfs unmount data --discard" in line
+
+
+def test_work_that_was_overtaken_is_shown_with_what_to_do() -> None:
+    found = status(replace(WRITER, overtaken_by=VersionId(b"\xab" * 32)))
+    assert "uncommitted, overtaken" in _text(found, is_all=False)
+    (line,) = _advice(found)
+    assert "abababababab" in line
+    assert "cowfs fork data NAME" in line
+
+
+def test_a_dead_daemon_is_shown_with_its_volume() -> None:
+    found = Status([], [], ["/m"], [DeadMount("/m", "data")])
+    assert _text(found, is_all=False).splitlines()[1].split()[:3] == ["data", "daemon", "died"]
+    (line,) = _advice(found)
+    assert "cowfs mount data PATH" in line
