@@ -20,7 +20,7 @@ NATIVE_SOURCES := $(shell find native cowfs/_native.pyi -name target -prune -o -
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export COWFS_TOOLS := $(CURDIR)/.tools/bin
 
-.PHONY: help venv build tools test quick lint rust-test python-test modes-test race demo demo-s3 bench clean
+.PHONY: help venv build tools test quick lint rust-test python-test modes-test race demo demo-s3 bench dist clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -97,6 +97,9 @@ $(STAMPS)/bench: $(STAMPS)/native
 bench: $(STAMPS)/bench ## cowfs beside other file systems, into docs/benchmarks; BENCH="options", PASSTHROUGH_HP=PROGRAM
 	cargo build --quiet --release --manifest-path native/Cargo.toml --locked -p cowfs-lane --example do_nothing
 	$(BIN)/python -m benchmarks.suite $(BENCH)
+
+dist: $(STAMPS)/packages ## sdist and wheel in dist/; the wheel installs without a compiler
+	.ci/build-dist $(BIN)/python dist
 
 clean: ## all that was built here
 	rm -rf .venv .tools native/target dist cowfs/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,6 +18,15 @@ from cowfs.store.named import placed
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.retrying import RetryingStore
 
+EXTRAS = {
+    "gs": "cowfs[gcs]",
+    "gcs": "cowfs[gcs]",
+    "abfs": "cowfs[azure]",
+    "abfss": "cowfs[azure]",
+    "az": "cowfs[azure]",
+}
+"""Of this package, by protocol."""
+
 
 def open_store(url: str, *, create: bool = False) -> RetryingStore:
     """The store at `url` (or a bare path), wrapped with retries of a brief patience. create makes a
@@ -68,7 +77,8 @@ def _open_fsspec(place: StoreUrl, url: str) -> ObjectStore:
         cls = fsspec.get_filesystem_class(place.protocol)
     except ImportError as error:
         raise InvalidInputError(
-            f"{url}: the package for {place.protocol}:// is not installed", hint=f"{error}."
+            f"{url}: the package for {place.protocol}:// is not installed",
+            hint=f"pip install '{EXTRAS[place.protocol]}' ({error})." if place.protocol in EXTRAS else f"{error}.",
         ) from error
     except ValueError as error:
         raise InvalidInputError(

@@ -27,10 +27,14 @@ def test_bad_urls(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_missing_package_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="gs://") as caught:
-        open_store("gs://bucket/prefix")
-    assert "gcsfs" in caught.value.hint
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [("gs://bucket/prefix", "cowfs[gcs]"), ("abfs://container@account/prefix", "cowfs[azure]")],
+)
+def test_a_missing_package_is_named(url: str, extra: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not installed") as caught:
+        open_store(url)
+    assert f"pip install '{extra}'" in caught.value.hint
 
 
 @pytest.mark.parametrize("protocol", ["sftp", "ssh", "ftp", "smb", "webhdfs", "github", "zip", "simplecache"])
