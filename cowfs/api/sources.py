@@ -3,17 +3,25 @@ hex digits or more will do) or a locator.
 
 A bare name means the volume and can be written to; everything else means one version and can only
 be read.
+
+SOURCE:PATH means a place in it, and so does LOCATOR/PATH, whose path is percent-encoded as a URL's.
+What has a colon before any slash, or begins as a locator, is such a place wherever a path of this
+machine could stand as well: `./a:b` is a local file, `a:b` is "b" in volume "a".
 """
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 
 from cowfs.api import stores
 from cowfs.errors import InvalidInputError, NotFoundError
-from cowfs.format.locator import Locator
+from cowfs.format.locator import Locator, is_locator
 from cowfs.ids import VersionId
 from cowfs.version import history, volumes
+
+_LOCATOR_AND_PATH = re.compile(r"(cowfs\+.*?/-/[^/@]+@[0-9a-f]{64}):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,48 @@ class Source:
                 hint=f"Mount it, write, and commit: `cowfs commit {self.volume}`, or commit() of the volume.",
             )
         return volumes.locator(self.store.objects, self.volume, self.version)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source, and a path in it without slashes at its ends; b"" is the root. is_directory: what
+    was given ends in a slash, or is empty."""
+
+    source: str
+    path: bytes
+    is_directory: bool
+
+
+def is_place(text: str) -> bool:
+    """Whether text means a place in a volume or version, where it could be a local path as well."""
+    before, colon, _ = text.partition(":")
+    return is_locator(text) or bool(colon and before and "/" not in before)
+
+
+def place(text: str) -> Place:
+    """SOURCE, SOURCE:PATH or LOCATOR/PATH, taken apart; nothing is looked up."""
+    if is_locator(text):
+        return _place_of_locator(text.strip())
+    source, _, path = text.partition(":")
+    if path.startswith("//"):
+        raise InvalidInputError(
+            f"{text} is a URL", hint="Name the store with --store (store=), and its volume as NAME."
+        )
+    return _placed(source, path)
+
+
+def _place_of_locator(text: str) -> Place:
+    if (found := _LOCATOR_AND_PATH.fullmatch(text)) is not None:
+        return _placed(found[1], found[2])
+    locator, path = Locator.parse_with_path(text)
+    return Place(str(locator), path, is_directory=not path or text.endswith("/"))
+
+
+def _placed(source: str, text: str) -> Place:
+    parts = [part for part in os.fsencode(text).split(b"/") if part not in (b"", b".")]
+    if b".." in parts:
+        raise InvalidInputError(f"{text!r} has '..' in it", hint="Give the path from the volume's root on.")
+    return Place(source, b"/".join(parts), is_directory=not parts or text.endswith("/"))
 
 
 def find(text: object, store_url: str | None) -> Source:

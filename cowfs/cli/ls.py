@@ -1,9 +1,10 @@
-"""cowfs ls: the store's volumes with size, files, owner, head, and where they are mounted
-writable."""
+"""cowfs ls: the store's volumes with size, files, owner, head, and where they are mounted writable;
+or the files at SOURCE[:PATH], without a mount."""
 
 from __future__ import annotations
 
 import dataclasses
+import stat
 from typing import TYPE_CHECKING
 
 import click
@@ -12,12 +13,18 @@ from cowfs.cli import output
 
 if TYPE_CHECKING:
     from cowfs.api.overview import VolumeSummary
+    from cowfs.api.transfer import FileSummary
 
 
 @click.command("ls")
+@click.argument("place", required=False, metavar="[SOURCE[:PATH]]")
 @output.common_options
-def command(store: str | None, as_json: bool) -> None:
-    """List the store's volumes."""
+def command(place: str | None, store: str | None, as_json: bool) -> None:
+    """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) at
+    PATH. Of a NAME the last version is shown, not what is uncommitted."""
+    if place is not None:
+        _files(place, store, as_json=as_json)
+        return
     from cowfs.api import overview, stores
 
     opened = stores.open_store(store)
@@ -41,4 +48,25 @@ def _row(volume: VolumeSummary) -> tuple[str, ...]:
         f"{head} (missing)" if volume.is_missing else head,
         output.time(volume.changed_ns),
         output.printable(volume.mounted or ""),
+    )
+
+
+def _files(place: str, store: str | None, *, as_json: bool) -> None:
+    from cowfs.api import transfer
+
+    found = transfer.listing(place, store)
+    header = ("MODE", "SIZE", "CHANGED", "NAME")
+    rows = [_file_row(each) for each in found.entries]
+    output.emit(as_json, dataclasses.asdict(found), output.table(header, rows) if rows else "")
+
+
+def _file_row(file: FileSummary) -> tuple[str, ...]:
+    from cowfs import sizes
+
+    mark = "/" if file.type == "directory" else f" -> {file.target}" if file.target is not None else ""
+    return (
+        stat.filemode(file.mode),
+        sizes.shown(file.size) if file.type == "file" else "-",
+        output.time(file.mtime_ns),
+        output.printable(file.name + mark),
     )

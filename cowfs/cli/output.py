@@ -29,9 +29,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def common_options(function: F) -> F:
     """--store and --json."""
+    return store_option(json_option(function))
+
+
+def store_option(function: F) -> F:
     return click.option(
         "--store", metavar="URL", callback=_named, help="The store; default: COWFS_STORE, or a directory of yours."
-    )(json_option(function))
+    )(function)
 
 
 def json_option(function: F) -> F:

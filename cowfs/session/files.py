@@ -2,16 +2,18 @@
 writable one change.
 
 Paths are "/"-separated and relative to the root, as text or bytes; "" is the root. Symbolic links
-are not followed. Errors are those of system calls (`OSError`), and ours where the store does not
-answer. Threads: any. What is written is in staging and in the journal when a call returns, as
-behind a mount: a commit publishes it.
+are not followed, but by `follow`. Permissions are not checked: whoever may open the store may read
+and publish all of it. Errors are those of system calls (`OSError`), and ours where the store does
+not answer. Threads: any. What is written is in staging and in the journal when a call returns, as
+behind a mount: a commit publishes it. `copying` copies trees from and to here.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
@@ -26,14 +28,24 @@ Path = str | bytes
 
 PIECE_BYTES = 1 << 20
 ENTRIES_AT_ONCE = 1000
+LINKS_MAX = 40  # as the kernel
+ZEROS = bytes(PIECE_BYTES)
 
 
 class Files:
-    """`caller` is who owns what is made; None: this process."""
+    """`caller` is who owns what is made; None: this process. `relieve` makes room on a full local
+    disk; 0: it cannot."""
 
-    def __init__(self, engine: Engine, residency: Residency, caller: Caller | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        residency: Residency,
+        caller: Caller | None = None,
+        relieve: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._engine = engine
         self._load = residency.load
+        self._relieve = relieve
         self._caller = caller or Caller(os.geteuid(), os.getegid(), os.getpid(), 0o022, None)
 
     # -- reading
@@ -78,6 +90,46 @@ class Files:
                 length = None if length is None else length - len(piece)
         return b"".join(pieces)
 
+    def pieces(self, path: Path) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes) of a file from its beginning, without runs of zeros that fill a piece; at
+        last its size, with no bytes."""
+        with self._open(self._find(path), os.O_RDONLY) as fh:
+            offset = 0
+            while piece := self._ask(self._engine.read, fh, offset, PIECE_BYTES):
+                if piece != ZEROS[: len(piece)]:
+                    yield offset, piece
+                offset += len(piece)
+        yield offset, b""
+
+    def readlink(self, path: Path) -> bytes:
+        return self._ask(self._engine.readlink, self._find(path))
+
+    def follow(self, path: Path) -> bytes:
+        """Where the path leads when its symbolic links are followed. FileNotFoundError: out of the
+        volume, since what lies there is another machine's."""
+        waiting, found = [*reversed(_bytes(path).split(b"/"))], list[bytes]()
+        links = 0
+        while waiting:
+            name = waiting.pop()
+            if name == b".." and found:
+                found.pop()
+            elif name == b"..":
+                raise FileNotFoundError(errno.ENOENT, "it leads out of the volume", os.fsdecode(path))
+            elif name not in (b"", b"."):
+                here = b"/".join([*found, name])
+                if not stat.S_ISLNK(self.stat(here).mode):
+                    found.append(name)
+                    continue
+                target = self.readlink(here)
+                if (links := links + 1) > LINKS_MAX:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fsdecode(path))
+                if target.startswith(b"/"):
+                    raise FileNotFoundError(
+                        errno.ENOENT, f"it leads out of the volume, to {os.fsdecode(target)}", os.fsdecode(path)
+                    )
+                waiting += reversed(target.split(b"/"))
+        return b"/".join(found)
+
     # -- changing
 
     def write(self, path: Path, data: bytes, offset: int | None = None) -> None:
@@ -86,11 +138,57 @@ class Files:
         with self._open_to_write(path, os.O_TRUNC if offset is None else 0) as fh:
             start = offset or 0
             for first in range(0, len(data), PIECE_BYTES):
-                self._ask(self._engine.write, fh, start + first, data[first : first + PIECE_BYTES])
+                self._write(fh, start + first, data[first : first + PIECE_BYTES])
+
+    def put(self, path: Path, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None:
+        """A new file with this content, as `pieces` gives it, in place of any that is there.
+        IsADirectoryError for a directory."""
+        self._make_way(path)
+        parent, name = self._place(path)
+        attr, fh = self._ask(self._engine.create, parent, name, stat.S_IFREG | 0o600, os.O_WRONLY, self._caller)
+        try:
+            size = 0
+            for offset, data in pieces:
+                self._write(fh, offset, data)
+                size = max(size, offset + len(data))
+            self._set(attr.ino, size=size, mode=mode, mtime_ns=mtime_ns)
+        finally:
+            self._engine.release(fh)
+            self._engine.forget(attr.ino, 1)
+
+    def symlink(self, path: Path, target: bytes, *, mtime_ns: int) -> None:
+        """A symbolic link in place of any file or link that is there."""
+        self._make_way(path)
+        parent, name = self._place(path)
+        attr = self._ask(self._engine.symlink, parent, name, target, self._caller)
+        self._set(attr.ino, mtime_ns=mtime_ns)
+        self._engine.forget(attr.ino, 1)
+
+    def link(self, existing: Path, path: Path) -> None:
+        """Another name of a file, in place of any file or link that is there."""
+        ino = self._find(existing)
+        self._make_way(path)
+        self._ask(self._engine.link, ino, *self._place(path))
+        self._engine.forget(ino, 1)
+
+    def make_directory(self, path: Path) -> bool:
+        """As mkdir, and fine if there is one already; whether it was made."""
+        if not _bytes(path).strip(b"/"):
+            return False
+        try:
+            self.mkdir(path)
+        except FileExistsError:
+            if not stat.S_ISDIR(self.stat(path).mode):
+                raise
+            return False
+        return True
+
+    def set_attributes(self, path: Path, *, mode: int, mtime_ns: int) -> None:
+        self._set(self._find(path), mode=mode, mtime_ns=mtime_ns)
 
     def mkdir(self, path: Path) -> None:
         parent, name = self._place(path)
-        self._ask(self._engine.mkdir, parent, name, 0o755, self._caller)
+        self._engine.forget(self._ask(self._engine.mkdir, parent, name, 0o755, self._caller).ino, 1)
 
     def remove(self, path: Path) -> None:
         """A file, a link, or an empty directory."""
@@ -123,6 +221,29 @@ class Files:
     def _place(self, path: Path) -> tuple[int, bytes]:
         directory, _, name = _bytes(path).strip(b"/").rpartition(b"/")
         return self._find(directory), name
+
+    def _set(self, ino: int, **values: int) -> None:
+        self._ask(self._engine.setattr, ino, self._caller, **values)
+
+    def _write(self, fh: int, offset: int, data: bytes) -> None:
+        while data:
+            try:
+                done = self._ask(self._engine.write, fh, offset, data)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or self._relieve() == 0:
+                    raise
+                continue
+            offset, data = offset + done, data[done:]
+
+    def _make_way(self, path: Path) -> None:
+        """For something that replaces whatever file or link is there."""
+        try:
+            found = self.stat(path)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(found.mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
+        self._ask(self._engine.unlink, *self._place(path), self._caller)
 
     @contextmanager
     def _open(self, ino: int, flags: int) -> Iterator[int]:

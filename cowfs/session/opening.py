@@ -72,14 +72,16 @@ _logger = log.get("mount")
 
 
 @contextmanager
-def opened(spec: SessionSpec, report: ProgressListener = lambda _: None) -> Iterator[Session]:
+def opened(
+    spec: SessionSpec, report: ProgressListener = lambda _: None, discard: threading.Event | None = None
+) -> Iterator[Session]:
     """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work
-    stays in the working copy.
+    stays in the working copy, unless the block sets `discard`.
 
     The lease and the pin of a writer are renewed meanwhile.
     """
     with ExitStack() as stack:
-        session = open_session(spec, stack, threading.Event(), report)
+        session = open_session(spec, stack, discard or threading.Event(), report)
         if session.writer is not None:
             stack.enter_context(renewed(session.writer))
         session.wait_patiently()

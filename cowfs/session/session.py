@@ -138,7 +138,7 @@ class Session:
     @cached_property
     def files(self) -> Files:
         """The volume's files, for this process."""
-        return Files(self.engine, self.residency)
+        return Files(self.engine, self.residency, relieve=self.room.relieve)
 
     @property
     def _patience(self) -> Patience:

@@ -60,7 +60,7 @@ def check_times(value: Any) -> None:
 
 @pytest.mark.quick
 def test_every_command_has_a_section() -> None:
-    assert {"Errors", *COMMANDS} - {"bench"} == TABLES.keys()
+    assert {"Errors", "ls SOURCE", *COMMANDS} - {"bench"} == TABLES.keys()
 
 
 @pytest.mark.mount
@@ -75,6 +75,9 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     assert log["versions"][0].keys() == TABLES["commit"][""] - {"is_new"}
     check("ls", run("ls", "--json").json)
     check("doctor", run("doctor", "--json").json)
+    check("ls SOURCE", run("ls", "data", "--json").json)
+    check("cat", run("cat", "data:file", "--json").json)
+    check("cp", run("cp", "data:file", place, "--json").json)
     (mounted / "file").write_text("two")
     check("status", run("status", "--json").json)
     check("unmount", run("unmount", mounted, "--json").json)

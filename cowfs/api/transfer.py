@@ -1,0 +1,314 @@
+"""Files into and out of volumes without a mount: list, read, copy.
+
+Whatever is read is a version: of a bare NAME the last one, also while the volume is mounted here;
+what is not committed lies below the mount's path. What is copied into a volume is published as one
+version, or not at all: a copy that fails leaves the volume as it was. A volume that is mounted here,
+or has uncommitted work here, is refused, since the copy's version would have that work in it.
+
+A session in this process does the work (`session.files`, `session.copying`): no kernel, no daemon.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cowfs import store as stores_layer
+from cowfs.api import kept_work, sources, stores
+from cowfs.api.provenance import commit_request
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.sources import Place
+from cowfs.control import MountOptions, SessionSpec
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    NotFoundError,
+    ReadOnlyError,
+    from_local_disk,
+)
+from cowfs.machine import registry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.version import volumes
+from cowfs.version.commit import CommitRequest, ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.native import Attr
+    from cowfs.session.copying import Copied, SourceTree, TargetTree
+    from cowfs.session.files import Files
+    from cowfs.session.session import Session
+
+ZEROS_BYTES = 1 << 20
+TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+
+
+@dataclass(frozen=True)
+class FileSummary:
+    """One entry. type: file, directory, symlink or special. mode: with the bits of its type.
+    target: where a link leads."""
+
+    name: str
+    type: str
+    mode: int
+    size: int
+    mtime_ns: int
+    target: str | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What is at a path of a version, sorted by name: the entries of a directory, or the one thing
+    that is there."""
+
+    locator: str
+    path: str
+    entries: list[FileSummary]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What was copied, and the version it was published as; None for a copy to this machine."""
+
+    copied: Copied
+    version: ROVolume | None
+
+
+def listing(text: str, store: str | None) -> Listing:
+    """SOURCE[:PATH]. A link that is named is followed."""
+    place = sources.place(text)
+    with _reading(place, store) as (files, version), _errors_of_ours():
+        path = files.follow(place.path)
+        attr = files.stat(path)
+        name = place.path.rpartition(b"/")[2]
+        found = files.list(path) if stat.S_ISDIR(attr.mode) else [(name, attr)]
+        entries = [_summary(files, path, name, each) for name, each in found]
+        return Listing(version.locator, os.fsdecode(place.path), entries)
+
+
+def contents(text: str, store: str | None) -> Iterator[bytes]:
+    """The bytes of SOURCE:PATH, piece by piece. A link that is named is followed."""
+    place = sources.place(text)
+    if not place.path:
+        raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
+    with _reading(place, store) as (files, _), _errors_of_ours():
+        path = files.follow(place.path)
+        if stat.S_ISDIR(files.stat(path).mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(place.path))
+        done = 0
+        for offset, piece in files.pieces(path):
+            for hole in range(done, offset, ZEROS_BYTES):
+                yield bytes(min(ZEROS_BYTES, offset - hole))
+            yield piece
+            done = offset + len(piece)
+
+
+def copy(
+    source: str, target: str, *, store: str | None = None, message: str = "", progress: ProgressListener | None = None
+) -> Transfer:
+    """Copies a file, or what is in a directory. Either side is SOURCE:PATH, LOCATOR/PATH or a path
+    of this machine; one of them is none of this machine.
+
+    The contents of a directory go into the target directory. A file goes into the target if that is
+    a directory or ends in "/", and takes its name else. What is missing of the target is made.
+    progress hears of the stage "copy", then of the commit.
+    """
+    request = commit_request(message)
+    if not sources.is_place(source) and not sources.is_place(target):
+        raise InvalidInputError(
+            f"neither {source!r} nor {target!r} is a volume or a version",
+            hint="Write SOURCE:PATH for a volume's files; NAME: is its root. For two local paths there is cp.",
+        )
+    with ExitStack() as stack, _errors_of_ours():
+        if sources.is_place(source):
+            place = sources.place(source)
+            files, _ = stack.enter_context(_reading(place, store))
+            tree: SourceTree = files
+            at, name = files.follow(place.path), place.path.rpartition(b"/")[2]
+        else:
+            tree, at, name = _local_source(stack, os.fsencode(source))
+        is_directory = stat.S_ISDIR(tree.stat(at).mode)
+        if sources.is_place(target):
+            return _publish(stack, tree, at, name if not is_directory else b"", target, store, request, progress)
+        there, to = _local_target(stack, os.fsencode(target), b"" if is_directory else name)
+        return Transfer(_copied(tree, at, there, to, progress), None)
+
+
+def _copied(tree: SourceTree, at: bytes, there: TargetTree, to: bytes, progress: ProgressListener | None) -> Copied:
+    from cowfs.session import copying
+
+    return copying.copy(tree, at, there, to, progress)
+
+
+# -- of this machine
+
+
+def _local_source(stack: ExitStack, path: bytes) -> tuple[SourceTree, bytes, bytes]:
+    from cowfs.session.local_files import LocalFiles
+
+    name = os.path.basename(path.rstrip(b"/"))
+    real = os.path.realpath(path)
+    if os.path.isdir(real):
+        return stack.enter_context(LocalFiles(real)), b"", name
+    directory, last = os.path.split(real)
+    return stack.enter_context(LocalFiles(directory)), last, name
+
+
+def _local_target(stack: ExitStack, path: bytes, file: bytes) -> tuple[TargetTree, bytes]:
+    """file: the name of the one that is copied; b"" for a directory's contents."""
+    from cowfs.session.local_files import LocalFiles
+
+    if file and path.endswith(b"/"):
+        os.makedirs(path, exist_ok=True)
+    if os.path.isdir(path):
+        return stack.enter_context(LocalFiles(path)), file
+    directory, name = os.path.split(os.path.abspath(path))
+    os.makedirs(directory, exist_ok=True)
+    return stack.enter_context(LocalFiles(directory)), name
+
+
+# -- of a store
+
+
+@contextmanager
+def _reading(place: Place, store: str | None) -> Iterator[tuple[Files, ROVolume]]:
+    from cowfs.session.opening import opened
+
+    found = sources.find(place.source, store)
+    version = ROVolume(found.locator()).resolve()
+    spec = SessionSpec(
+        store_url=found.store.url,
+        volume=found.volume,
+        mode="ro",
+        version=version.id,
+        options=replace(MountOptions(), resident=False).resolved(),
+    )
+    with opened(spec) as session:
+        yield session.files, version
+
+
+def _publish(
+    stack: ExitStack,
+    tree: SourceTree,
+    at: bytes,
+    file: bytes,
+    target: str,
+    store: str | None,
+    request: CommitRequest,
+    progress: ProgressListener | None,
+) -> Transfer:
+    place = sources.place(target)
+    name, opened_store = _writable(place, store)
+    working_copy = WorkingCopy.locate(opened_store.record.store_id, name)
+    with _writing(opened_store, working_copy, name) as session:
+        files = session.files
+        to = _target(files, place, file)
+        before = session.base.version_id
+        copied = _copied(tree, at, files, to, progress)
+        base = session.commit(request, progress or (lambda _: None))
+    working_copy.delete_if_committed()
+    assert base.version_id is not None
+    locator = volumes.locator(opened_store.objects, name, base.version_id)
+    return Transfer(copied, ROVolume(locator, base.manifest, is_new=base.version_id != before))
+
+
+def _writable(place: Place, store: str | None) -> tuple[str, stores.OpenStore]:
+    """The volume that may be written to by this process."""
+    found = sources.find(place.source, store)
+    name = found.volume
+    if not found.is_writable:
+        raise ReadOnlyError(
+            f"{place.source} is a version, and a version never changes",
+            hint="Copy to a volume, NAME:PATH; a fork of the version is one (`cowfs fork`, fork()).",
+        )
+    stores_layer.require_writable(found.store.record)
+    entry = registry.find_by_volume(found.store.record.store_id.hex(), name)
+    if entry is not None:
+        there = os.path.join(entry.mount_path, os.fsdecode(place.path))
+        raise ConflictError(
+            f"volume {name!r} is mounted at {entry.mount_path}",
+            hint=f"Copy to {there}, and commit (`cowfs commit {name}`, commit()); or unmount it first.",
+        )
+    return name, found.store
+
+
+@contextmanager
+def _writing(store: stores.OpenStore, working_copy: WorkingCopy, name: str) -> Iterator[Session]:
+    """A writable session that leaves nothing behind when the block fails."""
+    from cowfs.session.opening import opened
+
+    kept_work.require_all(working_copy, store.record.store_id)
+    spec = SessionSpec(
+        store_url=store.url,
+        volume=name,
+        mode="rw",
+        options=replace(MountOptions(), resident=False).resolved(),
+        working_copy=str(working_copy.path),
+    )
+    discard = threading.Event()
+    with opened(spec, discard=discard) as session:
+        if session.engine.is_dirty():
+            raise InvalidStateError(
+                f"volume {name!r} has uncommitted work on this machine, which the copy would publish",
+                hint=f"Commit it first (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()).",
+            )
+        try:
+            yield session
+        except BaseException:
+            discard.set()
+            raise
+
+
+def _target(files: Files, place: Place, file: bytes) -> bytes:
+    """Where to copy to; the directories above it are made."""
+    to = place.path
+    if file and (place.is_directory or _is_directory(files, to)):
+        to = to + b"/" + file if to else file
+    above = to.split(b"/")[:-1]
+    for depth in range(len(above)):
+        files.make_directory(b"/".join(above[: depth + 1]))
+    return to
+
+
+def _is_directory(files: Files, path: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(files.stat(path).mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _summary(files: Files, path: bytes, name: bytes, attr: Attr) -> FileSummary:
+    kind = TYPES.get(stat.S_IFMT(attr.mode), "special")
+    target = None
+    if kind == "symlink":
+        target = os.fsdecode(files.readlink(path + b"/" + name if path else name))
+    return FileSummary(os.fsdecode(name), kind, attr.mode, attr.size, attr.mtime_ns, target)
+
+
+@contextmanager
+def _errors_of_ours() -> Iterator[None]:
+    try:
+        yield
+    except CowfsError:
+        raise
+    except OSError as error:
+        raise _error(error) from error
+
+
+def _error(error: OSError) -> CowfsError:
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    text = f"{name}: {error.strerror}" if name else str(error.strerror)
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(text, hint="`cowfs ls SOURCE:PATH` lists what there is in a volume, as listing() does.")
+    if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) or error.errno == errno.ELOOP:
+        return InvalidInputError(text, hint="A directory is not copied over a file or link, nor one of these over it.")
+    if isinstance(error, PermissionError):
+        return AccessDeniedError(text, hint="Choose a path that you may read, or write to.")
+    return from_local_disk(error, f"copying {name}".rstrip())

@@ -1,0 +1,30 @@
+"""cowfs cat SOURCE:PATH: the bytes of files, without a mount. With --json they are base64 in the one
+document, all in memory."""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+
+import click
+
+from cowfs.cli import output
+
+
+@click.command("cat")
+@click.argument("places", nargs=-1, required=True, metavar="SOURCE:PATH...")
+@output.common_options
+def command(places: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Print files of a volume's last version (NAME:PATH), of another one (NAME@TAG:PATH,
+    NAME@VERSION:PATH) or of a LOCATOR/PATH. No mount is needed."""
+    from cowfs.api import transfer
+
+    if as_json:
+        found = [(place, b"".join(transfer.contents(place, store))) for place in places]
+        files = [{"place": place, "base64": b64encode(data).decode()} for place, data in found]
+        output.emit(as_json, {"files": files}, "")
+        return
+    for place in places:
+        for piece in transfer.contents(place, store):
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()

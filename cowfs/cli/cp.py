@@ -1,0 +1,44 @@
+"""cowfs cp SRC DST: files into a volume, which gets one version more, or out of a version; without a
+mount."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from contextlib import closing
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import output
+
+
+@click.command("cp")
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@click.option(
+    "-r", "--recursive", is_flag=True, hidden=True, help="Habit of other programs: directories are copied anyway."
+)
+@click.option("-m", "--message", default="", help="To a volume: what this version is.")
+@output.common_options
+def command(source: str, target: str, recursive: bool, message: str, store: str | None, as_json: bool) -> None:
+    """Copy SRC to DST. Each is SOURCE:PATH, LOCATOR/PATH or a local path (./a:b is local).
+
+    The contents of a directory go into DST; a file goes into DST if that is a directory or ends in
+    "/". What is missing of DST is made. To a volume, NAME:PATH, everything is committed as one
+    version, or nothing is; prints its locator. Kept are permissions, times and links, not owners.
+    """
+    from cowfs.api import transfer
+
+    with closing(output.ProgressLine()) as progress:
+        done = transfer.copy(
+            source, target, store=store, message=message, progress=progress if sys.stderr.isatty() else None
+        )
+    copied = done.copied
+    said = f"Copied {copied.files} files, {sizes.shown(copied.bytes)}"
+    if copied.skipped:
+        said += f"; left out {copied.skipped} special files (sockets, FIFOs, devices)"
+    output.say(as_json, said)
+    locator = done.version.locator if done.version is not None else None
+    is_new = done.version.is_new if done.version is not None else None
+    output.emit(as_json, {**dataclasses.asdict(copied), "locator": locator, "is_new": is_new}, locator or "")

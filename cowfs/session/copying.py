@@ -1,0 +1,211 @@
+"""Copies files between trees: a directory of this machine (`LocalFiles`), and an opened volume or
+version (`Files`).
+
+A directory's contents go into the target directory, which is made if it is missing, so that copying
+again gives the same tree. One that is there already keeps its own permissions and time.
+
+    kept        contents with their holes, permissions (but set-id bits), times of modification, symbolic links as they
+                are, hard links among what is copied
+    not kept    owners, extended attributes; special files are counted and left out
+
+A file replaces a file or a link; a directory is never replaced, nor made in place of a file.
+
+Files are copied by several threads, for the sake of stores that take their time; the first error
+ends it all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cowfs import clock
+from cowfs.errors import CorruptError
+from cowfs.version.commit import Progress, ProgressListener
+
+THREADS = 8
+WAITING_MAX = 64
+REPORT_S = 0.1
+KEPT_BITS = 0o1777
+
+
+class Attributes(Protocol):
+    @property
+    def ino(self) -> int: ...
+    @property
+    def mode(self) -> int: ...
+    @property
+    def nlink(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def mtime_ns(self) -> int: ...
+
+
+class SourceTree(Protocol):
+    def stat(self, path: bytes) -> Attributes: ...
+    def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
+    def readlink(self, path: bytes) -> bytes: ...
+    def pieces(self, path: bytes) -> Iterator[tuple[int, bytes]]: ...
+
+
+class TargetTree(Protocol):
+    def make_directory(self, path: bytes) -> bool: ...
+    def put(self, path: bytes, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None: ...
+    def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None: ...
+    def link(self, existing: bytes, path: bytes) -> None: ...
+    def set_attributes(self, path: bytes, *, mode: int, mtime_ns: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied. skipped: special files, which were not. bytes: of the files' sizes."""
+
+    files: int = 0
+    directories: int = 0
+    symlinks: int = 0
+    bytes: int = 0
+    skipped: int = 0
+
+
+def copy(
+    source: SourceTree, at: bytes, target: TargetTree, to: bytes, report: ProgressListener | None = None
+) -> Copied:
+    """Copies what is at `at` in `source` to `to` in `target`; the directory `to` lies in exists.
+    report hears of the stage "copy"."""
+    return _Copy(source, target, report).run(at, to)
+
+
+class _Copy:
+    """One copy. The thread that runs it goes through directories, its helpers copy files."""
+
+    def __init__(self, source: SourceTree, target: TargetTree, report: ProgressListener | None) -> None:
+        self._source = source
+        self._target = target
+        self._report = report
+        self._lock = threading.Lock()  # counts and `_error`, which helpers change
+        self._room = threading.BoundedSemaphore(WAITING_MAX)
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._done = dict.fromkeys(("files", "directories", "symlinks", "bytes", "skipped"), 0)
+        self._done_bytes = 0
+        self._total = (0, 0)
+        self._reported_s = 0.0
+        self._named: dict[int, bytes] = {}  # files with several names: where the first one is in the target
+        self._links: list[tuple[bytes, bytes]] = []
+        self._directories: list[tuple[bytes, Attributes]] = []
+
+    def run(self, at: bytes, to: bytes) -> Copied:
+        first = self._source.stat(at)
+        if self._report is not None:
+            self._total = self._counted(at, first)
+        with ThreadPoolExecutor(THREADS, "cowfs-copy") as helpers:
+            try:
+                self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
+            except BaseException:
+                self._stop.set()
+                helpers.shutdown(cancel_futures=True)
+                raise
+        if self._error is not None:
+            raise self._error
+        for existing, path in self._links:
+            self._target.link(existing, path)
+        for path, attr in reversed(self._directories):  # last, since what is put into a directory changes its time
+            self._target.set_attributes(path, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
+        self._tell(0, is_last=True)
+        return Copied(**self._done)
+
+    def _walk(
+        self, at: bytes, to: bytes, first: Attributes, submit: Callable[[bytes, bytes, Attributes], None]
+    ) -> None:
+        waiting = [(at, to, first)]
+        while waiting and self._error is None:
+            path, there, attr = waiting.pop()
+            if stat.S_ISDIR(attr.mode):
+                self._count(directories=1)
+                if self._target.make_directory(there) or there != to:
+                    self._directories.append((there, attr))
+                entries = self._source.list(path)
+                waiting += ((_below(path, name), _below(there, name), each) for name, each in reversed(entries))
+            elif stat.S_ISLNK(attr.mode):
+                self._target.symlink(there, self._source.readlink(path), mtime_ns=attr.mtime_ns)
+                self._count(symlinks=1)
+            elif not stat.S_ISREG(attr.mode):
+                self._count(skipped=1)
+            elif attr.nlink > 1 and attr.ino in self._named:
+                self._links.append((self._named[attr.ino], there))
+                self._count(files=1, bytes=attr.size)
+            else:
+                if attr.nlink > 1:
+                    self._named[attr.ino] = there
+                submit(path, there, attr)
+
+    def _submit(self, helpers: ThreadPoolExecutor, *file: Any) -> None:
+        self._room.acquire()
+        future = helpers.submit(self._copy_file, *file)
+        future.add_done_callback(lambda _: self._room.release())
+
+    def _copy_file(self, path: bytes, there: bytes, attr: Attributes) -> None:
+        try:
+            if not self._stop.is_set():
+                pieces = self._watched(self._source.pieces(path))
+                self._target.put(there, pieces, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
+                self._count(files=1, bytes=attr.size)
+        except _Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 — of a helper; the thread that runs the copy raises it
+            if isinstance(error, OSError):
+                error.filename = os.fsdecode(path)  # all of it
+            with self._lock:
+                self._error = self._error or error
+            self._stop.set()
+
+    def _watched(self, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+        for offset, data in pieces:
+            if self._stop.is_set():
+                raise _Stopped
+            yield offset, data
+            self._tell(len(data))
+
+    # -- how far it is
+
+    def _counted(self, at: bytes, first: Attributes) -> tuple[int, int]:
+        """Files, and their bytes."""
+        files, size, waiting = 0, 0, [(at, first)]
+        while waiting:
+            path, attr = waiting.pop()
+            if stat.S_ISDIR(attr.mode):
+                waiting += ((_below(path, name), each) for name, each in self._source.list(path))
+            elif stat.S_ISREG(attr.mode):
+                files, size = files + 1, size + attr.size
+        return files, size
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            for name, number in more.items():
+                self._done[name] += number
+
+    def _tell(self, more_bytes: int, *, is_last: bool = False) -> None:
+        if self._report is None:
+            return
+        with self._lock:
+            self._done_bytes += more_bytes
+            now_s = clock.monotonic_s()
+            if is_last or now_s - self._reported_s >= REPORT_S:
+                self._reported_s = now_s
+                self._report(Progress("copy", self._done["files"], self._total[0], self._done_bytes, self._total[1]))
+
+
+class _Stopped(Exception):
+    """Another file failed, or the copy was interrupted."""
+
+
+def _below(directory: bytes, name: bytes) -> bytes:
+    if name in (b"", b".", b"..") or b"/" in name:
+        raise CorruptError(f"{os.fsdecode(directory)!r} has an entry with the name {name!r}", hint="Report this.")
+    return directory + b"/" + name if directory else name

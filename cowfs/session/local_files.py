@@ -1,0 +1,189 @@
+"""A directory of this machine as `copying` sees it: the same methods as `Files`.
+
+What comes from a version may have been made by anybody, so nothing is written outside of the
+directory: each path is opened component by component, and a symbolic link on the way is an error.
+Only the directory itself may be reached through links; whoever names it means what they lead to.
+A file appears whole under its name, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from cowfs import clock
+from cowfs.session.files import PIECE_BYTES
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAttr:
+    """ino: unique on this machine, not only on its file system."""
+
+    ino: int
+    mode: int
+    nlink: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> LocalAttr:
+        ino = found.st_dev << 64 | found.st_ino
+        return cls(ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns)
+
+
+class LocalFiles:
+    """Paths are relative to `root`, an existing directory; "" is that directory."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- reading
+
+    def stat(self, path: bytes) -> LocalAttr:
+        with self._parent(path) as (directory, name):
+            return LocalAttr.of(os.stat(name, dir_fd=directory, follow_symlinks=False))
+
+    def list(self, path: bytes) -> list[tuple[bytes, LocalAttr]]:
+        """Sorted by name. What vanishes meanwhile is left out."""
+        found = []
+        with self._parent(path) as (above, name):
+            directory = os.open(name, _DIRECTORY, dir_fd=above)
+        try:
+            for entry in sorted(map(os.fsencode, os.listdir(directory))):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry, LocalAttr.of(os.stat(entry, dir_fd=directory, follow_symlinks=False))))
+        finally:
+            os.close(directory)
+        return found
+
+    def readlink(self, path: bytes) -> bytes:
+        with self._parent(path) as (directory, name):
+            return os.readlink(name, dir_fd=directory)
+
+    def pieces(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+        """As `Files.pieces`; holes are not read."""
+        with self._parent(path) as (directory, name):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            offset = _next_data(fd, 0)
+            while offset is not None and (piece := os.pread(fd, PIECE_BYTES, offset)):
+                yield offset, piece
+                offset = _next_data(fd, offset + len(piece))
+            yield os.fstat(fd).st_size, b""
+        finally:
+            os.close(fd)
+
+    # -- changing
+
+    def make_directory(self, path: bytes) -> bool:
+        with self._parent(path) as (directory, name):
+            try:
+                os.mkdir(name, 0o700, dir_fd=directory)
+            except FileExistsError:
+                if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                    raise
+                return False
+            return True
+
+    def put(self, path: bytes, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None:
+        with self._parent(path) as (directory, name), _replaced(directory, name) as beside:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(beside, flags, 0o600, dir_fd=directory)
+            try:
+                size = 0
+                for offset, data in pieces:
+                    _write(fd, offset, data)
+                    size = max(size, offset + len(data))
+                os.ftruncate(fd, size)
+                os.fchmod(fd, mode)
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(fd)
+
+    def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None:
+        with self._parent(path) as (directory, name), _replaced(directory, name) as beside:
+            os.symlink(target, beside, dir_fd=directory)
+            os.utime(beside, ns=(mtime_ns, mtime_ns), dir_fd=directory, follow_symlinks=False)
+
+    def link(self, existing: bytes, path: bytes) -> None:
+        with (
+            self._parent(existing) as (source, old),
+            self._parent(path) as (directory, name),
+            _replaced(directory, name) as beside,
+        ):
+            os.link(old, beside, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+
+    def set_attributes(self, path: bytes, *, mode: int, mtime_ns: int) -> None:
+        """Of a directory."""
+        with self._parent(path) as (above, name):
+            fd = os.open(name, _DIRECTORY, dir_fd=above)
+        try:
+            os.fchmod(fd, mode)
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+        """(descriptor of its directory, its name there)."""
+        *above, name = path.split(b"/")
+        directory = os.dup(self._root)
+        try:
+            for part in above:
+                below = os.open(part, _DIRECTORY, dir_fd=directory)
+                os.close(directory)
+                directory = below
+            yield directory, name or b"."
+        finally:
+            os.close(directory)
+
+
+@contextmanager
+def _replaced(directory: int, name: bytes) -> Iterator[bytes]:
+    """A name for something that takes the place of `name` once the block has made it."""
+    beside = b".cowfs-" + clock.random_bytes(8).hex().encode()
+    try:
+        yield beside
+        os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=directory)
+        raise
+
+
+def _next_data(fd: int, offset: int) -> int | None:
+    """Where the next bytes are that are no hole; None at the end."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        if error.errno == errno.EINVAL:  # a file system that knows no holes
+            return offset
+        raise
+
+
+def _write(fd: int, offset: int, data: bytes) -> None:
+    while data:
+        done = os.pwrite(fd, data, offset)
+        offset, data = offset + done, data[done:]

@@ -1,0 +1,224 @@
+"""cowfs ls, cat and cp: files of volumes and versions without a mount, and on a machine that cannot
+mount."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.api import sources, transfer
+from cowfs.api.sources import Place
+from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.errors import CowfsError, InvalidInputError
+from cowfs.machine.working_copy import list_working_copies
+from tests.api.conftest import place
+from tests.cli.test_live import Command, run
+
+__all__ = ["place", "run"]
+
+pytestmark = pytest.mark.mount
+
+HEX = "0" * 64
+LOCATOR = f"cowfs+file:///dir/-/data@{HEX}"
+MODEL = os.urandom(3_000_000)
+
+
+@pytest.fixture
+def tree(place: Path) -> Path:
+    root = place / "tree"
+    (root / "sub").mkdir(parents=True)
+    (root / "model").write_bytes(MODEL)
+    (root / "sub" / "note").write_text("a note")
+    os.symlink("../model", root / "sub" / "current")
+    os.chmod(root / "sub" / "note", 0o640)
+    os.utime(root / "sub" / "note", ns=(0, 1_500_000_000_123_456_789))
+    return root
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("text", "source", "path", "is_directory"),
+    [
+        ("data", "data", b"", True),
+        ("data:", "data", b"", True),
+        ("data:/", "data", b"", True),
+        ("data:a/b", "data", b"a/b", False),
+        ("data:/a//./b/", "data", b"a/b", True),
+        ("data@tag:a:b", "data@tag", b"a:b", False),
+        (LOCATOR, LOCATOR, b"", True),
+        (LOCATOR + "\n", LOCATOR, b"", True),
+        (LOCATOR + "/a%20b/c", LOCATOR, b"a b/c", False),
+        (LOCATOR + "/a/", LOCATOR, b"a", True),
+        (LOCATOR + ":a%20b/c", LOCATOR, b"a%20b/c", False),
+        (LOCATOR + ":", LOCATOR, b"", True),
+        ("data:\udcff", "data", b"\xff", False),
+    ],
+)
+def test_places(text: str, source: str, path: bytes, *, is_directory: bool) -> None:
+    assert sources.place(text) == Place(source, path, is_directory)
+
+
+@pytest.mark.quick
+def test_local_paths_are_told_from_places() -> None:
+    for text in ("data:", "data:x", "d@t:/x", LOCATOR, LOCATOR + "/x"):
+        assert sources.is_place(text), text
+    for text in ("data", "./a:b", "/a:b", "a/b:c", ":a", "", "."):
+        assert not sources.is_place(text), text
+    for text in ("s3://bucket/x", "data:../x", "data:a/../b"):
+        with pytest.raises(InvalidInputError) as caught:
+            sources.place(text)
+        assert caught.value.hint
+
+
+def test_files_go_in_and_come_out_without_a_mount(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    done = run("cp", tree, "data:in", "-m", "copied", "--json").json
+    assert (done["files"], done["symlinks"], done["bytes"], done["is_new"]) == (2, 1, 3_000_006, True)
+    version = Volume.version("data")
+    assert (version.locator, version.message) == (done["locator"], "copied")
+    assert list_working_copies() == [], "nothing is left on this machine"
+
+    listed = run("ls", "data:in/sub", "--json").json
+    assert (listed["path"], listed["locator"]) == ("in/sub", version.locator)
+    assert [(each["name"], each["type"], each["target"]) for each in listed["entries"]] == [
+        ("current", "symlink", "../model"),
+        ("note", "file", None),
+    ]
+    assert (listed["entries"][1]["size"], listed["entries"][1]["mtime_ns"]) == (6, "1500000000123456789")
+    shown = run("ls", f"{version.locator}/in/sub").out.splitlines()
+    assert shown[1].endswith("current -> ../model")
+    assert shown[2].startswith("-rw-r-----  6 B")
+    assert [line.split()[-1] for line in run("ls", "data").out.splitlines()[1:]] == ["in/"]
+    assert run("ls", "data@:in/sub/note").out.count("\n") == 2
+
+    assert run("cat", "data:in/sub/note", f"{version.locator}/in/sub/note").out == "a notea note"
+    followed = subprocess.run(
+        [sys.executable, "-m", "cowfs.cli", "cat", "data:in/sub/current"], capture_output=True, check=True
+    )
+    assert followed.stdout == MODEL, "a link inside of the volume is followed"
+
+    assert run("cp", f"data@{version.id[:8]}:in", place / "out").out == ""
+    assert (place / "out" / "model").read_bytes() == MODEL
+    note = (place / "out" / "sub" / "note").stat()
+    assert (note.st_mode & 0o7777, note.st_mtime_ns) == (0o640, 1_500_000_000_123_456_789)
+    assert os.readlink(place / "out" / "sub" / "current") == "../model"
+
+
+def test_where_a_file_goes(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    file = tree / "sub" / "note"
+    for target in ("data:", "data:new/dir/", "data:named", "data:new/dir/deep/er"):
+        assert run("cp", file, target).code == 0
+    for there in ("note", "new/dir/note", "named", "new/dir/deep/er"):
+        assert run("cat", f"data:{there}").out == "a note"
+    for target, there in ((f"{place}/a/b/", "a/b/note"), (f"{place}/named", "named"), (f"{place}", "note")):
+        assert run("cp", "data:note", target).code == 0
+        assert (place / there).read_text() == "a note"
+    run("create", "other")
+    assert run("cp", "data:new", "other:copied").code == 0, "from a volume to another"
+    assert run("cat", "other:copied/dir/deep/er").out == "a note"
+    (place / "x:y").write_text("local")
+    assert run("cp", "./x:y", "data:").code == 0
+    assert run("cat", "data:x:y").out == "local"
+
+
+def test_what_is_refused_changes_nothing(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    run("cp", tree, "data:")
+    before = Volume.version("data")
+    cases = {
+        ("cp", str(tree), str(place / "x")): 2,
+        ("cp", str(place / "missing"), "data:"): 3,
+        ("cp", str(tree), "nowhere:"): 3,
+        ("cp", "data:missing", str(place / "x")): 3,
+        ("cp", str(tree), f"data@{before.id[:8]}:"): 7,
+        ("cp", str(tree), before.locator): 7,
+        ("cp", str(tree), "data:model"): 2,
+        ("cp", str(tree / "model"), "data:sub/note/below"): 2,
+        ("cat", "data"): 2,
+        ("cat", "data:sub"): 2,
+        ("cat", "data:missing"): 3,
+        ("ls", "data:missing"): 3,
+        ("ls", "missing"): 3,
+    }
+    for arguments, code in cases.items():
+        said = run(*arguments)
+        assert said.code == code, (arguments, said)
+        assert "hint: " in said.err, arguments
+    assert Volume.version("data") == before
+    assert list_working_copies() == []
+    assert not (place / "x").exists()
+
+
+def test_a_volume_that_is_in_use_here_is_read_at_its_last_version_and_not_written(
+    run: Command, place: Path, tree: Path
+) -> None:
+    run("create", "data")
+    run("cp", tree, "data:")
+    path = place / "mnt" / "data"
+    run("mount", "data", path)
+    (path / "sub" / "note").write_text("uncommitted")
+    assert run("cat", "data:sub/note").out == "a note"
+    refused = run("cp", tree / "model", "data:more")
+    assert (refused.code, f"{path}/more" in refused.err) == (4, True)
+    run("unmount", path)
+    refused = run("cp", tree / "model", "data:more")
+    assert (refused.code, "uncommitted work" in refused.err) == (14, True)
+    run("mount", "data", path)
+    assert (path / "sub" / "note").read_text() == "uncommitted", "it is kept"
+    run("unmount", path, "--commit")
+    assert run("cp", tree / "model", "data:more").code == 0
+    assert run("cat", "data:sub/note").out == "uncommitted"
+
+
+def test_a_copy_that_fails_leaves_the_volume_as_it_was(
+    place: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume: RWVolume = Volume.new("data")
+    before: ROVolume = volume.commit("empty")
+    (tree / "closed").write_text("x")
+
+    def fail(self: object, path: bytes) -> None:
+        raise PermissionError(13, "Permission denied", os.fsdecode(path))
+
+    monkeypatch.setattr("cowfs.session.local_files.LocalFiles.pieces", fail)
+    with pytest.raises(CowfsError, match="Permission denied"):
+        transfer.copy(str(tree), "data:")
+    assert Volume.version("data") == before
+    assert list_working_copies() == []
+    monkeypatch.undo()
+
+
+HIDDEN = """
+set -e
+mkdir "$1/dev"
+mount -t tmpfs none "$1/dev"
+for name in null zero full random urandom tty; do touch "$1/dev/$name"; mount --bind "/dev/$name" "$1/dev/$name"; done
+mkdir "$1/dev/shm"; mount -t tmpfs none "$1/dev/shm"
+mount --rbind "$1/dev" /dev
+test ! -e /dev/fuse
+PYTHON="$2"
+cowfs() { "$PYTHON" -m cowfs.cli "$@"; }
+cowfs create data
+cowfs cp "$3" data:in
+cowfs ls data:in --json
+cowfs cat data:in/sub/note
+cowfs cp data:in "$1/out"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="hides /dev/fuse by a mount")
+def test_all_of_it_works_where_nothing_can_be_mounted(place: Path, tree: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = ["unshare", "--mount", "bash", "-c", HIDDEN, "sh", str(place), sys.executable, str(tree)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    name, _, listed, note = done.stdout.splitlines()
+    assert (name, note) == ("data", "a note")
+    assert [each["name"] for each in json.loads(listed)["entries"]] == ["model", "sub"]
+    assert (place / "out" / "model").read_bytes() == MODEL
