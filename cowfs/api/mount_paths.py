@@ -56,7 +56,12 @@ def check(given: str | os.PathLike[str] | None) -> None:
 def turn(name: str, store_id: StoreId) -> AbstractContextManager[None]:
     """Of several processes of this user that mount a volume at the same moment, one at a time: the
     others then find its mount."""
-    return reservation.turn(f"{store_id.hex()}/{name}")
+
+    def is_mounted() -> bool:
+        entry = registry.find_by_volume(store_id.hex(), name)
+        return entry is not None and is_there(entry)
+
+    return reservation.turn(f"{store_id.hex()}/{name}", is_mounted)
 
 
 def leave(*paths: str | None) -> None:

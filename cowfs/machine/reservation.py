@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from cowfs import clock, config
 from cowfs.machine import dead_mounts, mount_table
 
 PAUSE_S = 0.05
+PATIENCE_S = 5.0
+TURN_S = 600.0
+"""Twice what a mount may take without a sign of progress."""
 
 
 @contextmanager
@@ -50,15 +53,23 @@ def reserved(path: str) -> Iterator[bool]:
 
 
 @contextmanager
-def turn(what: str) -> Iterator[None]:
-    """Waits until no other block has it. One whose process is killed gives it back."""
-    file = _file(what, "turn")
+def turn(what: str, is_needless: Callable[[], bool]) -> Iterator[None]:
+    """Waits until no other block has it. One whose process is killed gives it back.
+
+    One whose process is stopped does not: after PATIENCE_S the wait also ends when is_needless says
+    so, after TURN_S in any case. The working copy's lock decides then.
+    """
+    file, began_s = _file(what, "turn"), clock.monotonic_s()
     while (lock := _try_lock(file)) is None:
+        waited_s = clock.monotonic_s() - began_s
+        if waited_s > TURN_S or (waited_s > PATIENCE_S and is_needless()):
+            break
         clock.sleep_s(PAUSE_S)
     try:
         yield
     finally:
-        _unlock(lock)
+        if lock is not None:
+            _unlock(lock)
 
 
 def _file(what: str, kind: str = "path") -> Path:

@@ -82,6 +82,26 @@ def test_a_turn_is_given_back_by_a_process_that_is_killed() -> None:
     assert waiting.returncode == 0, errors
 
 
+def test_a_process_that_is_stopped_while_it_mounts_keeps_nobody_from_the_mount() -> None:
+    Volume.new("shared").resolve()
+    script = (
+        "import os, signal\nfrom cowfs.blocking import Volume\nfrom cowfs.api import launch\nstart = launch.start\n"
+        "def stopped(*a, **k):\n    found = start(*a, **k)\n    print('mounted', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n    return found\n"
+        "launch.start = stopped\nVolume.open('shared').mount()"
+    )
+    stopped = started(script)
+    try:
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == "mounted\n"
+        second = Volume.open("shared")
+        (second.mount() / "file").write_text("here")
+        assert second.finalize().stats.files == 1
+    finally:
+        stopped.kill()
+        stopped.communicate()
+
+
 def test_kept_work_is_forked_while_another_writer_is_at_the_volume(place: Path) -> None:
     volume = Volume.new("line")
     (volume.mount() / "base").write_text("both have it")
