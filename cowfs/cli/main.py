@@ -38,6 +38,39 @@ COMMANDS = {
 }
 
 
+ELSEWHERE = {
+    "add": "cp",
+    "branch": "fork",
+    "checkout": "mount",
+    "clone": "fork",
+    "copy": "cp",
+    "download": "cp",
+    "export": "cp",
+    "get": "cp",
+    "history": "log",
+    "import": "cp",
+    "init": "create",
+    "list": "ls",
+    "make": "create",
+    "new": "create",
+    "open": "mount",
+    "ps": "status",
+    "publish": "commit",
+    "pull": "mount",
+    "push": "commit",
+    "put": "cp",
+    "read": "cat",
+    "save": "commit",
+    "show": "log",
+    "snapshot": "commit",
+    "umount": "unmount",
+    "upload": "cp",
+    "versions": "log",
+    "volumes": "ls",
+}
+"""What the same, or the nearest, is called by other programs."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their names and are imported when they run."""
 
@@ -50,6 +83,13 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"cowfs.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise InvalidInputError(f"there is no command {args[0]!r}", hint=_meant(args[0]))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -66,6 +106,16 @@ class LazyGroup(click.Group):
 @click.version_option(cowfs_package.__version__, prog_name="cowfs")
 def cowfs() -> None:
     """A versioned copy-on-write file system on object storage."""
+
+
+def _meant(word: str) -> str:
+    import difflib
+
+    near = ELSEWHERE.get(word) or next(iter(difflib.get_close_matches(word, [*COMMANDS, *ELSEWHERE], 1)), None)
+    if near is None:
+        return "`cowfs --help` lists the commands."
+    near = ELSEWHERE.get(near, near)
+    return f"Did you mean `cowfs {near}`? {COMMANDS[near]} `cowfs --help` lists all commands."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

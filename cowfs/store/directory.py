@@ -271,7 +271,7 @@ def open_root(root: Path, *, url: str) -> None:
     except FileNotFoundError:
         raise NotFoundError(
             f"there is no store at {url}: {root} does not exist",
-            hint="Check the path, or create a volume there first.",
+            hint="Check the path, or make a volume there first: `cowfs create NAME --store URL`, or Volume.new(NAME, store=URL).mount().",
         ) from None
     except OSError as error:
         raise from_os_error(error, url) from error

@@ -28,6 +28,30 @@ def test_help_names_every_command_and_exit_code(run: Run) -> None:
         assert f"{kind.exit_code} " in said.out
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("new", "create"),
+        ("umount", "unmount"),
+        ("list", "ls"),
+        ("push", "commit"),
+        ("creat", "create"),
+        ("brnch", "fork"),
+    ],
+)
+def test_an_unknown_command_is_answered_by_the_one_that_was_meant(run: Run, word: str, meant: str) -> None:
+    said = run(word, "x")
+    assert said.code == 2
+    assert f"Did you mean `cowfs {meant}`?" in said.err
+
+
+def test_words_of_other_programs_lead_to_commands(run: Run) -> None:
+    assert set(main.ELSEWHERE.values()) <= set(main.COMMANDS)
+    assert not set(main.ELSEWHERE) & set(main.COMMANDS)
+    assert "lists the commands" in run("zzzzzz").err
+    assert run("umount", "--json").json["error"]["kind"] == "invalid_input"
+
+
 @pytest.mark.parametrize("name", main.COMMANDS)
 def test_every_command_takes_store_and_json(name: str) -> None:
     group = main.cowfs
