@@ -33,8 +33,8 @@ __all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
 
 
 class ROVolume:
-    """A version of a volume. Pickles to its locator, equals every other object of the same version,
-    and can be used on any machine."""
+    """A version of a volume, or one folder of it. Pickles to its locator, equals every other object
+    of the same version and folder, and can be used on any machine."""
 
     def __init__(self, blocking: ro_volume.ROVolume) -> None:
         self._blocking = blocking
@@ -77,8 +77,15 @@ class ROVolume:
 
     @property
     def locator(self) -> str:
-        """A string that leads to this version from anywhere, and proves that it is this one."""
+        """A string that leads to this version from anywhere, and proves that it is this one; to its
+        folder, if it is one."""
         return self._blocking.locator
+
+    @property
+    def folder(self) -> str:
+        """The folder of the version that this object means, relative to its root; "" for all of
+        it."""
+        return self._blocking.folder
 
     @property
     def name(self) -> str:
@@ -224,7 +231,7 @@ class ROVolume:
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
-        ones have is_pruned set."""
+        ones have is_pruned set. Of a folder, too, the versions are whole."""
         return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
 
 
@@ -484,8 +491,8 @@ class Volume:
     @staticmethod
     async def version(source: str, *, store: str | os.PathLike[str] | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
-        NAME@VERSION (8 digits or more), or a locator. NotFoundError, also for a volume without
-        versions.
+        NAME@VERSION (8 digits or more), or a locator; with :PATH behind it, that folder of it.
+        NotFoundError, also for a volume without versions.
         """
         return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
@@ -498,7 +505,8 @@ class Volume:
     @staticmethod
     async def from_locator(locator: str | Locator) -> ROVolume:
         """The version a locator names, verified to exist, and to be one of the volume that it
-        names: one request. NotFoundError, InvalidInputError, CorruptError."""
+        names: one request. LOCATOR/path means that folder of it, which is looked for when it is
+        mounted. NotFoundError, InvalidInputError, CorruptError."""
         return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator)))
 
 

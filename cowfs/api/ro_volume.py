@@ -42,13 +42,21 @@ if TYPE_CHECKING:
 
 
 class ROVolume:
-    """A version of a volume. Pickles to its locator, equals every other object of the same version,
-    and can be used on any machine."""
+    """A version of a volume, or one folder of it. Pickles to its locator, equals every other object
+    of the same version and folder, and can be used on any machine."""
 
     def __init__(
-        self, locator: Locator, manifest: Manifest | None = None, *, is_pruned: bool = False, is_new: bool = False
+        self,
+        locator: Locator,
+        manifest: Manifest | None = None,
+        *,
+        folder: bytes = b"",
+        is_pruned: bool = False,
+        is_new: bool = False,
     ) -> None:
+        """folder: as `Locator.parse_with_path` gives it."""
         self._named = locator
+        self._folder = folder
         self._is_new = is_new
         self._is_pruned = is_pruned
         self._manifest = manifest
@@ -62,18 +70,27 @@ class ROVolume:
     @classmethod
     def from_locator(cls, locator: str | Locator) -> Self:
         """The version a locator names, verified to exist, and to be one of the volume that it
-        names: one request. NotFoundError, InvalidInputError, CorruptError."""
+        names: one request. LOCATOR/path means that folder of it, which is looked for when it is
+        mounted. NotFoundError, InvalidInputError, CorruptError."""
         if not isinstance(locator, str | Locator):
             raise InvalidInputError(
                 f"a locator is text, not {locator!r}",
                 hint="Give the locator of a committed version: that of a volume is None before its first commit.",
             )
-        return cls(locator if isinstance(locator, Locator) else Locator.parse(locator)).resolve()
+        named, folder = (locator, b"") if isinstance(locator, Locator) else Locator.parse_with_path(locator)
+        return cls(named, folder=folder).resolve()
 
     @property
     def locator(self) -> str:
-        """A string that leads to this version from anywhere, and proves that it is this one."""
-        return str(self._named)
+        """A string that leads to this version from anywhere, and proves that it is this one; to its
+        folder, if it is one."""
+        return self._named.with_path(self._folder)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the version that this object means, relative to its root; "" for all of
+        it."""
+        return os.fsdecode(self._folder)
 
     @property
     def name(self) -> str:
@@ -184,6 +201,8 @@ class ROVolume:
                 "a read-only or scratch mount takes nothing over, and writes to no store",
                 hint="Leave take_over and accept_unsafe_store out.",
             )
+        if scratch:
+            self._require_whole("mounted as a scratch")
         if chosen.meta_dir is not None and not scratch:
             raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
         with self._mutex:
@@ -211,6 +230,7 @@ class ROVolume:
                 mode="scratch" if is_scratch else "ro",
                 source=self.locator,
                 version=self.id,
+                folder=os.fsdecode(self._folder),
                 working_copy=str(place) if is_scratch else None,
                 log=str(registry.log_path(registration)),
                 mount_path=path,
@@ -271,6 +291,7 @@ class ROVolume:
         """
         from cowfs.api.rw_volume import RWVolume
 
+        self._require_whole("forked")
         store = self._store()
 
         def create(new_name: str) -> Head:
@@ -282,7 +303,7 @@ class ROVolume:
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
-        ones have is_pruned set."""
+        ones have is_pruned set. Of a folder, too, the versions are whole."""
         arguments.limit(limit)
         return list(islice(self._history(), limit))
 
@@ -298,6 +319,13 @@ class ROVolume:
             if self._manifest is None:
                 self._manifest = history.open_named(self._store().objects, self.name, self._named.version)
             return self._manifest
+
+    def _require_whole(self, done: str) -> None:
+        if self._folder:
+            raise InvalidInputError(
+                f"one folder of a version cannot be {done}: {self.locator}",
+                hint=f"Use the whole version: {self._named}",
+            )
 
     def _live(self) -> registry.MountEntry | None:
         return registry.find_by_id(self._mount_id) if self._mount_id else None
@@ -338,10 +366,10 @@ class ROVolume:
         return self.path / name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ROVolume) and other.id == self.id
+        return isinstance(other, ROVolume) and (other.id, other._folder) == (self.id, self._folder)
 
     def __hash__(self) -> int:
-        return hash(self.id)
+        return hash((self.id, self._folder))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_unpickled, (self.locator,))
@@ -352,4 +380,5 @@ class ROVolume:
 
 
 def _unpickled(locator: str) -> ROVolume:
-    return ROVolume(Locator.parse(locator))
+    named, folder = Locator.parse_with_path(locator)
+    return ROVolume(named, folder=folder)

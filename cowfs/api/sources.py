@@ -59,8 +59,10 @@ def is_place(text: str) -> bool:
     return is_locator(text) or bool(colon and before and "/" not in before)
 
 
-def place(text: str) -> Place:
+def place(text: object) -> Place:
     """SOURCE, SOURCE:PATH or LOCATOR/PATH, taken apart; nothing is looked up."""
+    if not isinstance(text, str):
+        raise InvalidInputError(f"a source is text, not {text!r}", hint="Give NAME, NAME@VERSION or a locator.")
     if is_locator(text):
         return _place_of_locator(text.strip())
     source, _, path = text.partition(":")
@@ -85,11 +87,9 @@ def _placed(source: str, text: str) -> Place:
     return Place(source, b"/".join(parts), is_directory=not parts or text.endswith("/"))
 
 
-def find(text: object, store_url: str | None) -> Source:
+def find(text: str, store_url: str | None) -> Source:
     """The volume or version that `text` means; store_url None: the default store, or the locator's
     own."""
-    if not isinstance(text, str):
-        raise InvalidInputError(f"a source is text, not {text!r}", hint="Give NAME, NAME@VERSION or a locator.")
     parsed = history.parse_source(text)
     if isinstance(parsed, Locator):
         _require_same_store(parsed, store_url)

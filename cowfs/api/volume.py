@@ -58,11 +58,11 @@ class Volume:
     @staticmethod
     def version(source: str, *, store: str | os.PathLike[str] | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
-        NAME@VERSION (8 digits or more), or a locator. NotFoundError, also for a volume without
-        versions.
+        NAME@VERSION (8 digits or more), or a locator; with :PATH behind it, that folder of it.
+        NotFoundError, also for a volume without versions.
         """
-        place = stores.name(store)
-        return ROVolume(sources.find(source, place).locator()).resolve()
+        place, meant = stores.name(store), sources.place(source)
+        return ROVolume(sources.find(meant.source, place).locator(), folder=meant.path).resolve()
 
     @staticmethod
     def list(store: str | os.PathLike[str] | None = None) -> builtins.list[VolumeSummary]:
@@ -74,7 +74,8 @@ class Volume:
     @staticmethod
     def from_locator(locator: str | Locator) -> ROVolume:
         """The version a locator names, verified to exist, and to be one of the volume that it
-        names: one request. NotFoundError, InvalidInputError, CorruptError."""
+        names: one request. LOCATOR/path means that folder of it, which is looked for when it is
+        mounted. NotFoundError, InvalidInputError, CorruptError."""
         return ROVolume.from_locator(locator)
 
 

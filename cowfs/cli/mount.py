@@ -83,7 +83,7 @@ def command(
     """Mount SOURCE at PATH, an empty directory or a new name in an existing one. Prints the path.
 
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only). --scratch: of a NAME
-    its last version.
+    its last version. NAME@VERSION:FOLDER or LOCATOR/FOLDER: that folder of it, read-only.
     """
     from cowfs.api import sources
     from cowfs.blocking import MountOptions, ROVolume, Volume
@@ -91,14 +91,20 @@ def command(
     if read_only and scratch:
         raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
     options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
-    found = sources.find(source, store)
+    place = sources.place(source)
+    found = sources.find(place.source, store)
     mounted: RWVolume | ROVolume
     if found.is_writable and not (read_only or scratch):
+        if place.path:
+            raise InvalidInputError(
+                f"one folder of a volume cannot be mounted writable: {source}",
+                hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
+            )
         mounted = Volume.open(found.volume, store=found.store.url)
         with closing(output.ProgressLine()) as progress:
             canonical = mounted.mount(path, progress=progress, options=options)
     else:
-        mounted = ROVolume(found.locator())
+        mounted = ROVolume(found.locator(), folder=place.path)
         canonical = mounted.mount(path, scratch=scratch, options=options)
     started = mounted.started
     pid, lost_files, newer = _said(started) if started is not None else _found(mounted)
@@ -106,7 +112,7 @@ def command(
         "mount_path": str(canonical),
         "volume": found.volume,
         "version": found.version.hex() if found.version else None,
-        "locator": str(found.locator()) if found.version else None,
+        "locator": found.locator().with_path(place.path) if found.version else None,
         "read_only": isinstance(mounted, ROVolume) and not scratch,
         "is_scratch": scratch,
         "pid": pid,

@@ -30,6 +30,8 @@ class SessionSpec:
                    Those that concern the kernel count for mounts only
     mode           "rw": a volume; "ro": a version; "scratch": a version that is written to, and nothing of that is kept
     working_copy   directory of the working copy; given for "rw" and "scratch", None for "ro"
+    folder         for "ro": the directory of the version that is its root here; "" for all of it. Bytes that are no UTF-8
+                   as surrogates
     version        64 hex digits for "ro" and "scratch"; None for "rw", where the working copy knows its base
     """
 
@@ -39,6 +41,7 @@ class SessionSpec:
     options: MountOptions
     working_copy: str | None = None
     version: str | None = None
+    folder: str = ""
 
     def __post_init__(self) -> None:
         own: Any = type(self)
@@ -52,6 +55,8 @@ class SessionSpec:
             raise _bad("a writable mount needs a working copy, a read-only one has none")
         if (self.mode == "rw") == (self.version is not None):
             raise _bad("a mount of a version needs one, that of a volume has none")
+        if self.folder and not self.is_read_only:
+            raise _bad("only a read-only mount may be one of a folder")
         if self.version is not None:
             VersionId.from_hex(self.version)
 

@@ -3,6 +3,7 @@ SQLite database.
 
     open_index    a published version, read block by block as queries need it
     empty_index   a volume that has no version yet
+    Subtree       one directory of a version as if it were all of it
     Index.apply   a change set becomes an IndexDelta: changed pages, published nowhere
     publish       the delta's blocks go to the store; returns the section a manifest names
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 from cowfs.index.changes import ChangeSet, Content, Entry, ExtentRow, InodeRow, Stream, Totals, Xattrs
 from cowfs.index.index import Index, IndexDelta, empty_index, open_index
 from cowfs.index.publish import Published, publish
+from cowfs.index.subtree import Subtree
 
 __all__ = [
     "ChangeSet",
@@ -27,6 +29,7 @@ __all__ = [
     "InodeRow",
     "Published",
     "Stream",
+    "Subtree",
     "Totals",
     "Xattrs",
     "empty_index",

@@ -115,6 +115,14 @@ class Index:
             rows = connection.execute(statements.READ_INODE, (ino,))
             return checked_inode(connection.title, rows[0]) if rows else None
 
+    def entry(self, parent: int, name: bytes) -> int | None:
+        """The inode that the directory's entry of this name has."""
+        with self._connections.connection() as connection:
+            rows = connection.execute(statements.READ_ENTRY, (parent, name))
+            if rows and type(rows[0][0]) is not int:
+                raise CorruptError(f"{connection.title} is damaged: {name!r} has no inode number")
+            return rows[0][0] if rows else None
+
     def directory(self, ino: int) -> list[tuple[bytes, InodeRow]]:
         """Every entry with its inode, ordered by name; empty when `ino` has none or is not a
         directory."""

@@ -39,7 +39,7 @@ from cowfs.errors import (
 )
 from cowfs.format.records import StoreRecord
 from cowfs.ids import VersionId
-from cowfs.index import Index, empty_index, open_index
+from cowfs.index import Index, Subtree, empty_index, open_index
 from cowfs.machine import processes
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
@@ -127,6 +127,9 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
     base = _open_base(store, 0, VersionId.from_hex(spec.version))
     packs = PackReader(store)
     index = _open_index(spec, stack, store, packs, base)
+    if spec.folder:
+        index = Subtree(index, os.fsencode(spec.folder))
+        stack.callback(_within, CLOSE_S, "close the folder's index", index.close)
     engine = _open_engine(spec, stack, index, None)
     return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
 
