@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from cowfs.session.session import Session
 
 ZEROS_BYTES = 1 << 20
+NOT_HERE = "It is a path of this machine; a volume's files are named SOURCE:PATH."
+NOT_DOWN = (
+    "Only directories have anything below them; one never takes the place of a file or link, nor the other way round."
+)
 TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 
 
@@ -84,7 +88,7 @@ class Transfer:
 def listing(text: str, store: str | None) -> Listing:
     """SOURCE[:PATH]. A link that is named is followed."""
     place = sources.place(text)
-    with _reading(place, store) as (files, version), _errors_of_ours():
+    with _reading(place, store) as (files, version), _errors_of_ours(text, _of_volume(place)):
         path = files.follow(place.path)
         attr = files.stat(path)
         name = place.path.rpartition(b"/")[2]
@@ -98,10 +102,13 @@ def contents(text: str, store: str | None) -> Iterator[bytes]:
     place = sources.place(text)
     if not place.path:
         raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
-    with _reading(place, store) as (files, _), _errors_of_ours():
+    with _reading(place, store) as (files, _), _errors_of_ours(text, _of_volume(place)):
         path = files.follow(place.path)
         if stat.S_ISDIR(files.stat(path).mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(place.path))
+            raise InvalidInputError(
+                f"{text} is a directory",
+                hint="`cowfs ls` (listdir() of a mount) shows what is in it, `cowfs cp` copies it.",
+            )
         done = 0
         for offset, piece in files.pieces(path):
             for hole in range(done, offset, ZEROS_BYTES):
@@ -126,14 +133,16 @@ def copy(
             f"neither {source!r} nor {target!r} is a volume or a version",
             hint="Write SOURCE:PATH for a volume's files; NAME: is its root. For two local paths there is cp.",
         )
-    with ExitStack() as stack, _errors_of_ours():
+    with ExitStack() as stack, _errors_of_ours(target, NOT_DOWN):
+        tree: SourceTree
         if sources.is_place(source):
             place = sources.place(source)
             files, _ = stack.enter_context(_reading(place, store))
-            tree: SourceTree = files
-            at, name = files.follow(place.path), place.path.rpartition(b"/")[2]
+            with _errors_of_ours(source, _of_volume(place)):
+                tree, at, name = files, files.follow(place.path), place.path.rpartition(b"/")[2]
         else:
-            tree, at, name = _local_source(stack, os.fsencode(source))
+            with _errors_of_ours(source, NOT_HERE):
+                tree, at, name = _local_source(stack, os.fsencode(source))
         is_directory = stat.S_ISDIR(tree.stat(at).mode)
         if sources.is_place(target):
             return _publish(stack, tree, at, name if not is_directory else b"", target, store, request, progress)
@@ -157,6 +166,7 @@ def _local_source(stack: ExitStack, path: bytes) -> tuple[SourceTree, bytes, byt
     real = os.path.realpath(path)
     if os.path.isdir(real):
         return stack.enter_context(LocalFiles(real)), b"", name
+    os.lstat(real)
     directory, last = os.path.split(real)
     return stack.enter_context(LocalFiles(directory)), last, name
 
@@ -292,23 +302,28 @@ def _summary(files: Files, path: bytes, name: bytes, attr: Attr) -> FileSummary:
     return FileSummary(os.fsdecode(name), kind, attr.mode, attr.size, attr.mtime_ns, target)
 
 
+def _of_volume(place: Place) -> str:
+    """What to do about a path that is not there."""
+    return f"`cowfs ls {place.source}`, or listdir() of a mount of it, shows what there is."
+
+
 @contextmanager
-def _errors_of_ours() -> Iterator[None]:
+def _errors_of_ours(name: str, missing: str) -> Iterator[None]:
+    """Errors of system calls as ours. name: what they are about, if they do not say; missing: what
+    to do when it is not there."""
     try:
         yield
-    except CowfsError:
-        raise
     except OSError as error:
-        raise _error(error) from error
+        raise _error(error, name, missing) from error
 
 
-def _error(error: OSError) -> CowfsError:
-    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-    text = f"{name}: {error.strerror}" if name else str(error.strerror)
+def _error(error: OSError, name: str, missing: str) -> CowfsError:
+    about = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else name
+    text = f"{about}: {error.strerror}"
     if isinstance(error, FileNotFoundError):
-        return NotFoundError(text, hint="`cowfs ls SOURCE:PATH` lists what there is in a volume, as listing() does.")
+        return NotFoundError(text, hint=missing)
     if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) or error.errno == errno.ELOOP:
-        return InvalidInputError(text, hint="A directory is not copied over a file or link, nor one of these over it.")
+        return InvalidInputError(text, hint=NOT_DOWN)
     if isinstance(error, PermissionError):
         return AccessDeniedError(text, hint="Choose a path that you may read, or write to.")
-    return from_local_disk(error, f"copying {name}".rstrip())
+    return from_local_disk(error, about)

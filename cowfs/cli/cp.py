@@ -35,9 +35,9 @@ def command(source: str, target: str, recursive: bool, message: str, store: str 
             source, target, store=store, message=message, progress=progress if sys.stderr.isatty() else None
         )
     copied = done.copied
-    said = f"Copied {copied.files} files, {sizes.shown(copied.bytes)}"
+    said = f"Copied {copied.files} file{'s' if copied.files != 1 else ''}, {sizes.shown(copied.bytes)}"
     if copied.skipped:
-        said += f"; left out {copied.skipped} special files (sockets, FIFOs, devices)"
+        said += f"; left out what is no file, directory or link: {copied.skipped}"
     output.say(as_json, said)
     locator = done.version.locator if done.version is not None else None
     is_new = done.version.is_new if done.version is not None else None

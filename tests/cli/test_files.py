@@ -150,6 +150,8 @@ def test_what_is_refused_changes_nothing(run: Command, place: Path, tree: Path) 
         said = run(*arguments)
         assert said.code == code, (arguments, said)
         assert "hint: " in said.err, arguments
+        if code == 3:
+            assert "missing" in said.err or "'nowhere'" in said.err, "it says what is not there"
     assert Volume.version("data") == before
     assert list_working_copies() == []
     assert not (place / "x").exists()
