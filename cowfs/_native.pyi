@@ -23,6 +23,8 @@ ExtentRow: TypeAlias = tuple[int, int, bytes, int, int, int, int, int, int]
 
 INODE_HAS_XATTRS: int
 ROOT_INO: int  # 1
+ACL_ACCESS: bytes  # b"system.posix_acl_access"
+ACL_DEFAULT: bytes  # b"system.posix_acl_default"
 MAX_BACKGROUND: int  # requests that the kernel may have in the background at once
 CONGESTION: int  # from so many on it reads nothing ahead
 LOADS_MAX: int  # loads for one request, each after the one before has been brought
@@ -84,6 +86,10 @@ class Owners:
     def shown_group(self, group: int) -> int: ...
     def kept_user(self, user: int) -> int: ...
     def kept_group(self, group: int) -> int: ...
+    def shown_acl(self, value: bytes) -> bytes:
+        """A POSIX ACL as the mount shows it; OSError (EIO) for a damaged one."""
+    def kept_acl(self, value: bytes) -> bytes:
+        """A POSIX ACL as it is kept; OSError (EINVAL) for what is none."""
 
 class Caller:
     """Who asks, as the kernel knows them: permission decisions it leaves to us (sticky bits,
@@ -311,7 +317,11 @@ class Engine:
     def statfs(self) -> tuple[int, int, int]:
         """(bytes of file data, number of inodes resident or created, bytes free for staging)."""
     def set_xattr(self, ino: int, name: bytes, value: bytes, flags: int) -> None:
-        """flags: 0, XATTR_CREATE = 1, XATTR_REPLACE = 2."""
+        """flags: 0, XATTR_CREATE = 1, XATTR_REPLACE = 2. Not for POSIX ACLs (EOPNOTSUPP)."""
+    def set_acl(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
+        """name: ACL_ACCESS, of anything but a link, which changes the mode; or ACL_DEFAULT, of
+        directories, which is handed down to what is made in them. EINVAL for what is no ACL. They
+        are read, listed and removed as extended attributes are."""
     def get_xattr(self, ino: int, name: bytes) -> bytes: ...
     def list_xattrs(self, ino: int) -> list[bytes]: ...
     def remove_xattr(self, ino: int, name: bytes) -> None: ...

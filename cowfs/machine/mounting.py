@@ -31,6 +31,9 @@ MNT_DETACH = 2
 MS_RDONLY = 1
 MS_NOSUID = 2
 MS_NODEV = 4
+MS_POSIXACL = 1 << 16
+"""The kernel leaves the umask to the server: a default ACL takes its place. The lane asks for that itself, pyfuse3 does
+not. fusermount3 has no word for it."""
 UMOUNT_NOFOLLOW = 8
 FUSERMOUNT_TIMEOUT_S = 60
 STACKED_STALE_MOUNTS = 8
@@ -137,7 +140,7 @@ def _mount_as_root(path: str, options: set[str]) -> int:
     named = dict(option.split("=", 1) for option in options if "=" in option)
     data = [f"fd={fd}", f"rootmode={stat.S_IFDIR:o}", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
     data += sorted(options & {"default_permissions", "allow_other"})
-    flags = MS_NOSUID | MS_NODEV | (MS_RDONLY if "ro" in options else 0)
+    flags = MS_NOSUID | MS_NODEV | MS_POSIXACL | (MS_RDONLY if "ro" in options else 0)
     arguments = [text.encode() for text in (named["fsname"], f"fuse.{named['subtype']}", ",".join(data))]
     if _libc.mount(arguments[0], os.fsencode(path), arguments[1], ctypes.c_ulong(flags), arguments[2]) == 0:
         return fd

@@ -555,12 +555,6 @@ def test_extended_attributes(path: Path) -> None:
     assert os.getxattr(path, "user.on-the-root") == b"r"
 
 
-def test_acls_are_refused_rather_than_half_kept(path: Path) -> None:
-    (path / "f").touch()
-    acl = bytes.fromhex("02000000" + "01000600ffffffff" + "04000400ffffffff" + "20000400ffffffff")
-    assert errno_of(os.setxattr, path / "f", "system.posix_acl_access", acl) == errno.EOPNOTSUPP
-
-
 # -- the whole
 
 

@@ -13,6 +13,7 @@ import ctypes
 import mmap
 import os
 import stat
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,21 @@ HAS_FAST_LANE = os.environ.get("COWFS_FAST_LANE") != "0"  # pyfuse3 alone has no
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
 RENAME_FLAGS = (0, 0, 1, 2)  # none (twice as often), NOREPLACE, EXCHANGE
+
+
+def acl(*entries: tuple[int, int, int]) -> bytes:
+    """Of (tag, permissions, id)."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+ANY = 2**32 - 1
+ACLS = (
+    b"",  # none
+    acl((1, 6, ANY), (4, 5, ANY), (32, 0, ANY)),  # no more than a mode
+    acl((1, 7, ANY), (2, 6, 7), (4, 5, ANY), (8, 4, 9), (16, 7, ANY), (32, 4, ANY)),
+    acl((1, 6, ANY), (2, 0, 7), (4, 7, ANY), (16, 5, ANY), (32, 1, ANY)),
+    acl((1, 7, ANY), (4, 7, ANY), (16, 1, ANY), (32, 0, ANY)),
+)
 
 OFFSETS = st.one_of(st.integers(0, 10_000), st.sampled_from([4095, 4096, 131_071, 131_072, 1 << 20, (1 << 20) + 1]))
 LENGTHS = st.one_of(st.integers(0, 300), st.sampled_from([4096, 65_536, 131_073, 600_000]))
@@ -65,6 +81,7 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
         self.mounted = self.machine.mount("random")
         self.plain.chmod(stat.S_IMODE(self.mounted.stat().st_mode))
         self.handles: list[tuple[int, int]] = []  # (plain, mounted)
+        self.umask_before = os.umask(0o022)
 
     # -- both sides
 
@@ -191,6 +208,18 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
         path = self.draw_path(data)
         self.both(lambda root: os.removexattr(root / path, name, follow_symlinks=False))
 
+    @rule(data=st.data(), acl=st.sampled_from(ACLS), is_default=st.booleans())
+    def set_acl(self, data: st.DataObject, acl: bytes, is_default: bool) -> None:
+        path, name = self.draw_path(data), f"system.posix_acl_{'default' if is_default else 'access'}"
+        if acl:
+            self.both(lambda root: os.setxattr(root / path, name, acl, follow_symlinks=False))
+        else:
+            self.both(lambda root: os.removexattr(root / path, name, follow_symlinks=False))
+
+    @rule(mask=st.sampled_from([0, 0o022, 0o077]))
+    def umask(self, mask: int) -> None:
+        os.umask(mask)
+
     @rule(data=st.data(), size=OFFSETS)
     def truncate(self, data: st.DataObject, size: int) -> None:
         name = self.draw_path(data)
@@ -296,7 +325,7 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
             fd = os.open(root / directory, os.O_TMPFILE | os.O_WRONLY, 0o640)
             try:
                 os.write(fd, pattern(fill, length)[:length])
-                os.link(f"/proc/self/fd/{fd}", root / name, follow_symlinks=True)
+                os.link(f"/proc/self/fd/{fd}", root / name, src_dir_fd=fd)  # only so the link is followed
             finally:
                 os.close(fd)
 
@@ -381,6 +410,7 @@ class MountAndPlainDirectory(RuleBasedStateMachine):
             self.compare()
             self.let_go()
         finally:
+            os.umask(self.umask_before)
             self.machine.close()
 
 

@@ -245,14 +245,6 @@ print(*results)
 
 
 @mount
-def test_posix_acls_are_refused(place: Path) -> None:
-    (place / "file").touch()
-    with pytest.raises(OSError, match="not supported") as raised:
-        os.setxattr(place / "file", "system.posix_acl_access", b"\2\0\0\0")
-    assert raised.value.errno == errno.EOPNOTSUPP
-
-
-@mount
 def test_file_flags_are_refused(place: Path) -> None:
     get_flags, set_flags = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
     with (place / "file").open("w") as file:

@@ -9,6 +9,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+KEPT_XATTRS = ("user.", "trusted.", "system.posix_acl_")
+
 
 class Node(NamedTuple):
     kind: int
@@ -37,7 +39,7 @@ def read_node(path: Path, *, times: bool = True, links: bool = True) -> Node:
         content = os.readlink(path)
     elif kind in (stat.S_IFCHR, stat.S_IFBLK):
         content = str(found.st_rdev)
-    names = [name for name in os.listxattr(path, follow_symlinks=False) if name.startswith(("user.", "trusted."))]
+    names = [name for name in os.listxattr(path, follow_symlinks=False) if name.startswith(KEPT_XATTRS)]
     return Node(
         kind=kind,
         permissions=stat.S_IMODE(found.st_mode),

@@ -14,7 +14,6 @@ Guarantees
   tell when writing a reply failed (an interrupted request); such a count keeps the inode in memory
   until unmount, nothing else
 - on a read-only mount the kernel refuses changes (option `ro`), and so does the engine (EROFS)
-Refuses: system.posix_acl_* (EOPNOTSUPP): ACLs are not stored.
 
 All of it runs on the trio thread; `calls` says what may wait, and on what.
 """
@@ -33,14 +32,15 @@ from pyfuse3 import FUSEError
 from cowfs.daemon.pyfuse.calls import EngineCalls
 from cowfs.daemon.server import CacheTimes
 from cowfs.native import Attr, Caller, Engine, Owners
+from cowfs.native.constants import ACL_ACCESS, ACL_DEFAULT
 
 READDIR_BATCH = 64
+ACLS = (ACL_ACCESS, ACL_DEFAULT)
 BLOCK_BYTES = 4096
 NAME_MAX_BYTES = 255
 FREE_INODES = 1 << 32
 """What statfs reports as free: inode numbers have 64 bits, and a number this size confuses no
 program."""
-ACL_XATTRS = (b"system.posix_acl_access", b"system.posix_acl_default")
 
 
 class MountOperations(pyfuse3.Operations):
@@ -48,7 +48,7 @@ class MountOperations(pyfuse3.Operations):
 
     supports_dot_lookup = True
     enable_writeback_cache = False  # a write() would return before we have seen its bytes
-    enable_acl = False
+    enable_acl = True
 
     def __init__(self, engine: Engine, calls: EngineCalls, times: CacheTimes, owners: Owners) -> None:
         super().__init__()
@@ -242,18 +242,21 @@ class MountOperations(pyfuse3.Operations):
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext) -> None:
         # pyfuse3 has checked XATTR_CREATE and XATTR_REPLACE with getxattr, without an await that
         # yields in between
-        _refuse_acl(name)
-        await self._ask_for_space(self._engine.set_xattr, inode, name, value, 0)
+        if name not in ACLS:
+            await self._ask_for_space(self._engine.set_xattr, inode, name, value, 0)
+            return
+        known = await self._ask(self._engine.getattr, inode)
+        kept = await self._ask(self._owners.kept_acl, value)
+        await self._ask_for_space(self._engine.set_acl, inode, name, kept, self._caller(ctx, known.mode))
 
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
-        _refuse_acl(name)
-        return await self._ask(self._engine.get_xattr, inode, name)
+        value = await self._ask(self._engine.get_xattr, inode, name)
+        return await self._ask(self._owners.shown_acl, value) if name in ACLS else value
 
     async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> list[bytes]:
         return await self._ask(self._engine.list_xattrs, inode)
 
     async def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        _refuse_acl(name)
         await self._ask_for_space(self._engine.remove_xattr, inode, name)
 
     # -- conversion
@@ -285,11 +288,6 @@ class MountOperations(pyfuse3.Operations):
             except (OSError, RuntimeError):
                 groups = None  # the caller has ended, or lives in another pid namespace
         return Caller(ctx.uid, ctx.gid, ctx.pid, ctx.umask, groups, self._owners)
-
-
-def _refuse_acl(name: bytes) -> None:
-    if name in ACL_XATTRS:
-        raise FUSEError(errno.EOPNOTSUPP)
 
 
 def _is_kept(time_ns: int) -> bool:

@@ -31,11 +31,12 @@ mod tables;
 pub(crate) use base::{ahead, backing, evict};
 pub(crate) use disk::{lost, reclaim, refused, relief, staged, survey};
 pub(crate) use layers::{checkpoint, effect, file_rows, recovery};
-pub(crate) use operations::{attributes, handle, listing, namespace, read, rename, xattr};
+pub(crate) use operations::{acl, attributes, handle, listing, namespace, read, rename, xattr};
 pub(crate) use tables::{
     away, changes, content, directory, entry_set, extents, inode, key_order, state,
 };
 
+pub use acl::{ACL_ACCESS, ACL_DEFAULT, is_acl, kept_acl, shown_acl};
 pub use attributes::{AttrChange, Clears, depends_on_groups};
 pub use backing::LocalFile;
 pub use checkpoint::CHECKPOINT_BYTES;

@@ -1,6 +1,7 @@
 //! The file system's operations, one file for each family. Each records its effect before it
 //! returns.
 
+pub(crate) mod acl;
 pub(crate) mod allocation;
 pub(crate) mod attributes;
 pub(crate) mod handle;

@@ -1,15 +1,17 @@
 //! Answers: a request becomes engine calls, and their results become reply bytes. Names,
 //! attributes and listings are here, file contents in `bytes`.
 //!
-//! The kernel checks permissions (default_permissions) and holds locks. It may also remember that
-//! a name does not exist. The engine refuses POSIX ACLs (EOPNOTSUPP).
+//! The kernel checks permissions (default_permissions), by ACLs too, and holds locks. It may also
+//! remember that a name does not exist.
 
 mod bytes;
 
 use std::ops::Range;
 
 use cowfs_base::{Errno, now_ns};
-use cowfs_engine::{Attr, AttrChange, Engine, Error, Result, depends_on_groups};
+use cowfs_engine::{
+    Attr, AttrChange, Engine, Error, Result, depends_on_groups, is_acl, kept_acl, shown_acl,
+};
 use cowfs_fuse_abi::{
     Attributes, CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Lifetimes,
     Listing, MINOR, Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
@@ -156,11 +158,18 @@ impl Shared {
                 .map(|attr| self.entry(unique, &attr)),
             Operation::Create(create, name) => self.create(header, &create, name),
             Operation::StatFs => statistics(engine, unique),
+            Operation::SetXattr { name, value, .. } if is_acl(name) => {
+                self.set_acl(header, name, value).map(|()| done())
+            }
             Operation::SetXattr { flags, name, value } => {
                 engine.set_xattr(node, name, value, flags).map(|()| done())
             }
             Operation::GetXattr { size, name } => {
-                sized(unique, size, engine.get_xattr(node, name)?)
+                let mut value = engine.get_xattr(node, name)?;
+                if is_acl(name) {
+                    value = shown_acl(&value, &self.owners)?;
+                }
+                sized(unique, size, value)
             }
             Operation::ListXattr { size } => {
                 let mut names = Vec::new();
@@ -234,6 +243,14 @@ impl Shared {
         let caller = self.caller(header, 0, mode);
         let attr = self.engine.setattr(header.nodeid, &caller, &change)?;
         Ok(self.attributes(header.unique, &attr))
+    }
+
+    /// The kernel sets an ACL without flags.
+    fn set_acl(&self, header: &Header, name: &[u8], value: &[u8]) -> Result<()> {
+        let known = self.engine.getattr(header.nodeid);
+        let caller = self.caller(header, 0, known.map_or(0, |attr| attr.mode));
+        let kept = kept_acl(value, &self.owners)?;
+        self.engine.set_acl(header.nodeid, name, &kept, &caller)
     }
 
     fn create(&self, header: &Header, create: &CreateIn, name: &[u8]) -> Result<Answer> {

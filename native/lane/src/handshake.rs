@@ -28,6 +28,7 @@ const FEATURES: u64 = flag::ASYNC_READ
     | flag::DO_READDIRPLUS
     | flag::READDIRPLUS_AUTO
     | flag::PARALLEL_DIROPS
+    | flag::POSIX_ACL
     | flag::MAX_PAGES
     | flag::CACHE_SYMLINKS
     | flag::HANDLE_KILLPRIV_V2;

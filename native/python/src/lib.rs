@@ -37,6 +37,8 @@ mod native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("INODE_HAS_XATTRS", cowfs_engine::INODE_HAS_XATTRS)?;
         module.add("ROOT_INO", cowfs_base::ROOT_INO)?;
+        module.add("ACL_ACCESS", cowfs_engine::ACL_ACCESS)?;
+        module.add("ACL_DEFAULT", cowfs_engine::ACL_DEFAULT)?;
         module.add("MAX_BACKGROUND", cowfs_lane::MAX_BACKGROUND)?;
         module.add("CONGESTION", cowfs_lane::CONGESTION)?;
         module.add("LOADS_MAX", cowfs_lane::LOADS_MAX)?;

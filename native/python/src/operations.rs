@@ -240,6 +240,17 @@ impl PyEngine {
         self.call(py, |engine| engine.set_xattr(ino, name, value, flags))
     }
 
+    fn set_acl(
+        &self,
+        py: Python<'_>,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+        caller: &PyCaller,
+    ) -> PyResult<()> {
+        self.call(py, |engine| engine.set_acl(ino, name, value, &caller.0))
+    }
+
     fn get_xattr<'py>(
         &self,
         py: Python<'py>,

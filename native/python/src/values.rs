@@ -3,12 +3,13 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use cowfs_base::Owners;
-use cowfs_engine::{Attr, Caller, ChunkRef, LayerExtent, Recovery};
+use cowfs_base::{Errno, Owners};
+use cowfs_engine::{Attr, Caller, ChunkRef, LayerExtent, Recovery, kept_acl, shown_acl};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::convert::hash_from;
+use crate::errors::to_python;
 
 /// The attributes of an inode at one moment.
 #[pyclass(name = "Attr", module = "cowfs._native", frozen, get_all)]
@@ -95,6 +96,20 @@ impl PyOwners {
     fn kept_group(&self, group: u32) -> u32 {
         self.0.kept_group(group)
     }
+
+    fn shown_acl<'py>(&self, py: Python<'py>, value: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        as_bytes(py, shown_acl(value, &self.0))
+    }
+
+    fn kept_acl<'py>(&self, py: Python<'py>, value: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        as_bytes(py, kept_acl(value, &self.0))
+    }
+}
+
+fn as_bytes(py: Python<'_>, value: Result<Vec<u8>, Errno>) -> PyResult<Bound<'_, PyBytes>> {
+    value
+        .map(|value| PyBytes::new(py, &value))
+        .map_err(|errno| to_python(py, errno.into()))
 }
 
 /// Who asks.

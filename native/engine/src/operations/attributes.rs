@@ -3,6 +3,7 @@
 
 use cowfs_base::{Errno, Ino, now_ns};
 
+use crate::acl::{ACL_ACCESS, changed_by_mode};
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -69,6 +70,17 @@ impl Engine {
         row.atime_ns = change.atime_ns.unwrap_or(row.atime_ns);
         row.mtime_ns = change.mtime_ns.unwrap_or(row.mtime_ns);
         row.ctime_ns = change.ctime_ns.unwrap_or(now_ns);
+        let acl = match change.mode {
+            Some(_) => changed_by_mode(&state, ino, row.mode)?,
+            None => None,
+        };
+        if let Some(value) = &acl {
+            effects.push(Effect::PutXattr {
+                ino,
+                name: ACL_ACCESS,
+                value,
+            });
+        }
         effects.push(Effect::PutInode(row));
         Engine::record(&mut state, &effects)?;
         if let Some(size) = cut_at {

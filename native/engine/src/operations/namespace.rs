@@ -1,11 +1,12 @@
 //! Look-ups, and everything that makes or removes one entry.
 //!
 //! The kernel has checked search and write permission (`default_permissions`); what it leaves to
-//! the file system is here: group inheritance from setgid directories, sticky bits, link counts,
-//! times.
+//! the file system is here: group inheritance from setgid directories, default ACLs or else the
+//! umask (`acl`), sticky bits, link counts, times.
 
 use cowfs_base::{Errno, Ino, now_ns};
 
+use crate::acl::hand_down;
 use crate::attributes::{S_ISGID, S_ISVTX};
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
@@ -68,7 +69,7 @@ impl Engine {
             return Err(Errno::EINVAL.into());
         }
         let row = InodeRow {
-            mode: mode & !(caller.umask & !S_IFMT),
+            mode,
             rdev,
             ..InodeRow::default()
         };
@@ -77,7 +78,7 @@ impl Engine {
 
     /// Makes a directory.
     pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u32, caller: &Caller) -> Result<Attr> {
-        let mode = S_IFDIR | (mode & !S_IFMT & !caller.umask);
+        let mode = S_IFDIR | (mode & !S_IFMT);
         self.make(
             parent,
             name,
@@ -132,7 +133,7 @@ impl Engine {
             let fh = self.open_file(ino, flags)?;
             return Ok((referenced(self.read()?.inode(ino)?), fh));
         }
-        let mode = S_IFREG | (mode & !S_IFMT & !caller.umask);
+        let mode = S_IFREG | (mode & !S_IFMT);
         let ino = make_in(
             &mut state,
             parent,
@@ -262,17 +263,21 @@ fn make_in(
 ) -> Result<Ino> {
     check_absent(state, parent, name)?;
     let is_directory = row.mode & S_IFMT == S_IFDIR;
+    let acls = hand_down(state, parent, &mut row, caller.umask)?;
     complete_row(&mut row, state.inode(parent)?, caller);
     row.ino = state.next_ino;
     let mut directory = changed_directory(state.inode(parent)?, i32::from(is_directory));
     directory.ctime_ns = row.ctime_ns;
     directory.mtime_ns = row.ctime_ns;
     let ino = row.ino;
-    let effects = [
-        Effect::PutInode(row),
-        Effect::PutEntry { parent, name, ino },
-        Effect::PutInode(directory),
-    ];
+    let mut effects = Vec::with_capacity(3 + acls.len());
+    effects.push(Effect::PutInode(row));
+    effects.extend(
+        acls.iter()
+            .map(|(name, value)| Effect::PutXattr { ino, name, value }),
+    );
+    effects.push(Effect::PutEntry { parent, name, ino });
+    effects.push(Effect::PutInode(directory));
     state.check_room()?;
     Engine::record(state, &effects)?;
     Ok(ino)

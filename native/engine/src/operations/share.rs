@@ -10,6 +10,7 @@
 
 use cowfs_base::{Errno, Ino, now_ns};
 
+use crate::acl::hand_down;
 use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
@@ -198,16 +199,21 @@ impl Engine {
     ) -> Result<(Attr, u64)> {
         let mut state = self.change()?;
         let mut row = InodeRow {
-            mode: S_IFREG | (mode & !S_IFMT & !caller.umask),
+            mode: S_IFREG | (mode & !S_IFMT),
             ino: state.next_ino,
             ..InodeRow::default()
         };
+        let acls = hand_down(&state, parent, &mut row, caller.umask)?;
         complete_row(&mut row, state.inode(parent)?, caller);
         row.nlink = 0;
         let ino = row.ino;
         let effect = Effect::PutInode(row);
         Engine::journal(&state, [&effect])?;
         state.apply(&effect).map_err(|_| Errno::EIO)?;
+        for (name, value) in &acls {
+            let effect = Effect::PutXattr { ino, name, value };
+            state.apply(&effect).map_err(|_| Errno::EIO)?;
+        }
         state.unnamed.insert(ino);
         let inode = state.inode(ino)?;
         Ok((referenced(inode), self.handles.open(inode, flags)))

@@ -1,9 +1,9 @@
 //! Extended attributes. `user.*` is for files and directories, `trusted.*` and `security.*` for any
-//! inode (who may, the kernel decides); POSIX ACLs are refused, so that nobody relies on rules that
-//! are not enforced.
+//! inode (who may, the kernel decides). POSIX ACLs are attributes too, which `acl` sets.
 
 use cowfs_base::{Errno, Ino};
 
+use crate::acl::is_acl;
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
 use crate::error::Result;
@@ -18,9 +18,13 @@ pub const XATTR_REPLACE: u32 = 2;
 pub const XATTR_VALUE_MAX_BYTES: usize = 64 << 10;
 
 impl Engine {
-    /// Sets an attribute; `flags` is 0, `XATTR_CREATE` or `XATTR_REPLACE`.
+    /// Sets an attribute; `flags` is 0, `XATTR_CREATE` or `XATTR_REPLACE`. EOPNOTSUPP for an ACL
+    /// (`set_acl`).
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         check_xattr_name(name)?;
+        if is_acl(name) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
         if value.len() > XATTR_VALUE_MAX_BYTES {
             return Err(Errno::E2BIG.into());
         }
@@ -70,16 +74,20 @@ impl Engine {
             .collect())
     }
 
-    /// Removes an attribute.
+    /// Removes an attribute. ENODATA if there is none, unless it is an ACL.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         check_xattr_name(name)?;
         let mut state = self.change()?;
         let inode = state.inode(ino)?;
         check_kind(inode, name)?;
-        if !inode.has_xattrs() {
-            return Err(Errno::ENODATA.into());
+        let exists = inode.has_xattrs() && state.content(ino)?.xattrs.get(name).is_some();
+        if !exists {
+            // Everything has an ACL: its mode, if no other.
+            return match is_acl(name) {
+                true => Ok(()),
+                false => Err(Errno::ENODATA.into()),
+            };
         }
-        state.content(ino)?.xattrs.get(name).ok_or(Errno::ENODATA)?;
         let row = touched(inode.row());
         Engine::record(
             &mut state,
@@ -94,6 +102,9 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
     }
     if name.contains(&0) {
         return Err(Errno::EINVAL.into());
+    }
+    if is_acl(name) {
+        return Ok(());
     }
     let suffix = [&b"user."[..], b"trusted.", b"security."]
         .iter()

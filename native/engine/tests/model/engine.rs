@@ -1,14 +1,19 @@
 //! The engine's side of the model.
 
 use cowfs_base::{Errno, Ino};
-use cowfs_engine::AttrChange;
+use cowfs_engine::{AttrChange, Caller};
 
+use crate::local::{UMASK, acl_name};
+use crate::op::acl;
 use crate::support::{World, root_user};
 use crate::{Op, Outcome, Where};
 
 /// The operation on the engine, refusing symbolic links where `Local` does.
 pub fn run(world: &World, op: &Op) -> Outcome {
-    let caller = root_user();
+    let caller = Caller {
+        umask: UMASK,
+        ..root_user()
+    };
     let existing = |at: &Where| {
         let ino = world.resolve(&at.path())?;
         let mode = world.ask(|engine| engine.getattr(ino))?.mode;
@@ -29,14 +34,14 @@ pub fn run(world: &World, op: &Op) -> Outcome {
             let (parent, name) = world.place(&path)?;
             let flags = libc::O_RDWR | libc::O_EXCL;
             let (attr, fh) =
-                world.ask(|engine| engine.create(parent, name, 0o644, flags, &caller))?;
+                world.ask(|engine| engine.create(parent, name, 0o666, flags, &caller))?;
             world.ask(|engine| engine.release(fh))?;
             world.ask(|engine| engine.forget(attr.ino, 1))
         }
         Op::Mkdir(at) => {
             let path = at.path();
             let (parent, name) = world.place(&path)?;
-            let attr = world.ask(|engine| engine.mkdir(parent, name, 0o755, &caller))?;
+            let attr = world.ask(|engine| engine.mkdir(parent, name, 0o777, &caller))?;
             world.ask(|engine| engine.forget(attr.ino, 1))
         }
         Op::Symlink(at, to) => {
@@ -105,6 +110,14 @@ pub fn run(world: &World, op: &Op) -> Outcome {
         Op::RemoveXattr(at, name) => {
             let (ino, name) = (existing(at)?, format!("user.{name}"));
             world.ask(|engine| engine.remove_xattr(ino, name.as_bytes()))
+        }
+        Op::SetAcl(at, which, is_default) => {
+            let (ino, name) = (existing(at)?, acl_name(*is_default).as_bytes());
+            world.ask(|engine| engine.set_acl(ino, name, &acl(*which), &caller))
+        }
+        Op::RemoveAcl(at, is_default) => {
+            let (ino, name) = (existing(at)?, acl_name(*is_default).as_bytes());
+            world.ask(|engine| engine.remove_xattr(ino, name))
         }
         Op::Copy(from, to, range) | Op::During(_, from, to, range) => {
             let file = |at: &Where| {

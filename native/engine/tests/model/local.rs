@@ -5,8 +5,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::op::acl;
 use crate::support::{Seen, Tree};
 use crate::{Op, Where};
+
+/// Files are made as `open` and `mkdir` are usually asked to; this is the umask.
+pub const UMASK: u32 = 0o022;
+
+pub fn acl_name(is_default: bool) -> &'static str {
+    match is_default {
+        true => "system.posix_acl_default",
+        false => "system.posix_acl_access",
+    }
+}
 
 /// The same operations on the local file system.
 pub struct Local(pub tempfile::TempDir);
@@ -59,6 +70,12 @@ impl Local {
                 set_xattr(&self.existing(at)?, &format!("user.{name}"), &value)
             }
             Op::RemoveXattr(at, name) => remove_xattr(&self.existing(at)?, &format!("user.{name}")),
+            Op::SetAcl(at, which, is_default) => {
+                set_xattr(&self.existing(at)?, acl_name(*is_default), &acl(*which))
+            }
+            Op::RemoveAcl(at, is_default) => {
+                remove_xattr(&self.existing(at)?, acl_name(*is_default))
+            }
             Op::Copy(from, to, range) | Op::During(_, from, to, range) => {
                 let source = fs::File::options().read(true).open(self.file(from)?)?;
                 let target = fs::File::options().write(true).open(self.file(to)?)?;
@@ -223,7 +240,7 @@ pub fn xattrs(path: &Path) -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
         .expect("lists");
     let names = names[..length]
         .split(|byte| *byte == 0)
-        .filter(|name| name.starts_with(b"user."));
+        .filter(|name| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_"));
     let value = |name: &[u8]| {
         let name = std::ffi::CString::new(name).expect("no NUL");
         let mut value = vec![0_u8; 4096];

@@ -21,6 +21,9 @@ pub enum Op {
     Link(Where, Where),
     SetXattr(Where, u8, u8),
     RemoveXattr(Where, u8),
+    /// One of `ACLS`; a directory's default one, or the inode's own.
+    SetAcl(Where, u8, bool),
+    RemoveAcl(Where, bool),
     /// Bytes of the first file to the second: (from, to, how many).
     Copy(Where, Where, (u16, u16, u16)),
     /// A copy, and something else between its halves.
@@ -57,6 +60,44 @@ pub enum Op {
     Look,
     /// What comes next goes to another segment, so that trimming may take this one.
     NextSegment,
+}
+
+/// Entries of ACLs: tag, permissions, who is named. The first says no more than a mode.
+const ACLS: [&[(u16, u16, u32)]; 4] = [
+    &[(1, 6, u32::MAX), (4, 5, u32::MAX), (32, 0, u32::MAX)],
+    &[
+        (1, 7, u32::MAX),
+        (2, 6, 7),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 4, u32::MAX),
+    ],
+    &[
+        (1, 6, u32::MAX),
+        (2, 0, 7),
+        (2, 7, 8),
+        (4, 0, u32::MAX),
+        (8, 5, 9),
+        (16, 5, u32::MAX),
+        (32, 1, u32::MAX),
+    ],
+    &[
+        (1, 5, u32::MAX),
+        (4, 7, u32::MAX),
+        (16, 0, u32::MAX),
+        (32, 0, u32::MAX),
+    ],
+];
+
+/// An ACL as its attribute has it.
+pub fn acl(which: u8) -> Vec<u8> {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in ACLS[usize::from(which)] {
+        value.extend(tag.to_le_bytes());
+        value.extend(permissions.to_le_bytes());
+        value.extend(id.to_le_bytes());
+    }
+    value
 }
 
 /// What happens between the halves of an operation.
@@ -203,6 +244,8 @@ fn op() -> impl Strategy<Value = Op> + Clone {
         2 => (place(), place()).prop_map(|(from, to)| Op::Link(from, to)),
         2 => (place(), 0_u8..3, any::<u8>()).prop_map(|(at, name, value)| Op::SetXattr(at, name, value)),
         1 => (place(), 0_u8..3).prop_map(|(at, name)| Op::RemoveXattr(at, name)),
+        3 => (place(), 0..ACLS.len() as u8, any::<bool>()).prop_map(|(at, which, is_default)| Op::SetAcl(at, which, is_default)),
+        1 => (place(), any::<bool>()).prop_map(|(at, is_default)| Op::RemoveAcl(at, is_default)),
         8 => (place(), place(), range()).prop_map(|(from, to, range)| Op::Copy(from, to, range)),
         4 => (between(), place(), place(), range()).prop_map(|(between, from, to, range)| Op::During(between, from, to, range)),
         3 => (place(), 0_u16..12_000, 1_u16..9_000).prop_map(|(at, offset, length)| Op::Punch(at, offset, length)),

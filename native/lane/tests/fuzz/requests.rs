@@ -67,12 +67,14 @@ const NAMES: [&[u8]; 12] = [
     b"z",
 ];
 const ODD_NAMES: [&[u8]; 6] = [b"", b".", b"..", b"with/slash", &[b'n'; 255], &[b'n'; 256]];
-const XATTRS: [&[u8]; 7] = [
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+const XATTRS: [&[u8]; 8] = [
     b"user.a",
     b"user.base",
     b"trusted.t",
     b"security.capability",
     b"system.posix_acl_access",
+    b"system.posix_acl_default",
     b"user.",
     b"nonsense",
 ];
@@ -317,11 +319,13 @@ fn fill(body: &mut Body<'_>, number: u32) {
                 body.random.pick(&[0, 0, 1, 2, 3]),
             );
             let name = body.random.pick(&XATTRS);
-            body.u32(size as u32)
-                .u32(flags)
-                .text(name)
-                .bytes
-                .resize(8 + name.len() + 1 + size, b'v');
+            let is_acl = name.starts_with(ACL_PREFIX) && !body.random.once_in(10);
+            let value = match is_acl {
+                true => acl(body.random),
+                false => vec![b'v'; size],
+            };
+            body.u32(value.len() as u32).u32(flags).text(name);
+            body.bytes.extend_from_slice(&value);
         }
         opcode::GETXATTR | opcode::LISTXATTR => {
             let size = body.random.pick(&[0, 1, 100, 65_536]);
@@ -359,6 +363,26 @@ fn fill(body: &mut Body<'_>, number: u32) {
         }
         _ => {}
     }
+}
+
+/// One that is valid, most often with somebody named.
+fn acl(random: &mut Random) -> Vec<u8> {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    let names = !random.once_in(4);
+    for tag in [1_u16, 2, 2, 4, 8, 16, 32] {
+        let is_named = tag == 2 || tag == 8;
+        if (is_named || tag == 16) && !names {
+            continue;
+        }
+        let id = match is_named {
+            true => random.pick(&[0, 1, 1000, 7]),
+            false => u32::MAX,
+        };
+        value.extend_from_slice(&tag.to_le_bytes());
+        value.extend_from_slice(&(random.below(8) as u16).to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    value
 }
 
 /// A whole message about one node.

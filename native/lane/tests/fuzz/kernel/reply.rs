@@ -53,17 +53,30 @@ pub fn reply_file_handle(number: u32, body: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?))
 }
 
-/// User and group of each inode that a reply has attributes of.
+/// User and group of each inode that a reply has attributes of; whom an ACL names, as both.
 pub fn reply_owners(number: u32, body: &[u8]) -> Vec<(u32, u32)> {
     if number == opcode::READDIRPLUS {
         let entries = listed_entries(body).into_iter();
         return entries.filter_map(|(_, entry)| owner(entry)).collect();
+    }
+    if number == opcode::GETXATTR {
+        return acl_names(body);
     }
     let attributes = match number {
         opcode::GETATTR | opcode::SETATTR => body.get(ATTR_REPLY_AT..),
         _ => reply_node(number, body).and(body.get(ENTRY_ATTR_AT..)),
     };
     attributes.and_then(owner_in).into_iter().collect()
+}
+
+fn acl_names(value: &[u8]) -> Vec<(u32, u32)> {
+    let (entries, rest) = value.get(4..).unwrap_or(&[]).as_chunks::<8>();
+    if value.get(..4) != Some(&[2, 0, 0, 0]) || !rest.is_empty() {
+        return Vec::new();
+    }
+    let named = entries.iter().filter(|entry| matches!(entry[0], 2 | 8));
+    let ids = named.map(|[.., a, b, c, d]| u32::from_le_bytes([*a, *b, *c, *d]));
+    ids.map(|id| (id, id)).collect()
 }
 
 fn owner(entry: &[u8]) -> Option<(u32, u32)> {
