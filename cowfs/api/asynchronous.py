@@ -355,7 +355,9 @@ class RWVolume:
         """Mounts the volume writable and returns the directory; mounting again returns the same,
         also from another process of this user: one that mounts it at this moment is waited for.
 
-        Who shares a mount ends it for all.
+        Processes share the mount so: finalize, and the end of a block, commit what all of them have
+        written, and the last one unmounts.
+
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
         ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
         how far its replay is. cache_dir: where chunks lie; cache_size: the most it may hold
@@ -426,7 +428,8 @@ class RWVolume:
         is published it is returned, whatever happens to the mount. Programs that still have files
         open, or this process itself, keep them until they close them: the directory is gone all the
         same, and what they write from now on is not in this version: it stays on this machine as
-        uncommitted work of the volume. force: they get errors instead.
+        uncommitted work of the volume. force: they get errors instead. A mount that other processes
+        of this user have mounted, too, stays with them, but for force.
         """
         return ROVolume(
             await in_thread(

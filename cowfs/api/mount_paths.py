@@ -15,10 +15,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from cowfs import clock
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
-from cowfs.machine import mount_table, mounting, registry, reservation
+from cowfs.machine import mount_table, mounting, registry, reservation, sharing
 from cowfs.machine.registry import MountEntry
+
+ENDING_S = 90.0
+"""As machine.lock has it."""
+PAUSE_S = 0.05
 
 
 def default_root() -> Path:
@@ -62,6 +67,19 @@ def turn(name: str, store_id: StoreId) -> AbstractContextManager[None]:
         return entry is not None and is_there(entry)
 
     return reservation.turn(f"{store_id.hex()}/{name}", is_mounted)
+
+
+def shared(name: str, store_id: StoreId, given: str | os.PathLike[str] | None) -> MountEntry | None:
+    """The volume's writable mount, shared from now on, if it is where it is asked for. One that the
+    last of its users ends at this moment is waited for."""
+    end_s = clock.monotonic_s() + ENDING_S
+    while True:
+        entry = registry.find_by_volume(store_id.hex(), name)
+        if entry is None or not is_there(entry) or not is_same(entry, given):
+            return None
+        if sharing.join(entry) or clock.monotonic_s() > end_s:
+            return entry
+        clock.sleep_s(PAUSE_S)
 
 
 def leave(*paths: str | None) -> None:

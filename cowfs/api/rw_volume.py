@@ -41,7 +41,7 @@ from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
 from cowfs.errors import CowfsError, InvalidStateError, LeaseHeldError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
-from cowfs.machine import registry
+from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
@@ -211,7 +211,9 @@ class RWVolume:
         """Mounts the volume writable and returns the directory; mounting again returns the same,
         also from another process of this user: one that mounts it at this moment is waited for.
 
-        Who shares a mount ends it for all.
+        Processes share the mount so: finalize, and the end of a block, commit what all of them have
+        written, and the last one unmounts.
+
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
         ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
         how far its replay is. cache_dir: where chunks lie; cache_size: the most it may hold
@@ -229,17 +231,13 @@ class RWVolume:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
-            with mount_paths.turn(self.name, self._opened().record.store_id):
-                entry = self.live()
-                if (
-                    entry is not None
-                    and not chosen.take_over
-                    and mount_paths.is_there(entry)
-                    and mount_paths.is_same(entry, mount_path)
-                ):
-                    self._mount_id, self._mount_path, self._options = entry.id, entry.mount_path, chosen
-                    return Path(entry.mount_path)  # of this user on this machine: a cell or a task is run again
-                path = self._mount(mount_path, chosen, hears)
+            store_id = self._opened().record.store_id
+            with mount_paths.turn(self.name, store_id):
+                entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
+                if entry is None:
+                    path = self._mount(mount_path, chosen, hears)
+                else:  # of this user on this machine: a cell or a task is run again, or one of several workers
+                    self._mount_id, self._mount_path, path = entry.id, entry.mount_path, Path(entry.mount_path)
             self._options = chosen
             return path
 
@@ -267,6 +265,8 @@ class RWVolume:
             self.started = launch.start(spec, progress=progress)
             kept_work.warn_if_overtaken(self.name, self.started.ready)
         self._mount_id, self._mount_path = registration, path
+        if (entry := self._own_mount()) is not None:
+            sharing.join(entry)
         return Path(path)
 
     @names_locator
@@ -338,7 +338,8 @@ class RWVolume:
         is published it is returned, whatever happens to the mount. Programs that still have files
         open, or this process itself, keep them until they close them: the directory is gone all the
         same, and what they write from now on is not in this version: it stays on this machine as
-        uncommitted work of the volume. force: they get errors instead.
+        uncommitted work of the volume. force: they get errors instead. A mount that other processes
+        of this user have mounted, too, stays with them, but for force.
         """
         request = commit_request(message, author, produced_by, labels)
         with self._mutex:
@@ -351,6 +352,10 @@ class RWVolume:
         """Lets go of a mount whose work is published: what goes wrong here is no failure any
         more."""
         entry = self.live()
+        if entry is not None and not force and not sharing.is_last(entry):
+            _log.info("volume %s stays mounted: other processes share it", self.name)
+            self._mount_id = self._mount_path = None
+            return
         trouble = live_mount.release(entry, force=force).trouble if entry is not None else ""
         try:
             self._leave(entry)
@@ -465,10 +470,19 @@ class RWVolume:
             abandoned.leave(self, error)
 
     def leave_work(self) -> bool:
-        """Unmounts; whether there is work that is in no version. A commit under way ends before."""
+        """Unmounts, unless other processes share the mount; whether there is work that is in no
+        version. A commit under way ends before."""
         with self._mutex:
             entry = self.live()
-            left = live_mount.unmount(entry) if entry is not None else None
+            if entry is not None and not sharing.is_last(entry):
+                self._mount_id = self._mount_path = None
+                return live_mount.has_uncommitted(entry)
+            try:
+                left = live_mount.unmount(entry) if entry is not None else None
+            except BaseException:
+                if entry is not None:
+                    sharing.forget(entry)
+                raise
             self._leave(entry)
             if left is None:
                 return self.has_changes()
@@ -517,6 +531,8 @@ class RWVolume:
         self._version, self._head_number = head.version, head.number
 
     def _leave(self, entry: MountEntry | None) -> None:
+        if entry is not None:
+            sharing.forget(entry)
         mount_paths.leave(entry.mount_path if entry is not None else None, self._mount_path)
         self._mount_id = self._mount_path = None
 

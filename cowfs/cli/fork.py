@@ -36,5 +36,18 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
     if committed is not None:
         output.say(as_json, f"Committed uncommitted work of {found.volume} first: {committed}")
     output.say(as_json, f"Made volume {fork.name} from {source}")
-    record = {"name": fork.name, "locator": fork.locator, "store_url": fork.store_url, "committed": committed}
+    is_rescue = base is None and fork.has_changes()
+    if is_rescue:
+        output.say(
+            as_json,
+            f"The uncommitted work of {found.volume}, which another writer has, is now that of {fork.name}; it is in no "
+            f"version yet: cowfs commit {fork.name}",
+        )
+    record = {
+        "name": fork.name,
+        "locator": fork.locator,
+        "store_url": fork.store_url,
+        "committed": committed,
+        "uncommitted": is_rescue,
+    }
     output.emit(as_json, record, fork.name)

@@ -167,6 +167,11 @@ def socket_path(registration: str) -> Path:
     return config.runtime_dir() / f"{registration}.sock"
 
 
+def shared_file(entry: MountEntry) -> Path:
+    """What processes that share the mount hold a lock on (`sharing`); it goes with the mount."""
+    return _runtime_directory() / f"{entry.id}.json"
+
+
 def list_mounts() -> list[MountEntry]:
     """Live mounts of this user on this host, oldest first; sweeps dead entries."""
     live: dict[str, MountEntry] = {}

@@ -59,6 +59,59 @@ def test_processes_that_mount_at_once_share_the_mount() -> None:
     assert version.stats.files == WORKERS
 
 
+WORK = """
+import sys
+from cowfs.blocking import Volume
+with Volume.open("shared") as volume:
+    path = volume.path
+    (path / f"by-{sys.argv[1]}").write_text("here")
+    print("written", flush=True)
+    sys.stdin.readline()
+    (path / f"more-{sys.argv[1]}").write_text("here")
+    if sys.argv[2] == "fails":
+        raise ValueError("mine")
+print(volume.locator, volume.is_mounted, flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["works", "fails"])
+def test_the_last_of_several_processes_unmounts(how: str) -> None:
+    Volume.new("shared").resolve()
+    workers = [started(WORK, str(number), how) for number in range(3)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "written\n"
+    for worker in workers:  # one after the other: those that are left go on writing
+        assert len(registry.list_mounts()) == 1
+        said, errors = worker.communicate("go\n", timeout=WATCHDOG_S)
+        assert "OSError" not in errors
+        assert ("mine" in errors) is (how == "fails")
+        assert said.endswith("False\n" if worker is workers[-1] else "True\n") or how == "fails", errors
+    assert registry.list_mounts() == []
+    volume = Volume.open("shared").resolve()
+    assert volume.has_changes() is (how == "fails")
+    assert volume.commit().stats.files == 6
+
+
+def test_force_ends_a_shared_mount() -> None:
+    volume = Volume.new("shared")
+    path = volume.mount()
+    worker = started(MOUNT + "sys.stdin.readline()\n", "worker")
+    assert worker.stdout is not None
+    assert worker.stdin is not None
+    assert worker.stdout.readline() == "ready\n"
+    worker.stdin.write("go\n")
+    worker.stdin.flush()
+    assert worker.stdout.readline() == f"{path}\n"
+    again = Volume.open("shared")
+    again.mount()
+    again.finalize()
+    assert len(registry.list_mounts()) == 1
+    volume.finalize(force=True)
+    assert registry.list_mounts() == []
+    worker.communicate("end\n", timeout=WATCHDOG_S)
+
+
 def test_a_turn_is_given_back_by_a_process_that_is_killed() -> None:
     volume = Volume.new("shared").resolve()
     assert volume.store_url is not None
