@@ -199,6 +199,8 @@ class Engine:
         calling process must hold the working copy's lock."""
     def close(self) -> None:
         """Syncs journal and staging and lets go of the files. Further calls raise EBADF."""
+    def abandon(self) -> None:
+        """As close, without syncing: for a working copy that the caller deletes next."""
 
     # -- recovery: open → recover → loads → replay, before anything else
     def recover(self) -> Recovery: ...

@@ -107,6 +107,7 @@ class _Copy:
         with ThreadPoolExecutor(THREADS, "cowfs-copy") as helpers:
             try:
                 self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
+                helpers.shutdown()  # here, so that Ctrl-C stops those that are at work still
             except BaseException:
                 self._stop.set()
                 helpers.shutdown(cancel_futures=True)

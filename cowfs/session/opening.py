@@ -130,7 +130,7 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
     if spec.folder:
         index = Subtree(index, os.fsencode(spec.folder))
         stack.callback(_within, CLOSE_S, "close the folder's index", index.close)
-    engine = _open_engine(spec, stack, index, None)
+    engine = _open_engine(spec, stack, index)
     return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
 
 
@@ -146,7 +146,9 @@ def _open_scratch(spec: SessionSpec, stack: ExitStack) -> Session:
     working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, 0, base.version_id))
     packs = PackReader(store)
     index = _open_index(spec, stack, store, packs, base)
-    engine = _open_engine(spec, stack, index, working_copy)
+    discard = threading.Event()
+    discard.set()
+    engine = _open_engine(spec, stack, index, working_copy, discard)
     working_copy.give_up_ballast = engine.give_up_ballast
     residency = _residency(stack, engine, index, packs)
     engine.recover()  # of nothing: the directory is new
@@ -196,7 +198,7 @@ def _open_writable(
 
     packs = PackReader(store)
     inner = stack.enter_context(ExitStack())
-    index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
+    index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
     state = working_copy.state
     is_moved = head.version != state.base_version
     if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
@@ -204,7 +206,7 @@ def _open_writable(
         writer.protection.pin.renew(number=head.number)
         if is_moved:
             inner.close()
-            index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, report)
+            index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
     else:
         writer.overtaken_by = head.version
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
@@ -321,12 +323,13 @@ def _open_base_engine(
     store: ObjectStore,
     packs: PackReader,
     working_copy: WorkingCopy,
+    discard: threading.Event,
     report: ProgressListener,
 ) -> tuple[Index, Engine, Recovery]:
     state = working_copy.state
     base = _open_base(store, state.head_number, state.base_version)
     index = _open_index(spec, stack, store, packs, base)
-    engine = _open_engine(spec, stack, index, working_copy)
+    engine = _open_engine(spec, stack, index, working_copy, discard)
     try:
         with reported(engine, report):
             recovery = engine.recover()
@@ -362,7 +365,13 @@ def _created_ns(spec: SessionSpec, store: ObjectStore) -> int:
     return oldest[1].created_ns
 
 
-def _open_engine(spec: SessionSpec, stack: ExitStack, index: Index, working_copy: WorkingCopy | None) -> Engine:
+def _open_engine(
+    spec: SessionSpec,
+    stack: ExitStack,
+    index: Index,
+    working_copy: WorkingCopy | None = None,
+    discard: threading.Event | None = None,
+) -> Engine:
     root = index.inode(ROOT_INO)
     if root is None:
         raise CorruptError("the version's index has no root directory", hint="Mount another version; report this.")
@@ -381,20 +390,20 @@ def _open_engine(spec: SessionSpec, stack: ExitStack, index: Index, working_copy
     except JournalCorrupt as error:
         assert working_copy is not None
         raise _corrupt_journal(working_copy, error) from error
-    stack.callback(_close_engine, engine)
-    if working_copy is not None and not spec.is_scratch:
-        stack.callback(_shorten_journal, engine)
+    stack.callback(_close_engine, engine, discard)
     return engine
 
 
-def _shorten_journal(engine: Engine) -> None:
-    try:
-        engine.checkpoint_before_close()
-    except OSError as error:
-        _logger.info("the journal stays as long as it is: %s", error)
-
-
-def _close_engine(engine: Engine) -> None:
+def _close_engine(engine: Engine, discard: threading.Event | None) -> None:
+    """Makes durable what stays. A working copy that is deleted next is not synced."""
+    if discard is not None:
+        if discard.is_set():
+            engine.abandon()
+            return
+        try:
+            engine.checkpoint_before_close()
+        except OSError as error:
+            _logger.info("the journal stays as long as it is: %s", error)
     try:
         engine.close()
     except OSError as error:

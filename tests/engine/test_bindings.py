@@ -168,6 +168,19 @@ def test_recovery_tells_what_the_journal_held(tmp_path: Path) -> None:
     assert engine.read(engine.open_file(engine.lookup(ROOT, b"f").ino, os.O_RDONLY), 0, 10) == b"kept"
 
 
+def test_an_abandoned_engine_answers_nothing_and_lets_the_next_one_open(tmp_path: Path) -> None:
+    engine = fresh_engine(tmp_path)
+    put(engine, b"file", b"data")
+    engine.abandon()
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        engine.getattr(ROOT)
+    assert caught.value.errno == errno.EBADF
+    engine.abandon()
+    again = open_engine(tmp_path)
+    assert again.recover().records > 0, "nothing was deleted: that is for the owner of the files"
+    again.abandon()
+
+
 def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     engine = fresh_engine(tmp_path)
     for number in range(20):

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,32 @@ def test_the_first_error_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVo
     assert {path.stat().st_size for path in (tmp_path / "out").iterdir()} <= {100_000}
     assert not (tmp_path / "out" / "17").exists()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("cowfs-copy")]
+
+
+def test_ctrl_c_ends_the_copy_and_leaves_no_torn_file(
+    volume: WorkingVolume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = threading.Event()
+
+    class Endless(Files):
+        def pieces(self, path: str | bytes) -> Iterator[tuple[int, bytes]]:
+            while True:
+                yield 0, b"more"
+                began.set()
+
+    class Interrupted(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            if not cancel_futures:
+                began.wait()
+                raise KeyboardInterrupt
+            super().shutdown(wait, cancel_futures=True)
+
+    monkeypatch.setattr(copying, "ThreadPoolExecutor", Interrupted)
+    volume.write(b"file", b"x")
+    (tmp_path / "out").mkdir()
+    with LocalFiles(os.fsencode(tmp_path / "out")) as local, pytest.raises(KeyboardInterrupt):
+        copying.copy(Endless(volume.engine, volume.residency), b"", local, b"")
+    assert os.listdir(tmp_path / "out") == []
 
 
 def test_progress_has_totals_and_ends_at_them(volume: WorkingVolume, tree: Path) -> None:

@@ -137,6 +137,18 @@ impl Engine {
             self.sync_unchecked()?;
             self.release_committed()?;
         }
+        self.end();
+        Ok(())
+    }
+
+    /// Closes the files of a working copy that its owner deletes next: nothing is made durable, so
+    /// it takes no time. Further calls give EBADF.
+    pub fn abandon(&self) {
+        self.ahead.close();
+        self.end();
+    }
+
+    fn end(&self) {
         let mut state = self.state.write();
         state.is_closed = true;
         state.journal = None;
@@ -144,7 +156,6 @@ impl Engine {
         if let Some(disk) = &self.disk {
             disk.reclaim.wake();
         }
-        Ok(())
     }
 
     /// On the way out: nobody needs the cache of what was written last, and nobody the ballast

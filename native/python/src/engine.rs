@@ -71,6 +71,13 @@ impl PyEngine {
         self.call(py, Engine::close)
     }
 
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |engine| {
+            engine.abandon();
+            Ok(())
+        })
+    }
+
     fn recover(&self, py: Python<'_>) -> PyResult<PyRecovery> {
         self.call(py, Engine::recover).map(PyRecovery::from)
     }
