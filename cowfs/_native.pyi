@@ -287,7 +287,8 @@ class Engine:
     def unlink(self, parent: int, name: bytes, caller: Caller) -> None: ...
     def rmdir(self, parent: int, name: bytes, caller: Caller) -> None: ...
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, caller: Caller) -> None:
-        """flags: 0, RENAME_NOREPLACE = 1, RENAME_EXCHANGE = 2."""
+        """flags: 0 or RENAME_EXCHANGE = 2, or some of RENAME_NOREPLACE = 1 and RENAME_WHITEOUT = 4,
+        which leaves a character device 0:0 under the old name."""
     def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> tuple[Attr, int]: ...
     def open_file(self, ino: int, flags: int) -> int:
         """Returns a file handle. O_TRUNC in flags truncates."""

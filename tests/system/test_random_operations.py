@@ -34,7 +34,7 @@ TOO_LONG = "x" * 256
 HAS_FAST_LANE = os.environ.get("COWFS_FAST_LANE") != "0"  # pyfuse3 alone has no fallocate and no O_TMPFILE
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
-RENAME_FLAGS = (0, 0, 1, 2)  # none (twice as often), NOREPLACE, EXCHANGE
+RENAME_FLAGS = (0, 0, 1, 2, 4, 5)  # none (twice as often), NOREPLACE 1, EXCHANGE 2, WHITEOUT 4
 
 
 def acl(*entries: tuple[int, int, int]) -> bytes:

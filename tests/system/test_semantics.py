@@ -145,7 +145,12 @@ def test_rename_flags(place: Path) -> None:
     assert ((place / "a").read_text(), (place / "b").read_text()) == ("b", "a")
     assert rename2(place / "a", place / "missing", EXCHANGE) == errno.ENOENT
     assert rename2(place / "a", place / "c", NOREPLACE) == 0
-    assert rename2(place / "c", place / "d", WHITEOUT) == errno.EINVAL
+    assert rename2(place / "c", place / "b", WHITEOUT | NOREPLACE) == errno.EEXIST
+    assert rename2(place / "c", place / "b", WHITEOUT | EXCHANGE) == errno.EINVAL
+    assert rename2(place / "c", place / "d", WHITEOUT) == 0
+    left = (place / "c").lstat()
+    assert (left.st_mode, left.st_rdev, left.st_nlink) == (stat.S_IFCHR, 0, 1)
+    assert (place / "d").read_text() == "b"
     os.link(place / "b", place / "same")
     os.rename(place / "b", place / "same")
     assert {"b", "same"} <= set(os.listdir(place)), "renaming a hard link onto itself does nothing"

@@ -49,7 +49,7 @@ pub use listing::DirectoryEntry;
 pub use lost::NamedInode;
 pub use recovery::Recovery;
 pub use refused::RefusedStore;
-pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use row::{
     Attr, CODEC_RAW, CODEC_ZSTD, Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow,
     LayerExtent, NAME_MAX_BYTES, SIZE_MAX_BYTES, TARGET_MAX_BYTES,

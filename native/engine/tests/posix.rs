@@ -3,7 +3,7 @@
 mod support;
 
 use cowfs_base::Errno;
-use cowfs_engine::{AttrChange, Caller, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use cowfs_engine::{AttrChange, Caller, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 use support::{ROOT, World, root_user, user};
 
 fn chmod(world: &World, ino: u64, caller: &Caller, mode: u32) -> u32 {
@@ -250,8 +250,9 @@ fn renames_obey_their_flags() {
         (world.get("a"), world.get("b")),
         (b"b".to_vec(), b"a".to_vec())
     );
-    assert_eq!(rename(b"a", b"b", 3), Err(Errno::EINVAL));
-    assert_eq!(rename(b"a", b"b", 4), Err(Errno::EINVAL));
+    for unknown in [3, 6, 8] {
+        assert_eq!(rename(b"a", b"b", unknown), Err(Errno::EINVAL));
+    }
     world.mkdir("d");
     world.put("d/f", b"");
     assert_eq!(
@@ -261,6 +262,34 @@ fn renames_obey_their_flags() {
     );
     assert_eq!(world.stat("").nlink, 3);
     assert_eq!(world.names("a"), ["f"]);
+}
+
+#[test]
+fn a_rename_may_leave_a_whiteout() {
+    let mut world = World::new();
+    world.mkdir("d");
+    world.put("d/f", b"kept");
+    world.put("e", b"gone");
+    let rename = |world: &World, from: &[u8], to: &[u8], flags| {
+        let caller = user(1000, 7);
+        world.ask(|engine| engine.rename(ROOT, from, ROOT, to, flags, &caller))
+    };
+    let both = RENAME_WHITEOUT | RENAME_NOREPLACE;
+    assert_eq!(rename(&world, b"d", b"e", both), Err(Errno::EEXIST));
+    assert_eq!(rename(&world, b"d", b"new", both), Ok(()));
+    assert_eq!(rename(&world, b"e", b"g", RENAME_WHITEOUT), Ok(()));
+    world.crash();
+    let mut names = world.names("");
+    names.sort();
+    assert_eq!(names, ["d", "e", "g", "new"]);
+    assert_eq!(
+        (world.get("new/f"), world.get("g")),
+        (b"kept".to_vec(), b"gone".to_vec())
+    );
+    let left = world.stat("d");
+    assert_eq!((left.mode, left.rdev, left.nlink), (libc::S_IFCHR, 0, 1));
+    assert_eq!((left.uid, left.gid), (1000, 7));
+    assert_eq!(world.stat("").nlink, 3, "the directory is there once");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use cowfs_base::{Errno, Ino, now_ns};
 
-use crate::acl::hand_down;
+use crate::acl::{HandedDown, hand_down};
 use crate::attributes::{S_ISGID, S_ISVTX};
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
@@ -263,9 +263,7 @@ fn make_in(
 ) -> Result<Ino> {
     check_absent(state, parent, name)?;
     let is_directory = row.mode & S_IFMT == S_IFDIR;
-    let acls = hand_down(state, parent, &mut row, caller.umask)?;
-    complete_row(&mut row, state.inode(parent)?, caller);
-    row.ino = state.next_ino;
+    let acls = prepare(state, parent, &mut row, caller)?;
     let mut directory = changed_directory(state.inode(parent)?, i32::from(is_directory));
     directory.ctime_ns = row.ctime_ns;
     directory.mtime_ns = row.ctime_ns;
@@ -283,8 +281,21 @@ fn make_in(
     Ok(ino)
 }
 
+/// Makes a row that of an inode which a directory gets now; the ACLs that go with it.
+pub(crate) fn prepare(
+    state: &State,
+    parent: Ino,
+    row: &mut InodeRow,
+    caller: &Caller,
+) -> Result<HandedDown> {
+    let acls = hand_down(state, parent, row, caller.umask)?;
+    complete_row(row, state.inode(parent)?, caller);
+    row.ino = state.next_ino;
+    Ok(acls)
+}
+
 /// Owner, set-id bits, link count and times of what is made in a directory now.
-pub(crate) fn complete_row(row: &mut InodeRow, directory: &Inode, caller: &Caller) {
+fn complete_row(row: &mut InodeRow, directory: &Inode, caller: &Caller) {
     let is_directory = row.mode & S_IFMT == S_IFDIR;
     row.uid = caller.owners.kept_user(caller.uid);
     row.gid = caller.owners.kept_group(caller.gid);

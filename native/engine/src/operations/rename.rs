@@ -1,12 +1,16 @@
-//! Rename in its three forms. Each is one record: after a crash it has happened or it has not.
+//! Rename in its forms. Each is one record: after a crash it has happened or it has not.
+//!
+//! A whiteout is a character device 0:0. overlayfs has it hide a name of the layers below; to
+//! everybody else it is a device.
 
 use cowfs_base::{Errno, Ino, ROOT_INO};
 
+use crate::acl::HandedDown;
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::namespace::{changed_directory, check_sticky};
+use crate::namespace::{changed_directory, check_sticky, prepare};
 use crate::row::{Caller, InodeRow, check_name};
 use crate::state::State;
 
@@ -14,6 +18,10 @@ use crate::state::State;
 pub const RENAME_NOREPLACE: u32 = 1;
 /// Let the two entries change places.
 pub const RENAME_EXCHANGE: u32 = 2;
+/// Leave a whiteout under the old name.
+pub const RENAME_WHITEOUT: u32 = 4;
+
+const ALL_FLAGS: u32 = RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT;
 
 /// Longer chains of parents are loops in a damaged index.
 const DEPTH_MAX: usize = 1 << 20;
@@ -26,7 +34,8 @@ struct End<'a> {
 }
 
 impl Engine {
-    /// Moves an entry; `flags` is 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE`.
+    /// Moves an entry; `flags` is 0 or `RENAME_EXCHANGE`, or some of `RENAME_NOREPLACE` and
+    /// `RENAME_WHITEOUT`.
     pub fn rename(
         &self,
         parent: Ino,
@@ -36,7 +45,8 @@ impl Engine {
         flags: u32,
         caller: &Caller,
     ) -> Result<()> {
-        if flags > RENAME_EXCHANGE {
+        let is_exchange = flags & RENAME_EXCHANGE != 0;
+        if flags > ALL_FLAGS || (is_exchange && flags != RENAME_EXCHANGE) {
             return Err(Errno::EINVAL.into());
         }
         check_name(name)?;
@@ -52,12 +62,12 @@ impl Engine {
                 name: new_name,
             },
         );
-        if flags == RENAME_EXCHANGE {
+        if is_exchange {
             return exchange(&mut state, from, to, caller);
         }
         let source = state.child(parent, name)?;
         let target = match state.directory(new_parent)?.get(new_name) {
-            Some(_) if flags == RENAME_NOREPLACE => return Err(Errno::EEXIST.into()),
+            Some(_) if flags & RENAME_NOREPLACE != 0 => return Err(Errno::EEXIST.into()),
             Some(ino) => Some(state.inode(ino)?),
             None => None,
         };
@@ -73,7 +83,8 @@ impl Engine {
             check_sticky(state.inode(new_parent)?, target, caller)?;
             check_replace(&state, source, target)?;
         }
-        replace(&mut state, from, to)
+        let whiteout = (flags & RENAME_WHITEOUT != 0).then_some(caller);
+        replace(&mut state, from, to, whiteout)
     }
 }
 
@@ -111,7 +122,8 @@ fn check_replace(state: &State, source: &Inode, target: &Inode) -> Result<()> {
     }
 }
 
-fn replace(state: &mut State, from: End<'_>, to: End<'_>) -> Result<()> {
+/// `whiteout`: who leaves one.
+fn replace(state: &mut State, from: End<'_>, to: End<'_>, whiteout: Option<&Caller>) -> Result<()> {
     let source = state.child(from.parent, from.name)?;
     let (ino, is_directory) = (source.ino, source.is_directory());
     let source_row = touched(source.row());
@@ -122,18 +134,17 @@ fn replace(state: &mut State, from: End<'_>, to: End<'_>) -> Result<()> {
     };
     let replaces_directory = i32::from(is_directory && victim.is_some());
     let moves_directory = i32::from(is_directory && from.parent != to.parent);
-    let mut effects = vec![
-        Effect::DropEntry {
-            parent: from.parent,
-            name: from.name,
-        },
-        Effect::PutEntry {
-            parent: to.parent,
-            name: to.name,
-            ino,
-        },
-        Effect::PutInode(source_row),
-    ];
+    let left = match whiteout {
+        Some(caller) => Some(whiteout_in(state, from.parent, caller)?),
+        None => None,
+    };
+    let mut effects = left_behind(from, left.as_ref());
+    effects.push(Effect::PutEntry {
+        parent: to.parent,
+        name: to.name,
+        ino,
+    });
+    effects.push(Effect::PutInode(source_row));
     let victim = victim.map(|victim| {
         let mut row = touched(victim.row());
         row.nlink = if is_directory {
@@ -165,6 +176,31 @@ fn replace(state: &mut State, from: End<'_>, to: End<'_>) -> Result<()> {
         state.destroy(victim);
     }
     Ok(())
+}
+
+/// A whiteout's row, and the ACLs that its directory hands down to it.
+fn whiteout_in(state: &State, parent: Ino, caller: &Caller) -> Result<(InodeRow, HandedDown)> {
+    state.check_room()?;
+    let mut row = InodeRow {
+        mode: libc::S_IFCHR,
+        ..InodeRow::default()
+    };
+    let acls = prepare(state, parent, &mut row, caller)?;
+    Ok((row, acls))
+}
+
+/// What becomes of the old name: the entry goes, or is a whiteout's.
+fn left_behind<'a>(from: End<'a>, whiteout: Option<&'a (InodeRow, HandedDown)>) -> Vec<Effect<'a>> {
+    let End { parent, name } = from;
+    let Some((row, acls)) = whiteout else {
+        return vec![Effect::DropEntry { parent, name }];
+    };
+    let ino = row.ino;
+    let mut effects = vec![Effect::PutInode(row.clone())];
+    let put = |(name, value): &'a (&'static [u8], Vec<u8>)| Effect::PutXattr { ino, name, value };
+    effects.extend(acls.iter().map(put));
+    effects.push(Effect::PutEntry { parent, name, ino });
+    effects
 }
 
 fn exchange(state: &mut State, from: End<'_>, to: End<'_>, caller: &Caller) -> Result<()> {

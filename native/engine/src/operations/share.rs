@@ -10,14 +10,13 @@
 
 use cowfs_base::{Errno, Ino, now_ns};
 
-use crate::acl::hand_down;
 use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::{Engine, touched};
 use crate::error::Result;
 use crate::extents::Extent;
 use crate::handle::Handle;
-use crate::namespace::{changed_directory, check_absent, complete_row, referenced};
+use crate::namespace::{changed_directory, check_absent, prepare, referenced};
 use crate::row::{Attr, Caller, InodeRow, S_IFMT, S_IFREG, SIZE_MAX_BYTES};
 use crate::state::State;
 
@@ -200,11 +199,9 @@ impl Engine {
         let mut state = self.change()?;
         let mut row = InodeRow {
             mode: S_IFREG | (mode & !S_IFMT),
-            ino: state.next_ino,
             ..InodeRow::default()
         };
-        let acls = hand_down(&state, parent, &mut row, caller.umask)?;
-        complete_row(&mut row, state.inode(parent)?, caller);
+        let acls = prepare(&state, parent, &mut row, caller)?;
         row.nlink = 0;
         let ino = row.ino;
         let effect = Effect::PutInode(row);

@@ -23,6 +23,14 @@ pub fn run(world: &World, op: &Op) -> Outcome {
             Ok(ino)
         }
     };
+    let file = |at: &Where| {
+        let ino = existing(at)?;
+        match world.ask(|engine| engine.getattr(ino))?.mode & libc::S_IFMT {
+            libc::S_IFREG => Ok(ino),
+            libc::S_IFDIR => Err(Errno::EISDIR),
+            _ => Err(Errno(libc::ENXIO)),
+        }
+    };
     let setattr = |ino, change: AttrChange| {
         world
             .ask(|engine| engine.setattr(ino, &caller, &change))
@@ -53,7 +61,7 @@ pub fn run(world: &World, op: &Op) -> Outcome {
             world.ask(|engine| engine.forget(attr.ino, 1))
         }
         Op::Write(at, offset, length, byte) => {
-            existing(at)?;
+            file(at)?;
             world.write_at(
                 &at.path(),
                 u64::from(*offset),
@@ -61,7 +69,7 @@ pub fn run(world: &World, op: &Op) -> Outcome {
             )
         }
         Op::Truncate(at, size) => setattr(
-            existing(at)?,
+            file(at)?,
             AttrChange {
                 size: Some(u64::from(*size)),
                 ..AttrChange::default()
@@ -120,13 +128,6 @@ pub fn run(world: &World, op: &Op) -> Outcome {
             world.ask(|engine| engine.remove_xattr(ino, name))
         }
         Op::Copy(from, to, range) | Op::During(_, from, to, range) => {
-            let file = |at: &Where| {
-                let ino = existing(at)?;
-                match world.ask(|engine| engine.getattr(ino))?.mode & libc::S_IFMT {
-                    libc::S_IFDIR => Err(Errno::EISDIR),
-                    _ => Ok(ino),
-                }
-            };
             let (source, target) = (file(from)?, file(to)?);
             let open = |ino, flags| world.ask(|engine| engine.open_file(ino, flags));
             let source = (open(source, libc::O_RDONLY)?, source);
@@ -137,7 +138,7 @@ pub fn run(world: &World, op: &Op) -> Outcome {
             outcome
         }
         Op::Punch(at, offset, length) => {
-            let ino = existing(at)?;
+            let ino = file(at)?;
             let fh = world.ask(|engine| engine.open_file(ino, libc::O_WRONLY))?;
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             let (offset, length) = (u64::from(*offset), u64::from(*length));

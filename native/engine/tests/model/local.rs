@@ -132,11 +132,14 @@ impl Local {
         }
     }
 
+    /// A regular file. Nothing opens a whiteout.
     pub fn file(&self, at: &Where) -> std::io::Result<PathBuf> {
         let path = self.existing(at)?;
-        match fs::symlink_metadata(&path)?.is_dir() {
-            true => Err(std::io::Error::from_raw_os_error(libc::EISDIR)),
-            false => Ok(path),
+        let kind = fs::symlink_metadata(&path)?.file_type();
+        match kind.is_file() {
+            true => Ok(path),
+            false if kind.is_dir() => Err(std::io::Error::from_raw_os_error(libc::EISDIR)),
+            false => Err(std::io::Error::from_raw_os_error(libc::ENXIO)),
         }
     }
 
@@ -157,8 +160,11 @@ impl Local {
                         .map(|entry| entry.expect("entry").path()),
                 );
                 Vec::new()
-            } else {
+            } else if found.is_file() {
                 fs::read(&path).expect("reads")
+            } else {
+                assert_eq!(found.rdev(), 0, "a whiteout");
+                Vec::new()
             };
             let xattrs = if found.is_symlink() {
                 Default::default()

@@ -17,6 +17,7 @@ pub enum Op {
     Chmod(Where, u16),
     Unlink(Where),
     Rmdir(Where),
+    /// With one of `RENAME_FLAGS`.
     Rename(Where, Where, u8),
     Link(Where, Where),
     SetXattr(Where, u8, u8),
@@ -61,6 +62,9 @@ pub enum Op {
     /// What comes next goes to another segment, so that trimming may take this one.
     NextSegment,
 }
+
+/// None, NOREPLACE, EXCHANGE, WHITEOUT, and the first and the last together.
+const RENAME_FLAGS: [u8; 5] = [0, 1, 2, 4, 5];
 
 /// Entries of ACLs: tag, permissions, who is named. The first says no more than a mode.
 const ACLS: [&[(u16, u16, u32)]; 4] = [
@@ -240,7 +244,7 @@ fn op() -> impl Strategy<Value = Op> + Clone {
         1 => (place(), 0_u16..0o1777).prop_map(|(at, mode)| Op::Chmod(at, mode)),
         4 => place().prop_map(Op::Unlink),
         2 => place().prop_map(Op::Rmdir),
-        8 => (place(), place(), 0_u8..3).prop_map(|(from, to, flags)| Op::Rename(from, to, flags)),
+        8 => (place(), place(), prop::sample::select(&RENAME_FLAGS[..])).prop_map(|(from, to, flags)| Op::Rename(from, to, flags)),
         2 => (place(), place()).prop_map(|(from, to)| Op::Link(from, to)),
         2 => (place(), 0_u8..3, any::<u8>()).prop_map(|(at, name, value)| Op::SetXattr(at, name, value)),
         1 => (place(), 0_u8..3).prop_map(|(at, name)| Op::RemoveXattr(at, name)),

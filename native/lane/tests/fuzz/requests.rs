@@ -277,7 +277,7 @@ fn fill(body: &mut Body<'_>, number: u32) {
             body.u64(parent).name().name();
         }
         opcode::RENAME2 => {
-            let (parent, flags) = (body.node(), body.random.pick(&[0, 0, 1, 2, 4, 3]));
+            let (parent, flags) = (body.node(), body.random.pick(&[0, 0, 1, 2, 4, 5, 3]));
             body.u64(parent).u32(flags).u32(0).name().name();
         }
         opcode::LINK => {
