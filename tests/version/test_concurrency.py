@@ -12,7 +12,7 @@ import math
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -21,21 +21,13 @@ import pytest
 
 from cowfs.errors import CowfsError
 from cowfs.ids import VersionId
-from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.store import ObjectStore, patience, refs
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 FILES = 12
 COMMITS = 25
 SIZE = 100_000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    yield store
-    store.close()
 
 
 class Traffic:

@@ -9,13 +9,12 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cowfs.index import open_index
-from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.version.history import open_version
 from tests.faulty_store import Fault, FaultyStore
@@ -23,14 +22,6 @@ from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    yield store
-    store.close()
 
 
 def open_descriptors() -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +20,19 @@ from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.format.records import CondemnedRecord
 from cowfs.ids import PackId, WriteId
-from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.store import ObjectStore, initialize, open_store, refs
 from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest, Progress
 from cowfs.version.history import open_version
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 KIB = 1 << 10
 LARGE = random.Random(1).randbytes(3000 * KIB)
 NEW = random.Random(2).randbytes(1500 * KIB)
 QUIET = random.Random(3).randbytes(700 * KIB)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    yield store
-    store.close()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "APPEND_S", 0.2)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
 
 
 def expected() -> dict[bytes, bytes | None]:

@@ -3,7 +3,7 @@ who is shut out afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,11 @@ FIRST, SECOND = VersionId(b"1" * 32), VersionId(b"2" * 32)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
+def store(store: ObjectStore) -> ObjectStore:
+    """With a volume that has a version."""
     create_volume(store, "v")
     commit(store, 2, FIRST, epoch=1)
-    yield store
-    store.close()
+    return store
 
 
 def commit(store: ObjectStore, number: int, version: VersionId, *, epoch: int, write_id: WriteId | None = None) -> None:

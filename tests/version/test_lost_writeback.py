@@ -7,17 +7,10 @@ from pathlib import Path
 import pytest
 
 from cowfs.errors import CorruptError
-from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store import ObjectStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 DATA = bytes(range(1, 251)) * 4000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    return store
 
 
 def lose(home: Path, needle: bytes) -> None:

@@ -22,7 +22,7 @@ from cowfs.format.pack import PackDirectory
 from cowfs.format.records import CondemnedRecord, HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.native.chunks import cut_points
-from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.store import ObjectStore, refs
 from cowfs.store.pins import Pin
 from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest, Progress
@@ -33,21 +33,9 @@ from tests.store.test_pins import declare_dead
 from tests.version.repacking import move
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 NEW = random.Random(2).randbytes(1_500_000)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    yield store
-    store.close()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "APPEND_S", 0.2)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
 
 
 def condemn(store: ObjectStore, generation: int, packs: set[PackId]) -> None:

@@ -17,7 +17,7 @@ from cowfs.errors import LeaseLostError, UnavailableError
 from cowfs.format.heads import Intent
 from cowfs.index import ChangeSet, Index, empty_index, open_index
 from cowfs.native.chunks import ChunkRef, FileRows
-from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.store import ObjectStore, refs
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest
@@ -30,22 +30,10 @@ from tests.faulty_store import Fault, FaultyStore
 from tests.store.test_pins import declare_dead
 from tests.version.test_protection import condemn, delete, fence, packs, tree
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 ROOT = 1
 NEW = random.Random(1).randbytes(1_500_000)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    yield store
-    store.close()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "APPEND_S", 0.2)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
 
 
 class Line:

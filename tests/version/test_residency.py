@@ -7,7 +7,6 @@ import os
 import queue
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,10 @@ from cowfs.ids import PackId
 from cowfs.index import Index
 from cowfs.native import Engine, NotResident
 from cowfs.session.loading import answered
-from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store import ObjectStore
 from tests.faulty_store import FaultyStore
 from tests.version.repacking import move
 from tests.version.working_volume import ME, ROOT, ReadingVolume, WorkingVolume
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ObjectStore]:
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    yield store
-    store.close()
 
 
 def _refuse(*_: object) -> None:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from cowfs.errors import NotFoundError
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
-from cowfs.store import ObjectStore, initialize, open_store, patience, refs
+from cowfs.store import ObjectStore, refs
 from cowfs.version.volumes import create_volume, find_head, fork_volume, locator, read_head
 from tests.faulty_store import Fault, FaultyStore
 
-pytestmark = pytest.mark.quick
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    monkeypatch.setattr(refs, "APPEND_S", 0.2)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
-    store = open_store((tmp_path / "store").as_uri(), create=True)
-    initialize(store)
-    yield store
-    store.close()
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("impatient")]
 
 
 def test_a_volume_whose_record_cannot_be_written_is_made(store: ObjectStore) -> None:
