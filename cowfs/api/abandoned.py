@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cowfs import log
 from cowfs.errors import CowfsError
 
-if TYPE_CHECKING:
-    from cowfs.api.rw_volume import RWVolume
-
 _log = log.get("volume")
 
 
-def leave(volume: RWVolume, error: BaseException) -> None:
+class Left(Protocol):
+    """A volume whose block has ended."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def locator(self) -> str | None: ...
+    @property
+    def is_mounted(self) -> bool: ...
+    def has_changes(self) -> bool: ...
+    def leave_work(self) -> bool: ...
+
+
+def leave(volume: Left, error: BaseException) -> None:
     """Leaves the mount without publishing anything, and says what becomes of the work; never hides
     the error that led here."""
     before, notes = volume.locator, []

@@ -4,24 +4,27 @@ one."""
 from __future__ import annotations
 
 from cowfs.api import names, stores
-from cowfs.api.ro_volume import ROVolume
-from cowfs.api.rw_volume import RWVolume
+from cowfs.api.claiming import claimed
+from cowfs.api.provenance import author
+from cowfs.format.locator import Locator
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
+from cowfs.version.volumes import Head
 
 
-def fork(store: stores.OpenStore, working_copy: WorkingCopy, name: str | None, *, strict: bool) -> RWVolume:
-    """A volume made of the version that the work was made on, with the working copy moved to it.
-    The working copy is not mounted."""
+def fork(
+    store: stores.OpenStore, working_copy: WorkingCopy, name: str | None, *, strict: bool
+) -> tuple[Head, Locator | None]:
+    """Makes a volume of the version that the work was made on, and moves the working copy to it; its
+    head, and that version, if there is one. The working copy is not mounted."""
     state = WorkingCopy(working_copy.path).state
-    if state.base_version is not None:
-        base = volumes.locator(store.objects, state.volume, state.base_version)
-        rescued = ROVolume(base).fork(name, strict=strict)
-    else:
-        rescued = RWVolume(
-            store.url, names.checked(name) if name is not None else names.generated(), "new", strict=strict
-        )
-        rescued.resolve(accept_unsafe_store=True)
-    head = volumes.read_head(store.objects, rescued.name)
-    working_copy.move_to(working_copy.beside(rescued.name), head.number)
-    return rescued
+    base = volumes.locator(store.objects, state.volume, state.base_version) if state.base_version is not None else None
+
+    def create(new_name: str) -> Head:
+        if base is None:
+            return volumes.create_volume(store.objects, new_name, owner=author())
+        return volumes.fork_volume(store.objects, new_name, base, owner=author())
+
+    head = claimed(names.checked(name) if name is not None else names.generated(), create, strict=strict)
+    working_copy.move_to(working_copy.beside(head.volume), head.number)
+    return head, base

@@ -289,7 +289,7 @@ class ROVolume:
         A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its
         own traces; strict: ConflictError.
         """
-        from cowfs.api.rw_volume import RWVolume
+        from cowfs.api.rw_volume import RWVolume  # it makes versions, and a version makes volumes
 
         self._require_whole("forked")
         store = self._store()

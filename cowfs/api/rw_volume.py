@@ -29,7 +29,18 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs import log
 from cowfs import store as stores_layer
-from cowfs.api import abandoned, arguments, claiming, kept_work, launch, mount_paths, overview, stores, unmounted
+from cowfs.api import (
+    abandoned,
+    arguments,
+    claiming,
+    kept_work,
+    launch,
+    mount_paths,
+    overview,
+    rescue,
+    stores,
+    unmounted,
+)
 from cowfs.api.claiming import Claim
 from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
@@ -83,8 +94,8 @@ class RWVolume:
         """The daemon of the last mount that this object made."""
 
     @classmethod
-    def made(cls, store: stores.OpenStore, head: Head, version: ROVolume) -> Self:
-        """The volume that was just made with this head, from this version."""
+    def made(cls, store: stores.OpenStore, head: Head, version: ROVolume | None) -> Self:
+        """The volume that was just made with this head, from this version if there is one."""
         volume = cls(store.url, head.volume, "existing")
         volume._adopt(store, head)
         volume._forked_from = version
@@ -431,11 +442,10 @@ class RWVolume:
         return working_copy.may_have_uncommitted and working_copy.holder() is None
 
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
-        from cowfs.api import rescue
-
         store, working_copy, options = self._opened(), self._working_copy(), self._options
         self.unmount()
-        rescued = rescue.fork(store, working_copy, name, strict=strict)
+        head, base = rescue.fork(store, working_copy, name, strict=strict)
+        rescued = RWVolume.made(store, head, ROVolume(base) if base is not None else None)
         rescued._options = options
         return rescued
 
