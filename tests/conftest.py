@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.seaweedfs import SeaweedFS
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; programs we start would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "cowfs",
