@@ -59,7 +59,7 @@ def _text(found: Status, *, is_all: bool) -> str:
         for each in copies
     ]
     rows += [
-        (output.printable(each.volume), "daemon died", "kept", "-", "-", "-", output.printable(each.mount_path))
+        (output.printable(each.volume), "daemon died", "-", "-", "-", "-", output.printable(each.mount_path))
         for each in found.dead
     ]
     if not rows:
@@ -107,8 +107,9 @@ def _advice(found: Status) -> list[str]:
                 f"({drop})"
             )
     lines += [
-        f"{output.printable(each.volume)}: its daemon has died; its work is kept. Mount it again (cowfs mount "
-        f"{output.printable(each.volume)} PATH), or only clean up (cowfs unmount {output.printable(each.mount_path)})"
+        f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died; what was written is kept. "
+        f"Mount it again (cowfs mount {output.printable(each.volume)} PATH), or only clean up "
+        f"(cowfs unmount {output.printable(each.mount_path)})"
         for each in found.dead
     ]
     return lines
