@@ -104,7 +104,7 @@ class _Copy:
         first = self._source.stat(at)
         if self._report is not None:
             self._total = self._counted(at, first)
-        with ThreadPoolExecutor(THREADS, "cowfs-copy") as helpers:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-copy") as helpers:
             try:
                 self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
                 helpers.shutdown()  # here, so that Ctrl-C stops those that are at work still
