@@ -19,7 +19,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.seaweedfs import SeaweedFS
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; programs we start would ignore it too
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # started in the background; programs we start would ignore it too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(

@@ -202,9 +202,10 @@ class ROVolume:
         with everything that was written before the call. Returns that version.
 
         name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: one is
-        made up. The mount stays, and is the volume's writer: a later commit goes to the same
-        volume, and what is not committed is gone at the end. The other arguments are as for
-        RWVolume. InvalidStateError when there is no scratch mount.
+        made up. The mount stays, and is the volume's writer: a later commit without a name, or with
+        the same, goes to that volume, and another name makes another one from there on. What is not
+        committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError when
+        there is no scratch mount.
         """
         return ROVolume(
             await in_thread(

@@ -15,8 +15,8 @@ from cowfs.api import mount_paths, names, stores
 from cowfs.api.claiming import claimed
 from cowfs.api.provenance import author
 from cowfs.control import live_mount
-from cowfs.control.messages import Committed
-from cowfs.errors import InvalidInputError, InvalidStateError
+from cowfs.control.messages import Committed, MountStatus
+from cowfs.errors import InvalidInputError, LeaseLostError
 from cowfs.machine import scratch
 from cowfs.machine.registry import MountEntry
 from cowfs.version import volumes
@@ -30,18 +30,27 @@ def commit(
     """Publishes what was written to the scratch before the call; the volume that has it, and the
     version.
 
-    name: of the new volume; None: one is made up, or what an earlier commit has made goes on.
+    name: of the volume; None: what an earlier commit has made goes on, or a name is made up. Another
+    name than before makes another volume, from the last version on.
     """
     said = live_mount.status(entry)
-    if said.writer is not None:
-        if name is not None and names.checked(name) != said.volume:
-            raise InvalidStateError(
-                f"this scratch writes to volume {said.volume!r} already",
-                hint="Commit it without a name, and fork that version.",
-            )
-        return said.volume, live_mount.commit(entry, request, progress)
+    volume = said.volume
+    if said.writer is None or (name is not None and names.checked(name) != volume):
+        volume = _forked(said, name, strict=strict)
+        live_mount.adopt(entry, volume)
+    try:
+        return volume, live_mount.commit(entry, request, progress)
+    except LeaseLostError as error:
+        raise LeaseLostError(
+            error.message,
+            hint=f"Commit it under another name: `cowfs commit {entry.mount_path} --name NAME`, or commit_scratch() with a name.",
+            details=error.details,
+        ) from error
+
+
+def _forked(said: MountStatus, name: str | None, *, strict: bool) -> str:
+    """A new volume that stands on what the scratch stands on."""
     assert said.version is not None
-    wanted = names.checked(name) if name is not None else names.beside(said.volume)
     store = stores.open_located(said.store_url)
     stores_layer.require_writable(store.record)
     base = volumes.locator(store.objects, said.volume, said.version)
@@ -49,9 +58,8 @@ def commit(
     def fork(new_name: str) -> Head:
         return volumes.fork_volume(store.objects, new_name, base, owner=author())
 
-    volume = claimed(wanted, fork, strict=strict).volume
-    live_mount.adopt(entry, volume)
-    return volume, live_mount.commit(entry, request, progress)
+    wanted = names.checked(name) if name is not None else names.beside(said.volume)
+    return claimed(wanted, fork, strict=strict).volume
 
 
 def require_none(name: str | None) -> None:

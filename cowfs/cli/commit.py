@@ -32,7 +32,7 @@ def command(
 
     Nothing changed: the last version's locator again, unless you give a message, author or labels
     that it does not have. A scratch mount becomes a new volume, a fork of the version it stands on;
-    it is that volume's writer from then on.
+    it is that volume's writer from then on. Another --name makes another one, from there on.
     """
     from cowfs.api import scratch, targets
     from cowfs.cli import versions

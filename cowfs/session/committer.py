@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from cowfs.errors import UnavailableError
 from cowfs.session.early import EarlyUploads
 from cowfs.session.frozen_layer import FrozenLayer
 from cowfs.session.lost import LostFiles
@@ -24,6 +25,7 @@ from cowfs.session.staged_contents import StagedContents
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
+    from cowfs.index import Index
     from cowfs.native import Engine
     from cowfs.session.residency import Residency
     from cowfs.version.publish import Publisher
@@ -48,6 +50,19 @@ class Committer:
     def base(self) -> Base:
         """The last published state."""
         return self._publisher.base
+
+    @property
+    def index(self) -> Index:
+        """Of the last published version."""
+        return self._publisher.index
+
+    def require_settled(self) -> None:
+        """UnavailableError while nobody knows whether the last commit is in the line."""
+        if self._publisher.is_unsettled:
+            raise UnavailableError(
+                "the store has not told yet whether the last commit was published",
+                hint="Repeat that commit first; nothing is lost.",
+            )
 
     def commit(self, request: CommitRequest, progress: ProgressListener = lambda _: None) -> Base:
         """Publishes everything written before the call; returns the new base, or the same one if

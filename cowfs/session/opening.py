@@ -161,25 +161,30 @@ def _open_scratch(spec: SessionSpec, stack: ExitStack) -> Session:
 
 def _adopted(
     session: Session, index: Index, packs: PackReader, working_copy: WorkingCopy, volume: str, held: ExitStack
-) -> Writer:
-    """The scratch's session as the writer of a volume that stands on the same version."""
-    store, opened = session.store, session.opened
+) -> None:
+    """Makes the scratch's session the writer of a volume that stands on the same version. index: of
+    the version that it was opened on."""
+    store, base = session.store, session.base
     require_writable(session.record, accept_unsafe=session.spec.options.accept_unsafe_store)
+    if session.writer is not None:
+        session.writer.committer.require_settled()
+        index = session.writer.committer.index
     head = read_head(store, volume)
-    working_copy.store_state(replace(working_copy.state, volume=volume, head_number=head.number, epoch=0, pin=None))
+    working_copy.store_state(
+        replace(working_copy.state, volume=volume, head_number=head.number, epoch=0, pin=None, intent=None)
+    )
     spec = replace(session.spec, volume=volume, mode="rw", version=None)
     writer, head = _claim(spec, held, store, working_copy)
     held.callback(_within, CLOSE_S, "remove the pin", writer.protection.pin.remove)
-    if head.version != opened.version_id:
+    if head.version != base.version_id:
         raise ConflictError(
             f"volume {volume!r} does not stand on the version of this scratch any more",
             hint="Commit the scratch under another name.",
         )
     working_copy.rebase(head.number, head.version)
     writer.protection.pin.renew(number=head.number)
-    _commit_with(session, writer, index, packs, Base(head.number, head.version, opened.manifest), held)
+    _commit_with(session, writer, index, packs, Base(head.number, head.version, base.manifest), held)
     session.writer = writer
-    return writer
 
 
 def _open_writable(

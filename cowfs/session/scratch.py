@@ -4,8 +4,8 @@ it ends.
 It stands on its version as a read-only session does: no lease, no pin. What is written lies in a
 directory of its own (`machine.scratch`), which is deleted with the session. To commit it, a volume
 is forked from its version and adopted: from then on the session is that volume's writer, with a
-lease and a pin until it ends, and its commits go there. What was not committed is gone at the end
-all the same.
+lease and a pin until it ends or adopts another one, and its commits go there. What was not committed
+is gone at the end all the same.
 
 Threads: any; one adopts at a time.
 """
@@ -15,40 +15,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
-
-from cowfs.errors import InvalidStateError
-
-if TYPE_CHECKING:
-    from cowfs.session.session import Writer
 
 
 class Scratch:
     """claim makes the session the writer of a volume, and leaves on the stack what is given back at
     the end."""
 
-    def __init__(self, claim: Callable[[str, ExitStack], Writer]) -> None:
+    def __init__(self, claim: Callable[[str, ExitStack], None]) -> None:
         self._claim = claim
         self._held = ExitStack()
         self._volume: str | None = None
         self._mutex = threading.Lock()
 
-    def adopt(self, volume: str) -> Writer | None:
-        """The writer of the volume; None when it is adopted already. ConflictError: it does not
-        stand on this version any more."""
+    def adopt(self, volume: str) -> None:
+        """Commits go to the volume from now on; nothing to do if they do already. Another one that
+        they went to is given back: it may have been taken over. ConflictError: the volume does not
+        stand on the last version of this session.
+        """
         with self._mutex:
             if self._volume == volume:
-                return None
-            if self._volume is not None:
-                raise InvalidStateError(
-                    f"this scratch writes to volume {self._volume!r} already",
-                    hint="Commit there, and fork that version.",
-                )
+                return
             with ExitStack() as stack:
-                writer = self._claim(volume, stack)
-                self._held = stack.pop_all()
+                self._claim(volume, stack)
+                before, self._held = self._held, stack.pop_all()
             self._volume = volume
-            return writer
+            before.close()
 
     def close(self) -> None:
         """Gives lease and pin back, if there are any."""

@@ -15,7 +15,7 @@ import pytest
 from cowfs.api import overview
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import wait_gone
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.machine import mount_table, registry
 from tests.api.conftest import place
 
@@ -122,8 +122,6 @@ def test_a_scratch_becomes_a_volume(version: ROVolume, place: Path) -> None:
     assert (second.name, second.parents) == ("made", [first.id])
     assert version.commit_scratch() == second
     assert overview.status().mounts[0].uncommitted is False
-    with pytest.raises(InvalidStateError, match="'made' already"):
-        version.commit_scratch(name="other")
     with pytest.raises(LeaseHeldError):
         Volume.open("made").mount()
     (path / "lost").write_text("gone")
@@ -151,6 +149,45 @@ def test_names_of_committed_scratches(version: ROVolume) -> None:
             assert (made / "mine").read_text() == str(number), "each has its own"
     for each in (one, other):
         each.unmount()
+
+
+def test_another_name_makes_another_volume_from_there_on(version: ROVolume) -> None:
+    path = version.mount(scratch=True)
+    (path / "one").write_text("1")
+    one = version.commit_scratch("1", name="one")
+    (path / "two").write_text("2")
+    two = version.commit_scratch("2", name="two")
+    (path / "three").write_text("3")
+    three = version.commit_scratch("3", name="two")
+    assert [(each.name, each.parents) for each in (one, two, three)] == [
+        ("one", [version.id]),
+        ("two", [one.id]),
+        ("two", [two.id]),
+    ]
+    with Volume.open("one") as volume:
+        assert sorted(os.listdir(volume)) == ["dir", "large", "one"], "it has no writer any more"
+    version.unmount()
+    with three:
+        assert sorted(os.listdir(three)) == ["dir", "large", "one", "three", "two"]
+
+
+def test_a_scratch_whose_volume_was_taken_over_is_committed_under_another_name(version: ROVolume) -> None:
+    path = version.mount(scratch=True)
+    (path / "first").write_text("first")
+    first = version.commit_scratch(name="taken")
+    thief = Volume.open("taken")
+    (thief.mount(take_over=True) / "theirs").write_text("theirs")
+    theirs = thief.finalize("theirs")
+    (path / "work").write_text("mine")
+    with pytest.raises(LeaseLostError) as lost:
+        version.commit_scratch()
+    assert "--name" in lost.value.hint
+    saved = version.commit_scratch(name="saved")
+    assert saved.parents == theirs.parents == [first.id]
+    version.unmount()
+    with saved:
+        assert sorted(os.listdir(saved)) == ["dir", "first", "large", "work"]
+    assert Volume.version("taken") == theirs
 
 
 def test_nothing_written_is_a_fork(version: ROVolume) -> None:
