@@ -386,7 +386,7 @@ def test_status_names_the_volume_of_a_dead_daemon_and_says_what_to_do(run: Comma
     os.kill(entry.pid, signal.SIGKILL)
     assert wait_gone(entry.pid, 60)
     said = run("status")
-    row = next(line for line in said.out.splitlines() if "daemon died" in line)
+    row = next(line for line in said.out.splitlines() if "daemon died" in line and str(mounted) in line)
     assert row.split()[0] == "data"
     assert "cowfs mount data PATH" in said.err
     assert f"cowfs unmount {mounted}" in said.err
