@@ -25,6 +25,7 @@ _held: dict[tuple[int, str], int] = {}
 def join(entry: MountEntry) -> bool:
     """This process uses the mount from now on. False: the last one of the others is ending it."""
     with _lock:
+        _drop_ended()
         key = (os.getpid(), entry.id)
         if key in _held:
             return True
@@ -67,6 +68,14 @@ def forget(entry: MountEntry) -> None:
     with _lock:
         if (fd := _held.pop((os.getpid(), entry.id), None)) is not None:
             _close(fd)
+
+
+def _drop_ended() -> None:
+    """Of mounts that others have ended: their files are gone."""
+    for key, fd in list(_held.items()):
+        if os.fstat(fd).st_nlink == 0:
+            os.close(fd)
+            del _held[key]
 
 
 def _close(fd: int) -> None:

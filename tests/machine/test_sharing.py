@@ -1,0 +1,74 @@
+"""Processes that share a mount, and the last of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.machine import registry, sharing
+from cowfs.machine.registry import MountEntry
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MountEntry:
+    monkeypatch.setenv("COWFS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    return registry.register(
+        registry.new_id(),
+        mount_path=tmp_path / "m",
+        socket=Path("/run/x.sock"),
+        store_url="file:///store",
+        store_id="00" * 16,
+        volume="data",
+        version_id=None,
+        read_only=False,
+        working_copy=Path("/w"),
+    )
+
+
+def other(code: str) -> subprocess.Popen[str]:
+    """Another process, which does it and then waits to be ended."""
+    prelude = "import sys\nfrom cowfs.machine import registry, sharing\nentry = registry.list_mounts()[0]\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{prelude}print({code}, flush=True)\nsys.stdin.readline()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    process.said = process.stdout.readline().strip()  # type: ignore[attr-defined]
+    return process
+
+
+def test_who_shares_a_mount_keeps_it_from_being_ended(entry: MountEntry) -> None:
+    assert sharing.join(entry)
+    assert sharing.join(entry), "objects of one process are one"
+    with other("sharing.join(entry)") as sharer:
+        assert sharer.said == "True"  # type: ignore[attr-defined]
+        assert not sharing.is_last(entry)
+        assert not sharing.is_last(entry), "asking makes it no sharer again"
+        sharer.kill()
+    assert sharing.is_last(entry)
+    with other("sharing.join(entry)") as late:
+        assert late.said == "False", "it is being ended"  # type: ignore[attr-defined]
+        late.kill()
+    sharing.forget(entry)
+    with other("sharing.join(entry)") as again:
+        assert again.said == "True"  # type: ignore[attr-defined]
+        again.kill()
+
+
+def test_nothing_is_kept_of_mounts_that_others_have_ended(entry: MountEntry) -> None:
+    assert sharing.join(entry)
+    registry.unregister(entry)
+    assert not sharing.join(entry)
+    assert sharing._held == {}
+    assert sharing.is_last(entry)
