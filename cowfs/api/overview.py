@@ -190,7 +190,7 @@ def mount_summary(entry: MountEntry) -> MountSummary:
         error = failure.message
     return MountSummary(
         mount_path=entry.mount_path,
-        volume=entry.volume,
+        volume=entry.volume if said is None else said.volume,  # a scratch may have one of its own by now
         store_url=entry.store_url,
         version=entry.version_id if said is None else said.version.hex() if said.version is not None else None,
         read_only=entry.read_only,

@@ -145,7 +145,7 @@ def copy(
                 tree, at, name = _local_source(stack, os.fsencode(source))
         is_directory = stat.S_ISDIR(tree.stat(at).mode)
         if sources.is_place(target):
-            return _publish(stack, tree, at, name if not is_directory else b"", target, store, request, progress)
+            return _publish(tree, at, name if not is_directory else b"", target, store, request, progress)
         there, to = _local_target(stack, os.fsencode(target), b"" if is_directory else name)
         return Transfer(_copied(tree, at, there, to, progress), None)
 
@@ -205,7 +205,6 @@ def _reading(place: Place, store: str | None) -> Iterator[tuple[Files, ROVolume]
 
 
 def _publish(
-    stack: ExitStack,
     tree: SourceTree,
     at: bytes,
     file: bytes,

@@ -121,7 +121,7 @@ def test_a_scratch_becomes_a_volume(version: ROVolume, place: Path) -> None:
     second = version.commit_scratch("more")
     assert (second.name, second.parents) == ("made", [first.id])
     assert version.commit_scratch() == second
-    assert overview.status().mounts[0].uncommitted is False
+    assert (overview.status().mounts[0].volume, overview.status().mounts[0].uncommitted) == ("made", False)
     with pytest.raises(LeaseHeldError):
         Volume.open("made").mount()
     (path / "lost").write_text("gone")
