@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cowfs import clock, config
+from cowfs import clock, config, log
 from cowfs.machine import dead_mounts, mount_table
+
+_logger = log.get("mount")
 
 PAUSE_S = 0.05
 PATIENCE_S = 5.0
@@ -59,11 +61,14 @@ def turn(what: str, is_needless: Callable[[], bool]) -> Iterator[None]:
     One whose process is stopped does not: after PATIENCE_S the wait also ends when is_needless says
     so, after TURN_S in any case. The working copy's lock decides then.
     """
-    file, began_s = _file(what, "turn"), clock.monotonic_s()
+    file, began_s, is_told = _file(what, "turn"), clock.monotonic_s(), False
     while (lock := _try_lock(file)) is None:
         waited_s = clock.monotonic_s() - began_s
         if waited_s > TURN_S or (waited_s > PATIENCE_S and is_needless()):
             break
+        if waited_s > PATIENCE_S and not is_told:
+            is_told = True
+            _logger.warning("another process of yours mounts this volume; waiting for it")
         clock.sleep_s(PAUSE_S)
     try:
         yield
