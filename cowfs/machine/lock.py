@@ -205,6 +205,17 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
             hint="Wait a moment, or fork the volume to work beside it.",
         )
     since = time_text(found.since_ns)
+    if not found.mount_path.startswith("/"):
+        return LeaseHeldError(
+            f"volume {volume!r} is being written to by {found.user} on {found.host}, {found.mount_path}, since {since}",
+            hint="A copy or a commit without a mount ends by itself: try again then, or fork the volume to work beside it.",
+            details={
+                "who": f"{found.user}@{found.host}",
+                "where": found.mount_path,
+                "since": since,
+                "pid": found.process.pid,
+            },
+        )
     if any(entry.is_detached and entry.process == found.process for entry in registry.list_mounts()):
         return LeaseHeldError(
             f"volume {volume!r} was mounted writable by {found.user} at {found.mount_path}, is not any more, but programs still "

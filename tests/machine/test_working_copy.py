@@ -238,6 +238,15 @@ def test_a_killed_holder_whose_files_are_still_being_closed_is_waited_for(monkey
         assert len(pauses) == 1
 
 
+def test_who_writes_without_a_mount_is_waited_for() -> None:
+    working_copy = made()
+    place = f"process {os.getpid()}, without a mount"
+    with working_copy.lock(LockHolder.this_process(place)), pytest.raises(LeaseHeldError, match=place) as caught:
+        WorkingCopy(working_copy.path).lock(LockHolder.this_process("/mnt")).__enter__()
+    assert "ends by itself" in caught.value.hint
+    assert "unmount" not in caught.value.hint
+
+
 def test_delete_removes_all_and_is_refused_while_held() -> None:
     working_copy = made()
     working_copy.journal_dir.mkdir()
