@@ -32,7 +32,7 @@ from cowfs import log
 from cowfs.control import MountSpec, Server
 from cowfs.control.messages import Ready, Waiting
 from cowfs.control.typed import to_json
-from cowfs.daemon import owners, pyfuse, transport
+from cowfs.daemon import pyfuse, transport
 from cowfs.daemon.lane import FastLane
 from cowfs.daemon.mappings import Mappings
 from cowfs.daemon.requests import Requests
@@ -217,7 +217,7 @@ class Daemon:
             passthrough=_may_pass_through(),
             spins=_may_spin(),
             tried=tried,
-            owners=owners.of_mount(session.engine, self._spec.options),
+            owners=session.owners,
         )
 
     def _pyfuse(self) -> Connect:
@@ -230,7 +230,7 @@ class Daemon:
             load_rows=session.residency.load_rows,
             load_chunks=session.residency.load_chunks,
             relieve=session.room.relieve,
-            owners=owners.of_mount(session.engine, self._spec.options),
+            owners=session.owners,
         )
 
     def _cache_times(self) -> CacheTimes:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
-from cowfs.native import Attr, Caller, Engine
+from cowfs.native import Attr, Caller, Engine, Owners
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.loading import answered
 from cowfs.session.residency import Residency
@@ -30,6 +30,10 @@ PIECE_BYTES = 1 << 20
 ENTRIES_AT_ONCE = 1000
 LINKS_MAX = 40  # as the kernel
 ZEROS = bytes(PIECE_BYTES)
+
+
+def this_process(owners: Owners | None = None) -> Caller:
+    return Caller(os.geteuid(), os.getegid(), os.getpid(), 0o022, None, owners)
 
 
 class Files:
@@ -46,7 +50,7 @@ class Files:
         self._engine = engine
         self._load = residency.load
         self._relieve = relieve
-        self._caller = caller or Caller(os.geteuid(), os.getegid(), os.getpid(), 0o022, None)
+        self._caller = caller or this_process()
 
     # -- reading
 

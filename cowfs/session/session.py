@@ -16,9 +16,10 @@ from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
 from cowfs.machine.working_copy import WorkingCopy
-from cowfs.native import Engine
+from cowfs.native import Engine, Owners
+from cowfs.session import owners
 from cowfs.session.committer import Committer
-from cowfs.session.files import Files
+from cowfs.session.files import Files, this_process
 from cowfs.session.residency import Residency
 from cowfs.session.room import Room
 from cowfs.session.scratch import Scratch
@@ -138,7 +139,12 @@ class Session:
     @cached_property
     def files(self) -> Files:
         """The volume's files, for this process."""
-        return Files(self.engine, self.residency, relieve=self.room.relieve)
+        return Files(self.engine, self.residency, this_process(self.owners), self.room.relieve)
+
+    @cached_property
+    def owners(self) -> Owners:
+        """Whom a mount shows in whose place."""
+        return owners.of_session(self.engine, self.spec.options)
 
     @property
     def _patience(self) -> Patience:

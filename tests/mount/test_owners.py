@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.ids import VersionId
+from cowfs.session.opening import opened
 from cowfs.version import volumes
 from tests.mount.daemons import Mount, Place
 from tests.mount.test_ordinary_user import run_as_nobody
@@ -204,6 +205,16 @@ def test_a_second_mount_goes_on_with_the_same_owner(place: Place, mapped: Mount,
     assert as_nobody(lambda: (again.path / "two").write_text("x")) == 0
     stored = kept(place, again)
     assert (stored["one"], stored["two"]) == ((0, 0), (0, 0))
+
+
+def test_what_is_written_without_a_mount_is_kept_as_the_versions_owners(place: Place) -> None:
+    writer = place.mount("v", map_owner="none")
+    os.chown(writer.path, 7, 8)
+    writer.unmount(commit=True)
+    with opened(place.spec("v", map_owner="0:0")) as session:
+        session.files.write("file", b"x")
+        session.files.mkdir("directory")
+        assert [(attr.uid, attr.gid) for _, attr in session.files.list()] == [(7, 8)] * 2
 
 
 @SERVERS

@@ -1,9 +1,10 @@
 """Whose files a mount shows to be whose (`MountOptions.map_owner`).
 
-The version's owner is the owner of its root directory when it is opened: whoever made the volume,
-as long as nobody has given the tree to somebody else. That one and the mapped owner are one for the
-length of the mount. `native.Owners` is the mapping, for both servers; they apply it where requests
-come in and replies go out, so what lies in the version never changes by it.
+The version's owner is the owner of its root directory when it is opened (of a mounted folder:
+that folder's): whoever made the volume, as long as nobody has given the tree to somebody else. That
+one and the mapped owner are one for the length of the mount. `native.Owners` is the mapping, for
+both servers; they apply it where requests come in and replies go out, so what lies in the version
+never changes by it. What is written without a mount is kept as a mount would keep it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cowfs.native import Engine, Owners
 from cowfs.native.constants import ROOT_INO
 
 
-def of_mount(engine: Engine, options: MountOptions) -> Owners:
+def of_session(engine: Engine, options: MountOptions) -> Owners:
     """As the resolved options say; the engine has replayed its journal."""
     root = engine.getattr(ROOT_INO)
     kept = root.uid, root.gid
