@@ -96,12 +96,17 @@ class LocalFiles:
     # -- changing
 
     def make_directory(self, path: bytes) -> bool:
+        """As `Files.make_directory`. One that is there is opened to its owner, who goes on to write
+        into it and sets its attributes in the end; but for the root, which is the user's."""
         with self._parent(path) as (directory, name):
             try:
                 os.mkdir(name, 0o700, dir_fd=directory)
             except FileExistsError:
-                if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+                if not stat.S_ISDIR(mode):
                     raise
+                if path and mode & 0o700 != 0o700:
+                    _open_up(name, directory, mode)
                 return False
             return True
 
@@ -169,6 +174,15 @@ def _replaced(directory: int, name: bytes) -> Iterator[bytes]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside, dir_fd=directory)
         raise
+
+
+def _open_up(name: bytes, directory: int, mode: int) -> None:
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)  # it may not be open for reading
+    try:
+        with contextlib.suppress(PermissionError):  # somebody else's: writing tells
+            os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode) | 0o700)
+    finally:
+        os.close(fd)
 
 
 def _next_data(fd: int, offset: int) -> int | None:

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import threading
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -93,6 +94,30 @@ def test_what_goes_in_comes_out(volume: WorkingVolume, tree: Path, tmp_path: Pat
     assert (out / "large").stat().st_ino == (out / "sub" / "same").stat().st_ino
     assert (out / "sparse").stat().st_blocks * 512 < 4 << 20, "holes stay holes"
     assert sorted(os.listdir(tmp_path / "out")) == ["tree"], "no temporary file is left"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_directories_that_may_not_be_written_to_are_copied_again(tmp_path: Path) -> None:
+    """By their owner, who is no superuser."""
+    for name in ("tree/closed/below", "out"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "tree" / "closed" / "file").write_text("x")
+    os.chmod(tmp_path / "tree" / "closed" / "below", 0o500)
+    os.chmod(tmp_path / "tree" / "closed", 0o500)
+    subprocess.run(["chown", "-R", "65534:65534", tmp_path], check=True)
+    with LocalFiles(os.fsencode(tmp_path / "tree")) as source, LocalFiles(os.fsencode(tmp_path / "out")) as target:
+        child = os.fork()
+        if child == 0:
+            os.setresuid(65534, 65534, 65534)
+            try:
+                for _ in range(2):
+                    copying.copy(source, b"", target, b"")
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert described(tmp_path / "out")["closed"] == described(tmp_path / "tree")["closed"]
 
 
 def test_what_is_special_is_counted_and_left_out(volume: WorkingVolume, tmp_path: Path) -> None:
