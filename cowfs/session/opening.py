@@ -282,9 +282,9 @@ def _prepare_working_copy(
 def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
     holder = current_holder(spec.place)
-    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over)
-    stack.callback(_give_back, lease, working_copy)
     state = working_copy.state
+    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=state.epoch)
+    stack.callback(_give_back, lease, working_copy)
     pin = _resume_pin(store, state)
     if pin is None:
         pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")

@@ -37,6 +37,12 @@ def is_dead(holder: Holder) -> bool:
     return processes.start_time(holder.pid) != holder.start_time
 
 
+def is_in_another_container(holder: Holder) -> bool:
+    """Whether its process ran under this kernel, since this boot, where it was never to be seen
+    from here."""
+    return holder.boot_id == processes.boot_id() and holder.machine_id != processes.machine_id()
+
+
 def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name

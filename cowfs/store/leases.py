@@ -6,11 +6,16 @@
                      ┌──── a newer epoch exists ──▶ lost
     acquire ──▶ held ┼──── release ──▶ released ─┐
                      ├──── silent for EXPIRY_S ──▶ expired ─┼──▶ anybody may acquire epoch + 1
-                     └──── process gone, same machine ──▶ dead ─┘
+                     └──── holder known to be gone ──▶ dead ─┘
 
 A lease is for people: it says who writes and keeps a second writer from starting work it would
 lose. It protects nothing by itself (a paused holder wakes up and goes on); safety is in the
 create-only head, and in the fence head that a take-over appends.
+
+A holder is known to be gone when its process would be seen here and is not, or when the caller
+proves it by its working copy: that is locked as long as a writer lives, so whoever has the lock
+now and finds the epoch of the lease in it is the successor of a dead process. Processes of another
+container can be judged in this way only.
 
 Ages are measured by the store's clock alone: the last heartbeat's mtime against the mtime of a
 scratch object written just now. Clocks of machines may differ by hours. Where a store gives no
@@ -20,7 +25,7 @@ mtimes, the local clock and the holder's stand in.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -31,7 +36,7 @@ from cowfs.format.records import HeartbeatRecord, Holder, LeaseRecord
 from cowfs.ids import WriteId
 from cowfs.store import refs
 from cowfs.store.contract import ObjectStore
-from cowfs.store.holder import is_dead
+from cowfs.store.holder import is_dead, is_in_another_container
 from cowfs.store.scratch import store_now_ns
 
 EXPIRY_S = 120.0
@@ -117,8 +122,14 @@ class Lease:
         )
 
 
-def acquire(store: ObjectStore, volume: str, holder: Holder, *, take_over: bool = False) -> Lease:
+def acquire(
+    store: ObjectStore, volume: str, holder: Holder, *, take_over: bool = False, left_epoch: int | None = None
+) -> Lease:
     """Takes epoch + 1; of any number of callers exactly one gets it.
+
+    left_epoch: of the last lease taken with the working copy that the caller has locked. If its
+    holder ran in another container under this kernel, it is dead. Of another machine that is not
+    known: locks of a file system that machines share may not exclude.
 
     LeaseHeldError while another holds it, or got it first (details: who, where and since when for
     people, as the lock of a working copy has them; user, host, mount_path, pid, since_ns,
@@ -126,6 +137,9 @@ def acquire(store: ObjectStore, volume: str, holder: Holder, *, take_over: bool 
     """
     newest = refs.newest(store, refs.lease(volume))
     predecessor = _judge(store, volume, newest[1]) if newest else None
+    if predecessor and predecessor.epoch == left_epoch and predecessor.state == "held":
+        state: LeaseState = "dead" if is_in_another_container(predecessor.holder) else "held"
+        predecessor = replace(predecessor, state=state)
     if predecessor and predecessor.state == "held" and not take_over:
         raise _held(volume, predecessor)
     record = LeaseRecord(

@@ -14,6 +14,7 @@ from cowfs import clock
 from cowfs.errors import LeaseHeldError, LeaseLostError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import Holder
+from cowfs.machine import processes
 from cowfs.store import ObjectStore, leases
 from cowfs.store.holder import current_holder, is_dead
 from tests.faulty_store import Fault, FaultyStore
@@ -147,6 +148,45 @@ def test_a_dead_process_of_this_machine_makes_room(directory: ObjectStore, holde
     lease = leases.acquire(directory, "data", holder)
     assert (lease.epoch, lease.needs_fence) == (2, True), "its last put may still be on its way"
     assert lease.predecessor is not None
+
+
+IN_ANOTHER_CONTAINER = replace(ELSEWHERE, boot_id=processes.boot_id())
+
+
+@pytest.mark.quick
+def test_whoever_has_the_working_copy_of_a_holder_need_not_wait_for_it(directory: ObjectStore, holder: Holder) -> None:
+    """As the next container does that gets the state directory of a killed one."""
+    leases.acquire(directory, "data", IN_ANOTHER_CONTAINER).renew()
+    for stranger in (None, 0, 2):
+        with pytest.raises(LeaseHeldError):
+            leases.acquire(directory, "data", holder, left_epoch=stranger)
+    lease = leases.acquire(directory, "data", holder, left_epoch=1)
+    assert (lease.epoch, lease.needs_fence) == (2, True), "its last put may still be on its way"
+    assert lease.predecessor is not None
+    assert lease.predecessor.state == "dead"
+
+
+@pytest.mark.quick
+def test_a_lease_given_back_needs_no_fence_with_its_working_copy_either(directory: ObjectStore, holder: Holder) -> None:
+    leases.acquire(directory, "data", IN_ANOTHER_CONTAINER).release()
+    assert not leases.acquire(directory, "data", holder, left_epoch=1).needs_fence
+
+
+@pytest.mark.quick
+def test_a_copy_of_a_working_copy_proves_nothing_about_a_process_that_is_seen(
+    directory: ObjectStore, holder: Holder
+) -> None:
+    leases.acquire(directory, "data", holder).renew()
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder, left_epoch=1)
+
+
+@pytest.mark.quick
+def test_a_working_copy_proves_nothing_about_another_machine(directory: ObjectStore, holder: Holder) -> None:
+    """Its directory may be shared, by a file system whose locks do not exclude other machines."""
+    leases.acquire(directory, "data", ELSEWHERE).renew()
+    with pytest.raises(LeaseHeldError):
+        leases.acquire(directory, "data", holder, left_epoch=1)
 
 
 @pytest.mark.quick
