@@ -94,17 +94,20 @@ def _advice(found: Status) -> list[str]:
     """What to do about mounts that cannot go on as they are."""
     lines = []
     for each in found.mounts:
-        writer, drop = _writer(each), f"cowfs unmount {each.volume} --discard"
+        writer = _writer(each)
+        save, drop = f"cowfs fork {each.volume} NAME", f"cowfs unmount {each.volume} --discard"
+        if each.is_scratch:
+            path = output.printable(each.mount_path)
+            save, drop = f"cowfs commit {path} --name NAME", f"cowfs unmount {path}"
         if writer is not None and writer.lease_lost is not None:
             lines.append(
                 f"{each.volume}: {output.printable(writer.lease_lost)}. Save its work under another name "
-                f"(cowfs fork {each.volume} NAME), or drop it ({drop})"
+                f"({save}), or drop it ({drop})"
             )
         elif writer is not None and writer.overtaken_by is not None:
             lines.append(
                 f"{each.volume}: somebody else has made version {writer.overtaken_by.hex()[:12]} meanwhile; the work here "
-                f"cannot be committed to it any more. Save it under another name (cowfs fork {each.volume} NAME), or drop it "
-                f"({drop})"
+                f"cannot be committed to it any more. Save it under another name ({save}), or drop it ({drop})"
             )
     lines += [
         f"{output.printable(each.volume)}: the daemon of {output.printable(each.mount_path)} has died; what was written is kept. "

@@ -73,6 +73,16 @@ def test_a_lost_lease_is_shown_with_what_to_do() -> None:
     assert "cowfs unmount data --discard" in line
 
 
+def test_a_scratch_that_lost_its_volume_is_committed_under_another_name() -> None:
+    found = status(replace(WRITER, lease_lost="volume made is now being written by ada"))
+    scratch = replace(found, mounts=[replace(found.mounts[0], is_scratch=True)])
+    assert _text(scratch, is_all=False).splitlines()[1].split()[1] == "scratch"
+    (line,) = _advice(scratch)
+    assert "cowfs commit /m --name NAME" in line
+    assert "cowfs unmount /m)" in line
+    assert "fork" not in line
+
+
 def test_work_that_was_overtaken_is_shown_with_what_to_do() -> None:
     found = status(replace(WRITER, overtaken_by=VersionId(b"\xab" * 32)))
     assert "uncommitted, overtaken" in _text(found, is_all=False)
