@@ -15,7 +15,14 @@ import pytest
 from cowfs.api import overview
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import wait_gone
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, LeaseLostError
+from cowfs.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    LeaseLostError,
+    UnavailableError,
+)
 from cowfs.machine import mount_table, registry
 from tests.api.conftest import place
 
@@ -212,6 +219,30 @@ def test_what_a_killed_daemon_leaves_is_cleared_by_the_next_look(version: ROVolu
     assert not path.exists(), "a default mount point goes too"
     assert (version.mount(scratch=True) / "dir" / "file").read_text() == "one"
     version.unmount()
+
+
+@pytest.mark.parametrize(
+    ("point", "is_published"),
+    [("commit-before-packs", False), ("commit-before-head", False), ("commit-after-head", True)],
+)
+def test_a_daemon_that_dies_in_a_commit_leaves_a_whole_volume(
+    version: ROVolume, place: Path, monkeypatch: pytest.MonkeyPatch, *, point: str, is_published: bool
+) -> None:
+    """The fork, or the fork with the commit; and whoever mounts it next is not kept waiting."""
+    monkeypatch.setenv("COWFS_FAILPOINT", point)
+    path = version.mount(scratch=True)
+    monkeypatch.delenv("COWFS_FAILPOINT")
+    (path / "new").write_text("new")
+    with pytest.raises(UnavailableError):
+        version.commit_scratch(name="made")
+    assert version.started is not None
+    assert wait_gone(version.started.pid, 60)
+    assert str(path) not in overview.status().dead_mounts
+    assert scratches(place) == []
+    with Volume.open("made") as volume:
+        assert (volume / "new").exists() == is_published
+        (volume / "goes").write_text("on")
+    assert sorted(os.listdir(place / "home" / "cowfs")) == []
 
 
 def test_the_next_scratch_clears_as_well(version: ROVolume, place: Path) -> None:
