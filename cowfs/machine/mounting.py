@@ -1,8 +1,8 @@
 """The place a volume is mounted on: checks before, options for, and unmounting.
 
 `prepare` refuses, each with its own error and hint: a missing parent, something that is not a
-directory, a directory with entries, a path that is mounted already, a machine without a usable
-/dev/fuse, a user without a setuid fusermount3. A mount whose daemon has died answers ENOTCONN to
+directory, a directory with entries, a path that is mounted already, a machine or container without
+a usable /dev/fuse, one without the right to mount, a user without a setuid fusermount3. A mount whose daemon has died answers ENOTCONN to
 everyone for ever; `prepare` detaches such a one. Unmounting works as root by umount2(2) and
 otherwise through fusermount3, which is the only program started here.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, MountFailedError, NotFoundError
-from cowfs.machine import dead_mounts, mount_table, registry
+from cowfs.machine import dead_mounts, mount_table, processes, registry
 from cowfs.machine.mount_table import MountInfo
 
 DEVICE = Path("/dev/fuse")
@@ -36,6 +36,11 @@ MS_POSIXACL = 1 << 16
 not. fusermount3 has no word for it."""
 UMOUNT_NOFOLLOW = 8
 FUSERMOUNT_TIMEOUT_S = 60
+CONTAINER = "Start the container with --device /dev/fuse --cap-add SYS_ADMIN; in Kubernetes, with privileged: true."
+UNCONFINED = (
+    "If it is, a security profile of the container forbids mounting: start it with --security-opt apparmor=unconfined, "
+    "seccomp=unconfined or label=disable."
+)
 STACKED_STALE_MOUNTS = 8
 BUSY_PATIENCE_S = 1.0
 """A process that has just closed its files, or ended, may count as a user for a moment. Seen under
@@ -75,20 +80,43 @@ def prepare(path: str) -> bool:
 def check_device() -> None:
     """MountFailedError when this machine, container or user cannot mount FUSE file systems at
     all."""
-    if not DEVICE.exists():
-        raise MountFailedError(
-            f"there is no {DEVICE}",
-            hint="Load the kernel module (modprobe fuse); start a container with --device /dev/fuse --cap-add SYS_ADMIN.",
-        )
-    if not os.access(DEVICE, os.R_OK | os.W_OK):  # fusermount3 could: it is closed to this user on purpose
-        raise MountFailedError(f"{DEVICE} may not be opened", hint=f"As root: chmod 666 {DEVICE}")
+    _check_opening()
     if os.geteuid() == 0:
+        if not processes.has_capability(processes.CAP_SYS_ADMIN):
+            raise MountFailedError("root here may not mount: the capability SYS_ADMIN is missing", hint=CONTAINER)
         return
     program = shutil.which("fusermount3")
     if program is None:
         raise MountFailedError("there is no fusermount3", hint="Install it (apt-get install fuse3), or mount as root.")
     if not os.stat(program).st_mode & stat.S_ISUID:
         raise MountFailedError(f"{program} is not setuid", hint=f"As root: chmod u+s {program}")
+    if processes.has_no_new_privileges():
+        raise MountFailedError(
+            f"{program} cannot become root here: no_new_privs is set",
+            hint="Start the container without no-new-privileges (Kubernetes: allowPrivilegeEscalation: true), or mount as root.",
+        )
+    if not processes.has_capability(processes.CAP_SYS_ADMIN, "CapBnd"):
+        raise MountFailedError(f"{program} may not mount here: the capability SYS_ADMIN is missing", hint=CONTAINER)
+
+
+def _check_opening() -> None:
+    """Opened, since only that shows a container's rules for devices, and loads the module where it
+    may."""
+    try:
+        os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        raise MountFailedError(
+            f"there is no {DEVICE}", hint=f"Load the kernel module (modprobe fuse). In a container: {CONTAINER}"
+        ) from None
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            hint = f"A bind mount of the device gives no right to open it. {CONTAINER}"
+            raise MountFailedError(f"the rules of this container do not let {DEVICE} be opened", hint=hint) from error
+        if error.errno == errno.EACCES:  # fusermount3 could: it is closed to this user on purpose
+            raise MountFailedError(f"{DEVICE} may not be opened", hint=f"As root: chmod 666 {DEVICE}") from error
+        raise MountFailedError(
+            f"{DEVICE} cannot be opened: {error.strerror}", hint="Load the kernel module (modprobe fuse)."
+        ) from error
 
 
 def check_descriptor(fd: int) -> None:
@@ -174,7 +202,7 @@ def _mount_by_helper(path: str, options: set[str]) -> int:
 def refused(path: str, reason: str) -> MountFailedError:
     """The error for a mount that the kernel or fusermount3 refused."""
     if "Operation not permitted" in reason or "Permission denied" in reason:
-        hint = "Start the container with --device /dev/fuse --cap-add SYS_ADMIN; mount on a directory you own."
+        hint = f"Mount on a directory you own. {UNCONFINED}"
     elif "too many" in reason:
         hint = "Unmount another file system, or raise mount_max in /etc/fuse.conf."
     else:

@@ -74,12 +74,20 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def has_capability(number: int) -> bool:
-    """Whether this process has it, in whatever user namespace it runs."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> number & 1)
-    return False
+def has_capability(number: int, of: str = "CapEff") -> bool:
+    """Whether this process has it, in whatever user namespace it runs. of: the set that is asked;
+    CapBnd is what a setuid program can have at most."""
+    return bool(int(_status(of), 16) >> number & 1)
+
+
+def has_no_new_privileges() -> bool:
+    """Whether setuid programs stay what they were started as."""
+    return _status("NoNewPrivs") == "1"
+
+
+def _status(field: str) -> str:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((line.split()[1] for line in lines if line.startswith(f"{field}:")), "0")
 
 
 def has_processor_quota(root: Path = Path("/")) -> bool:

@@ -63,3 +63,109 @@ def test_the_next_container_goes_on_with_the_work_of_a_killed_one(place: Place, 
             said, _ = second.communicate(timeout=WAIT_S)
     assert said.splitlines() == ["written by the first", "wrote"]
     assert second.returncode == 0
+
+
+MOUNTING = """
+from cowfs.errors import MountFailedError
+from tests.mount.daemons import Place
+with Place() as place:
+    place.volume("v")
+    try:
+        place.mount("v")
+    except MountFailedError as error:
+        print(error, error.hint, sep="\\n")
+"""
+
+REFUSING = """
+import ctypes, errno, os, platform
+ARGUMENTS = 16
+LOAD, AND, EQUAL, RETURN = 0x20, 0x54, 0x15, 0x06  # linux/bpf_common.h
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+MOUNT, OPENAT = (165, 257) if platform.machine() == "x86_64" else (40, 56)
+class Step(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint16), ("yes", ctypes.c_uint8), ("no", ctypes.c_uint8), ("k", ctypes.c_uint32)]
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_uint16), ("steps", ctypes.POINTER(Step))]
+def confine(*steps):
+    array = (Step * len(steps))(*(Step(*step) for step in steps))
+    PR_SET_SECCOMP, FILTER = 22, 2
+    program = Program(len(steps), array)
+    assert ctypes.CDLL(None).prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(program), 0, 0) == 0
+"""
+"""A seccomp filter, as a container's profile is one; root may set it."""
+
+NO_MOUNTING = "confine((LOAD, 0, 0, 0), (EQUAL, 0, 1, MOUNT), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW))"
+
+NO_DEVICES = """
+confine(
+    (LOAD, 0, 0, 0), (EQUAL, 0, 4, OPENAT),
+    (LOAD, 0, 0, ARGUMENTS + 8 * 2), (AND, 0, 0, os.O_ACCMODE), (EQUAL, 0, 1, os.O_RDWR),
+    (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW),
+)
+"""
+"""What a container's device rules answer: EPERM to root. Of opening for reading and writing, whatever the file is."""
+
+
+def said_in(container: list[str], program: str = MOUNTING) -> list[str]:
+    """What a program prints in a mount namespace of its own, below the command line `container`."""
+    done = subprocess.run(
+        ["unshare", "--mount", *container, sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def shell(commands: str) -> list[str]:
+    return ["sh", "-ec", f'{commands}\nexec "$@"', "sh"]
+
+
+OPEN_DEVICE = shell("mount -t tmpfs none /mnt; mknod -m 666 /mnt/fuse c 10 229; mount --bind /mnt/fuse /dev/fuse")
+USER = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=+dac_read_search"]
+USER += ["--ambient-caps=+dac_read_search"]  # the checkout may be root's alone
+
+
+@pytest.mark.parametrize(
+    ("container", "said", "advised"),
+    [
+        (
+            shell("mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3"),
+            "there is no /dev/fuse",
+            "--device /dev/fuse",
+        ),
+        (["setpriv", "--bounding-set=-sys_admin"], "root here may not mount", "--cap-add SYS_ADMIN"),
+        ([*OPEN_DEVICE, "setpriv", "--no-new-privs", *USER], "no_new_privs is set", "allowPrivilegeEscalation: true"),
+        ([*OPEN_DEVICE, "setpriv", "--bounding-set=-sys_admin", *USER], "may not mount here", "--cap-add SYS_ADMIN"),
+    ],
+    ids=["no-device", "no-capability", "no-new-privs", "no-capability-to-gain"],
+)
+def test_a_container_that_may_not_mount_is_told_what_it_lacks(container: list[str], said: str, advised: str) -> None:
+    message, hint = said_in(container)
+    assert said in message
+    assert advised in hint
+
+
+def test_a_device_that_the_container_may_see_and_not_open(tmp_path: Path) -> None:
+    checking = """
+from cowfs.errors import MountFailedError
+from cowfs.machine import mounting
+try:
+    mounting.check_device()
+except MountFailedError as error:
+    print(error, error.hint, sep="\\n")
+"""
+    message, hint = said_in([], checking.replace("try:", REFUSING + NO_DEVICES + "\ntry:"))
+    assert message == "the rules of this container do not let /dev/fuse be opened"
+    assert "bind mount" in hint
+    assert "--device /dev/fuse" in hint
+
+
+def test_a_security_profile_that_forbids_mounting() -> None:
+    message, hint = said_in([], REFUSING + NO_MOUNTING + MOUNTING)
+    assert message.endswith("cannot be mounted: Operation not permitted")
+    assert "--security-opt apparmor=unconfined, seccomp=unconfined" in hint
