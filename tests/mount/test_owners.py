@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,19 @@ def test_nobody_becomes_root_by_what_is_kept(mapped: Mount) -> None:
         file.chmod(0o6777)
         assert as_nobody(change) == 0
         assert stat.S_IMODE(file.stat().st_mode) == 0o777
+
+
+@SERVERS
+def test_acls_name_owners_as_attributes_do(place: Place, mapped: Mount) -> None:
+    def named(root: Path) -> list[str]:
+        said = subprocess.run(["getfacl", "-cnp", root / "of-another"], capture_output=True, text=True, check=True)
+        return [line for line in said.stdout.split() if line.startswith(("user:", "group:")) and "::" not in line]
+
+    subprocess.run(["setfacl", "-m", f"u:{NOBODY}:rw,u:9:r,g:{NOBODY}:r", mapped.path / "of-another"], check=True)
+    assert named(mapped.path) == ["user:9:r--", f"user:{NOBODY}:rw-", f"group:{NOBODY}:r--"]
+    assert as_nobody(lambda: (mapped.path / "of-another").write_text("x")) == 0
+    reader = place.mount("fork", version=mapped.commit(), map_owner="none")
+    assert named(reader.path) == ["user:0:rw-", "user:9:r--", "group:0:r--"]
 
 
 @SERVERS
