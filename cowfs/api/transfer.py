@@ -266,7 +266,8 @@ def _writing(store: stores.OpenStore, working_copy: WorkingCopy, name: str) -> I
         if session.engine.is_dirty():
             raise InvalidStateError(
                 f"volume {name!r} has uncommitted work on this machine, which the copy would publish",
-                hint=f"Commit it first (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()).",
+                hint=f"Commit it first (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()). "
+                "A copy that was killed leaves such work, too.",
             )
         try:
             yield session
