@@ -84,9 +84,8 @@ def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, 
     record = {"mount_path": mount.path, "volume": mount.volume, "was_dead": False}
     if is_discard:
         had_work = mount.discard(force=is_forced)
-        said = f"Unmounted {mount.path}" + (
-            " and dropped uncommitted work" if had_work else "; nothing was uncommitted"
-        )
+        none = "; a scratch leaves nothing" if mount.is_scratch else "; nothing was uncommitted"
+        said = f"Unmounted {mount.path}" + (" and dropped uncommitted work" if had_work else none)
         return {**record, "uncommitted": False, "dropped": had_work, "said": said}
     is_kept = mount.unmount(force=is_forced)
     what = "; uncommitted work is kept" if is_kept else "; a scratch leaves nothing" if mount.is_scratch else ""

@@ -344,6 +344,12 @@ def test_a_scratch_from_the_command_line(run: Command, place: Path, mounted: Pat
     assert ((path / "file").read_text(), (mounted / "file").read_text()) == ("two", "one")
     assert run("unmount", path).code == 0
     assert run("mount", "data", path, "--scratch", "--read-only").code == 2
+    run("mount", "data", path, "--scratch")
+    assert "leaves nothing" in run("unmount", path, "--discard").err
+    run("mount", "data", path, "--scratch")
+    (path / "file").write_text("kept")
+    kept = run("unmount", path, "--commit", "-m", "at the end").out.strip()
+    assert run("cat", f"{kept}/file").out == "kept"
 
     pid = run("mount", locator, path, "--scratch", "--json").json["pid"]
     os.kill(pid, signal.SIGKILL)
