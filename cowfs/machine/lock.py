@@ -162,13 +162,18 @@ def is_held(path: Path) -> bool:
 
 def holder(path: Path) -> LockHolder | None:
     """Who holds the lock, as far as can be told without touching it; None: nobody."""
+    found = last_holder(path)
+    return found if found is not None and found.process.is_alive else None
+
+
+def last_holder(path: Path) -> LockHolder | None:
+    """Who holds the lock, or has died with it; None: nobody, it was released."""
     try:
-        found = LockHolder.from_json(path.read_bytes())
+        return LockHolder.from_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise config.inaccessible(path, error) from error
-    return found if found is not None and found.process.is_alive else None
 
 
 def user_name() -> str:

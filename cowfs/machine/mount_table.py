@@ -44,7 +44,7 @@ class MountInfo:
     @property
     def volume(self) -> str:
         """The volume's name, as far as a mount option can hold it."""
-        return self.source.partition(":")[2]
+        return self.source.partition(":")[2].removesuffix(SCRATCH_MARK)
 
     @property
     def is_ours(self) -> bool:

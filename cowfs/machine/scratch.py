@@ -6,7 +6,7 @@ The daemon holds the directory's lock as long as it serves the mount, and delete
 the end. What a killed daemon leaves behind is of no use to anybody: no mount can resume it. `sweep`
 deletes it, and takes the dead mount off its path. `cowfs status`, `cowfs unmount` and every scratch
 mount call it. Directories whose holder lives, here or on another machine that shares the state
-directory, are left alone.
+directory, are left alone, and so are mounts that another state directory knows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cowfs import config
 from cowfs.errors import CowfsError
-from cowfs.machine import dead_mounts, lock, mount_table, mounting
+from cowfs.machine import lock, mount_table, mounting
 from cowfs.machine.working_copy import WorkingCopy
 
 
@@ -29,18 +29,23 @@ def locate(registration: str, volume: str, *, meta_dir: Path | None = None) -> W
 def sweep(meta_dir: Path | None = None) -> list[str]:
     """Removes what scratch mounts have left whose daemons have died; the paths that have no mount
     any more."""
+    detached = []
     for path in _directories(meta_dir):
         left = WorkingCopy(path)
-        if left.holder() is None and not lock.is_held(left.lock_path):
-            with contextlib.suppress(CowfsError, OSError):  # another process does the same at this moment
-                left.delete()
-    scratches = {mount.path for mount in mount_table.mounts() if mount.is_scratch and mount.is_ours}
-    detached = []
-    for dead in sorted(scratches):
-        with contextlib.suppress(CowfsError):
-            if dead_mounts.find_at(dead) is not None and mounting.detach_dead(dead):
-                detached.append(dead)
+        with contextlib.suppress(CowfsError, OSError):  # another process does the same at this moment
+            if left.holder() is not None or lock.is_held(left.lock_path):
+                continue
+            last = lock.last_holder(left.lock_path)
+            if last is not None and _detach(last.mount_path):
+                detached.append(last.mount_path)
+            left.delete()
     return detached
+
+
+def _detach(path: str) -> bool:
+    """Takes a dead scratch mount off the path."""
+    mount = mount_table.mount_at(path)
+    return mount is not None and mount.is_scratch and mounting.detach_dead(path)
 
 
 def _root(meta_dir: Path | None) -> Path:
