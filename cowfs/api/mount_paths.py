@@ -18,7 +18,7 @@ from pathlib import Path
 from cowfs import clock
 from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
-from cowfs.machine import mount_table, mounting, registry, reservation, sharing
+from cowfs.machine import dead_mounts, mount_table, mounting, registry, reservation, sharing
 from cowfs.machine.registry import MountEntry
 
 ENDING_S = 90.0
@@ -84,10 +84,12 @@ def shared(name: str, store_id: StoreId, given: str | os.PathLike[str] | None) -
 
 def leave(*paths: str | None) -> None:
     """After mounts at these paths have ended, or their daemons have died: nothing of ours stays
-    there."""
+    there. A mount whose descriptor was handed in is left to whoever made it, where this process may
+    not unmount it."""
     for path in paths:
         if path is not None and registry.find_by_path(path) is None:
-            mounting.detach_dead(path)
+            if (dead := dead_mounts.find_at(path)) is not None and mounting.may_unmount(dead):
+                mounting.unmount(dead, lazy=True)
             remove_default(path)
 
 

@@ -90,7 +90,8 @@ class MountOptions:
     map_owner             whom the mount shows in place of the version's owner, who owns its root directory: "caller" is whoever mounts,
                           unless the version is theirs; "UID:GID" anybody; "none" leaves owners as they are. None: none for root,
                           caller for others. What such an owner makes or is given is stored as the version's owner's
-    fuse_fd               a /dev/fuse descriptor already mounted at the path (by whoever started this process)
+    fuse_fd               a /dev/fuse descriptor already mounted at the path, by somebody outside a container for one, who
+                          also unmounts it; close it afterwards, since a copy keeps the mount waiting when its daemon dies
     foreground            the daemon's log goes to this process' standard error
     """
 

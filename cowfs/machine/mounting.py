@@ -253,6 +253,14 @@ def unmount(mount: MountInfo, *, lazy: bool = False) -> None:
         clock.sleep_s(BUSY_STEP_S)
 
 
+def may_unmount(mount: MountInfo) -> bool:
+    """Whether this process has the right to: not in a container without privilege, for one that was
+    made outside and whose descriptor was handed in."""
+    if os.geteuid() == 0:
+        return processes.has_capability(processes.CAP_SYS_ADMIN)
+    return f"user_id={os.getuid()}" in mount.options and shutil.which("fusermount3") is not None
+
+
 def detach_dead(path: str) -> bool:
     """Takes the mount at `path` off if its daemon has died; False when there is no such mount."""
     mount = dead_mounts.find_at(path)

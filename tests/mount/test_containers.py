@@ -6,9 +6,12 @@ mounts, `setpriv` takes its rights. The guide's image and pod are run by hand (d
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,8 @@ pytestmark = [
     pytest.mark.mount,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a container"),
 ]
+
+CONTAINED = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
 
 TASK = """
 import os, sys
@@ -36,9 +41,8 @@ volume.unmount()
 
 def start_task(place: Place, path: Path, fast_lane: bool) -> subprocess.Popen[str]:
     """TASK as process 1 of a container of its own; killing `unshare` kills it."""
-    contained = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
     return subprocess.Popen(
-        [*contained, sys.executable, "-c", TASK, path, str(fast_lane)],
+        [*CONTAINED, sys.executable, "-c", TASK, path, str(fast_lane)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), **place.environment, "COWFS_STORE": place.store_url},
@@ -169,3 +173,68 @@ def test_a_security_profile_that_forbids_mounting() -> None:
     message, hint = said_in([], REFUSING + NO_MOUNTING + MOUNTING)
     assert message.endswith("cannot be mounted: Operation not permitted")
     assert "--security-opt apparmor=unconfined, seccomp=unconfined" in hint
+
+
+GUIDE = (ROOT / "docs/guide/containers.md").read_text(encoding="utf-8")
+HELPER, HANDED_IN = re.findall(r"^```text\n(import .*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)[1:]
+
+
+@pytest.fixture
+def seen(place: Place) -> Iterator[Path]:
+    """A directory below which containers see what is mounted outside."""
+    path = place.root / "seen"
+    (path / "mounts").mkdir(parents=True)
+    subprocess.run(["mount", "--bind", path, path], check=True)
+    subprocess.run(["mount", "--make-shared", path], check=True)
+    helper = subprocess.Popen([sys.executable, "-c", HELPER, path / "socket", path / "mounts/data"])
+    try:
+        while not (path / "socket").exists():
+            assert helper.poll() is None
+        yield path
+    finally:
+        helper.kill()
+        helper.wait(WAIT_S)
+        subprocess.run(["umount", "--lazy", path / "mounts/data", path], check=True)
+
+
+def unprivileged(place: Place, seen: Path, program: str) -> str:
+    """What a program prints in a container without any privilege, /dev/fuse included."""
+    bare = shell("mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/urandom c 1 9")
+    powerless = ["setpriv", "--bounding-set=-all", "--no-new-privs"]
+    task = [sys.executable, "-c", program.replace("/run/task", str(seen))]
+    done = subprocess.run(
+        [*CONTAINED, "--propagation=slave", *bare, *powerless, *task],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **place.environment, "COWFS_STORE": place.store_url},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "nothing is left to be told"
+    return done.stdout
+
+
+def test_a_descriptor_is_handed_in_as_the_guide_says(place: Place, seen: Path) -> None:
+    unprivileged(place, seen, HANDED_IN)
+    locator = unprivileged(place, seen, HANDED_IN).strip()
+    with place.mount("results", locator.rpartition("@")[2]).path.joinpath("numbers.txt").open() as numbers:
+        assert numbers.read() == "one more\n" * 2
+
+
+KILLED = """
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if "cowfs.daemon" in open(f"/proc/{pid}/cmdline").read():
+        os.kill(int(pid), signal.SIGKILL)
+try:
+    os.listdir(path)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_daemon_that_dies_on_a_descriptor_handed_in_leaves_errors_and_no_waiting(place: Place, seen: Path) -> None:
+    began, written = HANDED_IN.split("print(volume.finalize")[0], KILLED
+    assert int(unprivileged(place, seen, began + written)) in (errno.ENOTCONN, errno.ECONNABORTED)
+    unprivileged(place, seen, HANDED_IN)
+    assert (place.mount("results").path / "numbers.txt").read_text() == "one more\n" * 2
