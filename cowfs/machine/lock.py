@@ -28,6 +28,7 @@ from cowfs.machine.processes import ProcessIdentity
 
 ENDING_S = 90.0
 """More than a daemon takes that lets a commit under way finish."""
+LOCAL_FILE_SYSTEMS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})
 NAMELESS_S = 1.0
 """A holder writes its name right after it has the lock, and removes it right before it lets go."""
 PAUSE_S = 0.05
@@ -141,6 +142,17 @@ def release(fd: int) -> None:
     os.ftruncate(fd, 0)
     fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor, which would keep the lock
     os.close(fd)
+
+
+def excludes_all(fd: int) -> bool:
+    """Whether the lock held by `fd` keeps out every process under this kernel, in whatever
+    container.
+
+    True of local file systems. One of a network, of FUSE or an overlay can be mounted twice, and
+    each mount then have locks of its own.
+    """
+    mount = mount_table.mount_of(fd)
+    return mount is not None and mount.file_system in LOCAL_FILE_SYSTEMS
 
 
 def is_held(path: Path) -> bool:

@@ -64,6 +64,13 @@ def mount_at(path: str) -> MountInfo | None:
     return found[-1] if found else None
 
 
+def mount_of(fd: int) -> MountInfo | None:
+    """The mount that an open file lies in; None when it was detached."""
+    lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    number = next((int(line.split()[1]) for line in lines if line.startswith("mnt_id:")), None)
+    return next((mount for mount in mounts() if mount.mount_id == number), None)
+
+
 def users(mount: MountInfo) -> list[int]:
     """Pids of processes that have a file of the mount open, mapped, or as their current directory;
     ours left out.

@@ -166,6 +166,13 @@ class WorkingCopy:
             return self._state
 
     @property
+    def left_epoch(self) -> int | None:
+        """The epoch of the last lease that was taken with this working copy, if our lock proves
+        that its holder is gone. The lock must be held."""
+        assert self._lock_fd is not None, "lock comes first"
+        return self.state.epoch if lock.excludes_all(self._lock_fd) else None
+
+    @property
     def may_have_uncommitted(self) -> bool:
         """Whether work may be here that is in no version: a journal of a layer not committed yet
         has records.

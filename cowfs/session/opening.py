@@ -282,9 +282,10 @@ def _prepare_working_copy(
 def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
     holder = current_holder(spec.place)
-    state = working_copy.state
-    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=state.epoch)
+    left_epoch = working_copy.left_epoch
+    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=left_epoch)
     stack.callback(_give_back, lease, working_copy)
+    state = working_copy.state
     pin = _resume_pin(store, state)
     if pin is None:
         pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")

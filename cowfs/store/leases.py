@@ -129,7 +129,7 @@ def acquire(
 
     left_epoch: of the last lease taken with the working copy that the caller has locked. If its
     holder ran in another container under this kernel, it is dead. Of another machine that is not
-    known: locks of a file system that machines share may not exclude.
+    known: the lock may not exclude it.
 
     LeaseHeldError while another holds it, or got it first (details: who, where and since when for
     people, as the lock of a working copy has them; user, host, mount_path, pid, since_ns,

@@ -45,28 +45,56 @@ def start_task(place: Place, path: Path, fast_lane: bool) -> subprocess.Popen[st
         [*CONTAINED, sys.executable, "-c", TASK, path, str(fast_lane)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), **place.environment, "COWFS_STORE": place.store_url},
         text=True,
     )
+
+
+def state_on(place: Place, file_system: str, options: str = "") -> None:
+    """Puts the state directory on a file system of its own; the place unmounts it."""
+    path = Path(place.environment["COWFS_STATE_DIR"])
+    path.mkdir()
+    subprocess.run(["mount", "-t", file_system, "none", path, *(["-o", options] if options else [])], check=True)
+
+
+def said_by_the_next_container(place: Place, *, fast_lane: bool) -> subprocess.CompletedProcess[str]:
+    """After one that wrote was killed."""
+    path = place.root / "mnt" / "task"
+    first = start_task(place, path, fast_lane)
+    assert first.stdin is not None
+    assert first.stdout is not None
+    assert first.stderr is not None
+    with first.stdin, first.stdout, first.stderr:
+        assert [first.stdout.readline() for _ in range(2)] == ["nothing\n", "wrote\n"]
+        with open(f"/proc/{first.pid}/ns/pid_for_children"):  # held, or the second one may get its number
+            first.kill()
+            first.wait(WAIT_S)
+            second = start_task(place, path, fast_lane)
+            said, errors = second.communicate(timeout=WAIT_S)
+    return subprocess.CompletedProcess([], second.returncode, said, errors)
 
 
 @pytest.mark.parametrize("fast_lane", [True, False], ids=["lane", "pyfuse3"])
 def test_the_next_container_goes_on_with_the_work_of_a_killed_one(place: Place, fast_lane: bool) -> None:
     """At once: the state directory proves that the writer is dead, whose processes were never to be
     seen."""
-    path = place.root / "mnt" / "task"
-    first = start_task(place, path, fast_lane)
-    assert first.stdin is not None
-    assert first.stdout is not None
-    with first.stdin, first.stdout:
-        assert [first.stdout.readline() for _ in range(2)] == ["nothing\n", "wrote\n"]
-        with open(f"/proc/{first.pid}/ns/pid_for_children"):  # held, or the second one may get its number
-            first.kill()
-            first.wait(WAIT_S)
-            second = start_task(place, path, fast_lane)
-            said, _ = second.communicate(timeout=WAIT_S)
-    assert said.splitlines() == ["written by the first", "wrote"]
+    state_on(place, "tmpfs")
+    second = said_by_the_next_container(place, fast_lane=fast_lane)
+    assert second.stdout.splitlines() == ["written by the first", "wrote"], second.stderr
     assert second.returncode == 0
+
+
+def test_a_state_directory_whose_locks_prove_nothing_is_waited_for(place: Place) -> None:
+    """Two mounts of an overlay, as of a network's file system, may each have locks of their own."""
+    layers = place.root / "run"
+    subprocess.run(["mount", "-t", "tmpfs", "none", layers], check=True)  # the machine's own may be an overlay
+    for name in ("lower", "upper", "work"):
+        (layers / name).mkdir()
+    state_on(place, "overlay", f"lowerdir={layers}/lower,upperdir={layers}/upper,workdir={layers}/work")
+    second = said_by_the_next_container(place, fast_lane=True)
+    assert second.returncode != 0
+    assert "LeaseHeldError: volume v is being written by" in second.stderr
 
 
 MOUNTING = """
