@@ -16,6 +16,9 @@ directory is fsynced into its parent before anything in it is acknowledged.
 Refuses: file systems without hard links (put_if_absent), a key that is a directory of other keys.
 Empty directories stay. Threads: no lock is held during I/O; the set of known directories only ever
 grows, a stale member costs one retry.
+
+Shared by users: where the root directory's group or others may write, whatever is made in it may be
+written and read as the root directory says, whatever the umask.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -47,6 +51,7 @@ class DirectoryStore:
         self._root = root
         self._url = url
         self._known_directories: set[str] = set()
+        self._shared_mode = _shared_mode(root)
         self._sweep()
 
     @property
@@ -151,9 +156,12 @@ class DirectoryStore:
         try:
             fd = os.open(path, flags, 0o666)
         except FileNotFoundError:
-            incoming.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                self._make(str(incoming))
             fd = os.open(path, flags, 0o666)
         try:
+            if self._shared_mode:
+                os.fchmod(fd, self._shared_mode & 0o666)
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
@@ -202,12 +210,17 @@ class DirectoryStore:
         parent = os.path.dirname(path)
         self._make_directory(parent)
         try:
-            os.mkdir(path)
+            self._make(path)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise NotADirectoryError(errno.ENOTDIR, "an object is in the way", path) from None
         _sync_directory(parent)
         self._known_directories.add(path)
+
+    def _make(self, path: str) -> None:
+        os.mkdir(path)
+        if self._shared_mode:
+            os.chmod(path, self._shared_mode)
 
     def _sweep(self) -> None:
         """Removes what crashed writers left behind. Best effort: the store may be read-only or
@@ -261,6 +274,16 @@ def create_root(root: Path, *, url: str) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(root))
     except OSError as error:
         raise from_os_error(error, url) from error
+
+
+def _shared_mode(root: Path) -> int:
+    """Permissions of directories in a store whose root others may write to; 0: the umask says. Not
+    the sticky bit, with which they could not replace each other's objects."""
+    try:
+        mode = os.stat(root).st_mode
+    except OSError:  # whoever uses the store is told
+        return 0
+    return mode & 0o2777 if mode & 0o022 else 0
 
 
 def open_root(root: Path, *, url: str) -> None:

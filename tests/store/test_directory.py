@@ -7,6 +7,8 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
+import traceback
 from pathlib import Path
 
 import pytest
@@ -259,6 +261,36 @@ def test_new_objects_obey_the_umask(store: DirectoryStore, root: Path) -> None:
     finally:
         os.umask(before)
     assert (root / "key").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_store_whose_root_others_may_write_to_is_shared() -> None:
+    """By users whose umask keeps others out."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be several users")
+    with tempfile.TemporaryDirectory() as directory:  # tmp_path is closed to others
+        root = Path(directory)
+        root.chmod(0o1777)
+        for user in (12345, 12346, 12345):
+            child = os.fork()
+            if child == 0:
+                os._exit(_use(root, user))
+            assert os.waitpid(child, 0)[1] == 0
+        assert DirectoryStore(root, url="file:///x").get("a/b/changing") == b"12345"
+
+
+def _use(root: Path, user: int) -> int:
+    try:
+        os.umask(0o077)
+        os.setgid(user)
+        os.setuid(user)
+        store = DirectoryStore(root, url="file:///x")
+        store.put("a/b/changing", b"%d" % user)
+        store.put_if_absent(f"a/b/{os.getpid()}", b"x")
+        assert all(store.get(each.key) for each in store.list("a/"))
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def test_listing_one_key_stats_one_file(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
