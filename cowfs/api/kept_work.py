@@ -26,7 +26,14 @@ def elsewhere(used: WorkingCopy, store_id: StoreId) -> list[WorkingCopy]:
 
 
 def warn(used: WorkingCopy, store_id: StoreId) -> None:
-    """Says where else there is work, if there is any."""
+    """Says where else there is work, if there is any, and what is not there any more."""
+    if used.is_out_of_reach:
+        _log.warning(
+            "work of volume %s was in %s, which is not there now, and will not be in the mount. If a disk is to be "
+            "attached there, end the mount and attach it first",
+            used.volume,
+            used.path,
+        )
     for other in elsewhere(used, store_id):
         _log.warning(
             "uncommitted work of volume %s also lies in %s%s. It is not in %s; once that is committed, it can only be "

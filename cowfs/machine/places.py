@@ -4,8 +4,8 @@
 
 A mount with a `meta_dir` may end, and its work must be found without naming that directory again:
 `commit NAME` would publish a version without it. A path is remembered when its working copy has a
-state, and forgotten when that is deleted. A working copy that was removed by hand is forgotten; one
-whose place is not there (a disk that is not attached, say) is not, since nobody can tell.
+state, and forgotten when that is deleted. One that is not there any more is remembered all the same:
+somebody may have removed it, or its disk is not attached, and nobody can tell.
 """
 
 from __future__ import annotations
@@ -39,17 +39,9 @@ def forget(working_copy: Path) -> None:
 
 
 def remembered() -> list[Path]:
-    """Paths of working copies, also of those that are out of reach; of which one was removed is
-    forgotten."""
-    found = []
-    for note in config.listed(_directory()):
-        if note.suffix or (path := _read(note)) is None:
-            continue
-        if config.is_there(path.parent) and not config.is_there(path):
-            forget(path)
-        else:
-            found.append(path)
-    return found
+    """Paths of working copies, also of those that are out of reach."""
+    notes = (note for note in config.listed(_directory()) if not note.suffix)
+    return [path for path in map(_read, notes) if path is not None]
 
 
 def _read(note: Path) -> Path | None:

@@ -201,7 +201,7 @@ class WorkingCopy:
     def is_out_of_reach(self) -> bool:
         """Whether its place is remembered and not there now: a disk that is not attached, or
         somebody has removed it."""
-        return not config.is_there(self.path.parent) and self.path in places.remembered()
+        return not config.is_there(self.path) and self.path in places.remembered()
 
     def _journals(self) -> Iterator[tuple[int, int]]:
         """(layer, size) of each journal and of each checkpoint, which stands for the journals up to

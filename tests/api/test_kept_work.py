@@ -121,3 +121,24 @@ def test_work_below_both_state_directories_is_told_of(
     with pytest.raises(InvalidStateError, match="not mounted"):
         _ = again.path
     assert names(Volume.open("data").commit()) == ["earlier"]
+
+
+def test_a_place_is_not_forgotten_when_something_else_is_made_there(place: Path) -> None:
+    """A disk that is not attached, below whose path another volume is mounted meanwhile."""
+    left("data", "one", meta_dir=place / "disk" / "meta")
+    (place / "disk").rename(place / "away")
+    left("other", "two", meta_dir=place / "disk" / "meta")
+    with pytest.raises(UnavailableError, match="not there now"):
+        Volume.open("data").commit()
+    shutil.rmtree(place / "disk")
+    (place / "away").rename(place / "disk")
+    assert names(Volume.open("data").commit()) == ["one"]
+
+
+def test_a_mount_without_the_work_that_was_at_its_place_says_so(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    left("data", "one", meta_dir=place / "meta")
+    (place / "meta").rename(place / "away")
+    again = Volume.open("data")
+    again.mount(meta_dir=place / "meta")
+    assert "not there now" in caplog.text
+    again.unmount()
