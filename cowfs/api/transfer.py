@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cowfs import store as stores_layer
-from cowfs.api import kept_work, sources, stores
+from cowfs.api import kept_work, local_paths, sources, stores
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.sources import Place
@@ -142,11 +142,11 @@ def copy(
                 tree, at, name = files, files.follow(place.path), place.path.rpartition(b"/")[2]
         else:
             with _errors_of_ours(source, NOT_HERE):
-                tree, at, name = _local_source(stack, os.fsencode(source))
+                tree, at, name = local_paths.source(stack, os.fsencode(source))
         is_directory = stat.S_ISDIR(tree.stat(at).mode)
         if sources.is_place(target):
             return _publish(tree, at, name if not is_directory else b"", target, store, request, progress)
-        there, to = _local_target(stack, os.fsencode(target), b"" if is_directory else name)
+        there, to = local_paths.target(stack, os.fsencode(target), b"" if is_directory else name)
         return Transfer(_copied(tree, at, there, to, progress), None)
 
 
@@ -154,34 +154,6 @@ def _copied(tree: SourceTree, at: bytes, there: TargetTree, to: bytes, progress:
     from cowfs.session import copying
 
     return copying.copy(tree, at, there, to, progress)
-
-
-# -- of this machine
-
-
-def _local_source(stack: ExitStack, path: bytes) -> tuple[SourceTree, bytes, bytes]:
-    from cowfs.session.local_files import LocalFiles
-
-    name = os.path.basename(path.rstrip(b"/"))
-    real = os.path.realpath(path)
-    if os.path.isdir(real):
-        return stack.enter_context(LocalFiles(real)), b"", name
-    os.lstat(real)
-    directory, last = os.path.split(real)
-    return stack.enter_context(LocalFiles(directory)), last, name
-
-
-def _local_target(stack: ExitStack, path: bytes, file: bytes) -> tuple[TargetTree, bytes]:
-    """file: the name of the one that is copied; b"" for a directory's contents."""
-    from cowfs.session.local_files import LocalFiles
-
-    if file and path.endswith(b"/"):
-        os.makedirs(path, exist_ok=True)
-    if os.path.isdir(path):
-        return stack.enter_context(LocalFiles(path)), file
-    directory, name = os.path.split(os.path.abspath(path))
-    os.makedirs(directory, exist_ok=True)
-    return stack.enter_context(LocalFiles(directory)), name
 
 
 # -- of a store

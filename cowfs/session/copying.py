@@ -8,7 +8,8 @@ again gives the same tree. One that is there already keeps its own permissions a
                 are, hard links among what is copied
     not kept    owners, extended attributes; special files are counted and left out
 
-A file replaces a file or a link; a directory is never replaced, nor made in place of a file.
+A file replaces a file or a link; a directory is never replaced, nor made in place of a file. A
+special file is never replaced.
 
 Files are copied by several threads, for the sake of stores that take their time; the first error
 ends it all.

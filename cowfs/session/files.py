@@ -4,8 +4,9 @@ writable one change.
 Paths are "/"-separated and relative to the root, as text or bytes; "" is the root. Symbolic links
 are not followed, but by `follow`. Permissions are not checked: whoever may open the store may read
 and publish all of it. Errors are those of system calls (`OSError`), and ours where the store does
-not answer. Threads: any. What is written is in staging and in the journal when a call returns, as
-behind a mount: a commit publishes it. `copying` copies trees from and to here.
+not answer, or where a special file would be replaced. Threads: any. What is written is in staging
+and in the journal when a call returns, as behind a mount: a commit publishes it. `copying` copies
+trees from and to here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
+from cowfs.errors import InvalidInputError
 from cowfs.native import Attr, Caller, Engine, Owners
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.loading import answered
@@ -247,6 +249,11 @@ class Files:
             return
         if stat.S_ISDIR(found.mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
+        if stat.S_IFMT(found.mode) not in (stat.S_IFREG, stat.S_IFLNK):
+            raise InvalidInputError(
+                f"{os.fsdecode(path)} is a device, a pipe or a socket in the volume, which is not replaced",
+                hint="Choose another name, or mount the volume and remove it.",
+            )
         self._ask(self._engine.unlink, *self._place(path), self._caller)
 
     @contextmanager

@@ -3,7 +3,7 @@
 What comes from a version may have been made by anybody, so nothing is written outside of the
 directory: each path is opened component by component, and a symbolic link on the way is an error.
 Only the directory itself may be reached through links; whoever names it means what they lead to.
-A file appears whole under its name, or not at all.
+A file appears whole under its name, or not at all. A special file is never replaced.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from cowfs import clock
+from cowfs.errors import InvalidInputError
 from cowfs.session.files import PIECE_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,6 +45,7 @@ class LocalFiles:
     """Paths are relative to `root`, an existing directory; "" is that directory."""
 
     def __init__(self, root: bytes) -> None:
+        self._path = root
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -111,7 +113,7 @@ class LocalFiles:
             return True
 
     def put(self, path: bytes, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None:
-        with self._parent(path) as (directory, name), _replaced(directory, name) as beside:
+        with self._parent(path) as (directory, name), self._replaced(path, directory, name) as beside:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(beside, flags, 0o600, dir_fd=directory)
             try:
@@ -126,7 +128,7 @@ class LocalFiles:
                 os.close(fd)
 
     def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None:
-        with self._parent(path) as (directory, name), _replaced(directory, name) as beside:
+        with self._parent(path) as (directory, name), self._replaced(path, directory, name) as beside:
             os.symlink(target, beside, dir_fd=directory)
             os.utime(beside, ns=(mtime_ns, mtime_ns), dir_fd=directory, follow_symlinks=False)
 
@@ -134,7 +136,7 @@ class LocalFiles:
         with (
             self._parent(existing) as (source, old),
             self._parent(path) as (directory, name),
-            _replaced(directory, name) as beside,
+            self._replaced(path, directory, name) as beside,
         ):
             os.link(old, beside, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
 
@@ -162,18 +164,39 @@ class LocalFiles:
         finally:
             os.close(directory)
 
+    @contextmanager
+    def _replaced(self, path: bytes, directory: int, name: bytes) -> Iterator[bytes]:
+        """A name for something that takes the place of `name`, which is at `path`, once the block has
+        made it."""
+        self._require_replaceable(path, directory, name)
+        beside = b".cowfs-" + clock.random_bytes(8).hex().encode()
+        try:
+            yield beside
+            self._require_replaceable(path, directory, name)
+            os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=directory)
+            raise
 
-@contextmanager
-def _replaced(directory: int, name: bytes) -> Iterator[bytes]:
-    """A name for something that takes the place of `name` once the block has made it."""
-    beside = b".cowfs-" + clock.random_bytes(8).hex().encode()
-    try:
-        yield beside
-        os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:
+    def _require_replaceable(self, path: bytes, directory: int, name: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside, dir_fd=directory)
-        raise
+            if is_special(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                raise special_file(os.path.join(self._path, path))
+
+
+def is_special(mode: int) -> bool:
+    """A device, a pipe, a socket: no file, directory or symbolic link."""
+    return stat.S_IFMT(mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+
+
+def special_file(path: bytes) -> InvalidInputError:
+    """About one that is in the way of a copy."""
+    shown = os.fsdecode(path)
+    return InvalidInputError(
+        f"{shown} is a device, a pipe or a socket, which a copy does not replace",
+        hint=f"`cowfs cat SOURCE:PATH > {shown}` writes to it. Otherwise choose another target, or remove it.",
+    )
 
 
 def _open_up(name: bytes, directory: int, mode: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -194,6 +196,70 @@ def test_a_copy_that_fails_leaves_the_volume_as_it_was(
     assert Volume.version("data") == before
     assert list_working_copies() == []
     monkeypatch.undo()
+
+
+def test_a_special_file_is_never_replaced(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    run("cp", tree, "data:")
+    out = place / "out"
+    (out / "sub").mkdir(parents=True)
+    os.mkfifo(out / "model")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(out / "sub" / "note"))
+    os.mkfifo(out / "sub" / "current")
+    os.symlink("model", out / "link")
+    special = [out / "model", out / "sub" / "note", out / "sub" / "current"]
+    if os.geteuid() == 0:
+        os.mknod(out / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        special.append(out / "null")
+    before = [path.lstat() for path in special]
+    targets = [*special, out / "link"]
+    cases = [("data:model", target) for target in targets] + [
+        ("data:model", out),
+        ("data:", out),
+        ("data:sub", special[0]),
+    ]
+    cases += [("data:sub", out / "sub")]
+    for source, target in cases:
+        said = run("cp", source, target)
+        assert said.code == 2, (source, target, said)
+        assert "cowfs cat" in said.err or source == "data:sub", said
+    assert [path.lstat() for path in special] == before
+    assert not [name for name in os.listdir(out) if name.startswith(".cowfs-")]
+    said = run("cp", "data:model", "-")
+    assert (said.code, "cowfs cat" in said.err) == (2, True)
+
+
+def test_what_has_no_name_is_no_target_either(run: Command, place: Path, tree: Path) -> None:
+    """As /dev/stdout before a pipe, which this command writes to."""
+    run("create", "data")
+    run("cp", tree, "data:")
+    os.symlink("/proc/self/fd/1", place / "stdout")
+    said = run("cp", "data:model", place / "stdout")
+    assert (said.code, "cowfs cat" in said.err) == (2, True)
+    assert (place / "stdout").is_symlink()
+
+
+def test_a_link_that_is_named_as_the_target_is_followed(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    run("cp", tree, "data:")
+    out = place / "out"
+    (out / "real").mkdir(parents=True)
+    (out / "real" / "file").write_text("old")
+    os.symlink("real/file", out / "named")
+    os.symlink("real/new", out / "dangling")
+    os.symlink("loop", out / "loop")
+    os.symlink("real/file", out / "note")
+    for link, there in (("named", "file"), ("dangling", "new")):
+        assert run("cp", "data:sub/note", out / link).code == 0
+        assert (out / link).is_symlink()
+        assert (out / "real" / there).read_text() == "a note"
+    assert run("cp", "data:sub/note", out / "loop").code == 2
+    assert (out / "loop").is_symlink()
+    (out / "real" / "file").write_text("old")
+    assert run("cp", "data:sub", out).code == 0
+    assert not (out / "note").is_symlink(), "one that is met is replaced"
+    assert (out / "real" / "file").read_text() == "old"
 
 
 HIDDEN = """

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.errors import InvalidInputError
 from cowfs.session import copying
 from cowfs.session.copying import Copied
-from cowfs.session.files import Files
+from cowfs.session.files import Files, this_process
 from cowfs.session.local_files import LocalFiles
 from cowfs.store import initialize, open_store
 from cowfs.version.commit import Progress
@@ -146,6 +147,16 @@ def test_files_and_links_are_replaced_and_directories_are_not(volume: WorkingVol
         with pytest.raises(FileExistsError):
             copying.copy(local, b"dir", volume.files, b"file")
     assert volume.read(b"file") == b"new"
+
+
+def test_special_files_of_a_volume_are_not_replaced(volume: WorkingVolume, tmp_path: Path) -> None:
+    volume.mkdir(b"dir")
+    volume.engine.mknod(volume.find(b"dir"), b"fifo", stat.S_IFIFO | 0o644, 0, this_process())
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "fifo").write_text("x")
+    with LocalFiles(os.fsencode(tmp_path / "source")) as local, pytest.raises(InvalidInputError, match="not replaced"):
+        copying.copy(local, b"", volume.files, b"dir")
+    assert stat.S_ISFIFO(volume.files.stat(b"dir/fifo").mode)
 
 
 def test_nothing_is_written_outside_of_the_target(volume: WorkingVolume, tmp_path: Path) -> None:
