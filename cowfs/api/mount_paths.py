@@ -66,7 +66,7 @@ def turn(name: str, store_id: StoreId) -> AbstractContextManager[None]:
         entry = registry.find_by_volume(store_id.hex(), name)
         return entry is not None and is_there(entry)
 
-    return reservation.turn(f"{store_id.hex()}/{name}", is_mounted)
+    return reservation.turn(f"{store_id.hex()}/{name}", is_mounted, doing="mounts this volume")
 
 
 def shared(name: str, store_id: StoreId, given: str | os.PathLike[str] | None) -> MountEntry | None:

@@ -17,7 +17,7 @@ from cowfs.api.provenance import author
 from cowfs.control import live_mount
 from cowfs.control.messages import Committed, MountStatus
 from cowfs.errors import InvalidInputError, LeaseLostError
-from cowfs.machine import scratch
+from cowfs.machine import reservation, scratch
 from cowfs.machine.registry import MountEntry
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
@@ -31,8 +31,16 @@ def commit(
     version.
 
     name: of the volume; None: what an earlier commit has made goes on, or a name is made up. Another
-    name than before makes another volume, from the last version on.
+    name than before makes another volume, from the last version on. One follows the other: what a
+    scratch commits to is asked, changed and used by three requests.
     """
+    with reservation.turn(f"commit of {entry.id}", lambda: False, doing="commits this scratch"):
+        return _commit(entry, name, request, progress, strict=strict)
+
+
+def _commit(
+    entry: MountEntry, name: str | None, request: CommitRequest, progress: ProgressListener | None, *, strict: bool
+) -> tuple[str, Committed]:
     said = live_mount.status(entry)
     volume = said.volume
     if said.writer is None or (name is not None and names.checked(name) != volume):

@@ -55,8 +55,9 @@ def reserved(path: str) -> Iterator[bool]:
 
 
 @contextmanager
-def turn(what: str, is_needless: Callable[[], bool]) -> Iterator[None]:
-    """Waits until no other block has it. One whose process is killed gives it back.
+def turn(what: str, is_needless: Callable[[], bool], *, doing: str) -> Iterator[None]:
+    """Waits until no other block has it. One whose process is killed gives it back. doing: what
+    whoever waits is told that the other one does.
 
     One whose process is stopped does not: after PATIENCE_S the wait also ends when is_needless says
     so, after TURN_S in any case. The working copy's lock decides then.
@@ -68,7 +69,7 @@ def turn(what: str, is_needless: Callable[[], bool]) -> Iterator[None]:
             break
         if waited_s > PATIENCE_S and not is_told:
             is_told = True
-            _logger.warning("another process of yours mounts this volume; waiting for it")
+            _logger.warning("another process of yours %s; waiting for it", doing)
         clock.sleep_s(PAUSE_S)
     try:
         yield

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,20 @@ def test_another_name_makes_another_volume_from_there_on(version: ROVolume) -> N
     version.unmount()
     with three:
         assert sorted(os.listdir(three)) == ["dir", "large", "one", "three", "two"]
+
+
+def test_commits_at_once_under_several_names_make_a_volume_each(version: ROVolume) -> None:
+    path = version.mount(scratch=True)
+    (path / "new").write_text("x")
+    wanted = [f"at-once-{number}" for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda name: version.commit_scratch("m", name=name), wanted))
+    assert [each.name for each in made] == wanted
+    for each in made:
+        assert ROVolume.from_locator(each.locator).history()[0].id == each.id
+        head = Volume.open(each.name).resolve()
+        assert head.locator == each.locator
+    version.unmount()
 
 
 def test_a_scratch_whose_volume_was_taken_over_is_committed_under_another_name(version: ROVolume) -> None:
