@@ -357,7 +357,8 @@ class RWVolume:
         also from another process of this user: one that mounts it at this moment is waited for.
 
         Processes share the mount so: finalize, and the end of a block, commit what all of them have
-        written, and the last one unmounts.
+        written, and the last one unmounts. If the mount ends without this object, commit and
+        finalize raise InvalidStateError until it is mounted again.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
         ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
@@ -370,16 +371,18 @@ class RWVolume:
         return await in_thread(partial(self._blocking.mount, mount_path, options=options, progress=progress, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine.
+        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that other
+        processes of this user have mounted, too, stays with them.
 
-        ConflictError while files are open; force: unmounts all the same, and programs that use them
-        get errors.
+        ConflictError while files are open, or when only other processes have mounted it; force:
+        unmounts all the same, and programs that use it get errors.
         """
         await in_thread(partial(self._blocking.unmount, force=force))
 
     async def discard(self, *, force: bool = False) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version
-        is. force: as for unmount."""
+        is. ConflictError while files are open, or other processes have it mounted, too; force: as
+        for unmount."""
         await in_thread(partial(self._blocking.discard, force=force))
 
     async def commit(

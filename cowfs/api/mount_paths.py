@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from cowfs import clock
-from cowfs.errors import AccessDeniedError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
 from cowfs.machine import dead_mounts, mount_table, mounting, registry, reservation, sharing
 from cowfs.machine.registry import MountEntry
@@ -106,6 +106,18 @@ def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
             hint="Unmount it first, or use the path it has.",
         )
     return Path(entry.mount_path)
+
+
+def require_unshared(entry: MountEntry) -> None:
+    """ConflictError while other processes share the mount. Else they are kept away, until
+    `sharing.forget` or `keep`."""
+    if not sharing.is_alone(entry):
+        pids = ", ".join(map(str, sharing.others(entry)))
+        raise ConflictError(
+            f"other processes of yours use the mount {entry.mount_path}, too" + (f": {pids}" if pids else ""),
+            hint="It goes when the last of them unmounts, finalizes or ends. To end it now all the same: --force, or "
+            "force=True; then they are told when they commit.",
+        )
 
 
 def is_there(entry: MountEntry) -> bool:

@@ -20,7 +20,7 @@ for each other, commits in the daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -52,7 +52,7 @@ from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
 from cowfs.errors import CowfsError, InvalidStateError, LeaseHeldError, LeaseLostError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
-from cowfs.machine import registry, sharing
+from cowfs.machine import dead_mounts, registry, sharing
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
@@ -223,7 +223,8 @@ class RWVolume:
         also from another process of this user: one that mounts it at this moment is waited for.
 
         Processes share the mount so: finalize, and the end of a block, commit what all of them have
-        written, and the last one unmounts.
+        written, and the last one unmounts. If the mount ends without this object, commit and
+        finalize raise InvalidStateError until it is mounted again.
 
         mount_path: an empty directory, or a name in an existing one; None: one per volume under
         ~/cowfs. Uncommitted work of an earlier mount on this machine is there again; progress hears
@@ -276,38 +277,58 @@ class RWVolume:
             self.started = launch.start(spec, progress=progress)
             kept_work.warn_if_overtaken(self.name, self.started.ready)
         self._mount_id, self._mount_path = registration, path
-        if (entry := self._own_mount()) is not None:
+        if not options.foreground and (entry := self._own_mount()) is not None:
             sharing.join(entry)
         return Path(path)
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine.
+        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that other
+        processes of this user have mounted, too, stays with them.
 
-        ConflictError while files are open; force: unmounts all the same, and programs that use them
-        get errors.
+        ConflictError while files are open, or when only other processes have mounted it; force:
+        unmounts all the same, and programs that use it get errors.
         """
         with self._mutex:
             self._require_not_ended()
-            if (entry := self.live()) is not None:
-                live_mount.unmount(entry, force=force)
-            self._leave(entry)
+            entry = self.live()
+            if entry is not None and not force and sharing.holds(entry) and not sharing.is_last(entry):
+                self._leave_to_others()
+                return
+            self._end_mount(entry, live_mount.unmount, force=force)
             if self._store is not None:
                 self._working_copy().delete_if_committed()
 
     @names_locator
     def discard(self, *, force: bool = False) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version
-        is. force: as for unmount."""
+        is. ConflictError while files are open, or other processes have it mounted, too; force: as
+        for unmount."""
         with self._mutex:
             self._require_not_ended()
-            if (entry := self.live()) is not None:
-                live_mount.discard(entry, force=force)
-            elif self._claim != "new":
+            entry = self.live()
+            if entry is None and self._claim != "new":
                 self.resolve()
                 unmounted.discard(self._opened(), self._working_copy())
-            self._leave(entry)
+            self._end_mount(entry, live_mount.discard, force=force)
             self._is_discarded = True
+
+    def _end_mount(self, entry: MountEntry | None, end: Callable[..., object], *, force: bool) -> None:
+        """Ends the mount, if there is one, with one of live_mount's functions."""
+        if entry is not None:
+            is_sharer = sharing.holds(entry)
+            if not force:
+                mount_paths.require_unshared(entry)
+            try:
+                end(entry, force=force)
+            except BaseException:
+                (sharing.keep if is_sharer else sharing.forget)(entry)
+                raise
+        self._leave(entry)
+
+    def _leave_to_others(self) -> None:
+        _log.info("volume %s stays mounted: other processes share it", self.name)
+        self._mount_id = self._mount_path = None
 
     # -- committing
 
@@ -364,8 +385,7 @@ class RWVolume:
         more."""
         entry = self.live()
         if entry is not None and not force and not sharing.is_last(entry):
-            _log.info("volume %s stays mounted: other processes share it", self.name)
-            self._mount_id = self._mount_path = None
+            self._leave_to_others()
             return
         trouble = live_mount.release(entry, force=force).trouble if entry is not None else ""
         try:
@@ -406,12 +426,14 @@ class RWVolume:
             self._require_not_ended()
             self.resolve()
             entry = self.live()
+            self._require_mount_kept(entry)
         if entry is not None:
             try:
                 done = live_mount.commit(entry, request, progress and hears)
             except UnavailableError:
                 if not live_mount.has_died(entry):
                     raise
+                self._require_mount_kept(self.live())
             else:
                 return self._committed(done.head_number, done.version, is_new=done.is_new)
         # Not mounted, or its daemon has just died: whether that had published is found out by
@@ -443,7 +465,7 @@ class RWVolume:
 
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         store, working_copy, options = self._opened(), self._working_copy(), self._options
-        self.unmount()
+        self._end_mount(self.live(), live_mount.unmount, force=False)
         head, base = rescue.fork(store, working_copy, name, strict=strict)
         rescued = RWVolume.made(store, head, ROVolume(base) if base is not None else None)
         rescued._options = options
@@ -484,6 +506,9 @@ class RWVolume:
         version. A commit under way ends before."""
         with self._mutex:
             entry = self.live()
+            if self._has_lost_mount(entry):
+                self._mount_id = self._mount_path = None
+                return self.has_changes()
             if entry is not None and not sharing.is_last(entry):
                 self._mount_id = self._mount_path = None
                 return live_mount.has_uncommitted(entry)
@@ -545,6 +570,25 @@ class RWVolume:
             sharing.forget(entry)
         mount_paths.leave(entry.mount_path if entry is not None else None, self._mount_path)
         self._mount_id = self._mount_path = None
+
+    def _has_lost_mount(self, live: MountEntry | None) -> bool:
+        """Whether the mount that this object used has ended without it. One whose daemon died stays
+        at its path and fails every use, until it is mounted anew: nothing is written beside it."""
+        if self._mount_id is None or self._mount_path is None:
+            return False
+        if live is not None and live.id == self._mount_id:  # one that is ending is off its path first
+            return self._options.fuse_fd is None and not mount_paths.is_there(live)
+        return live is not None or dead_mounts.find_at(self._mount_path) is None
+
+    def _require_mount_kept(self, live: MountEntry | None) -> None:
+        """What was written since would be missing in a version, and nobody would notice."""
+        if self._has_lost_mount(live):
+            raise InvalidStateError(
+                f"the mount of volume {self.name!r} at {self._mount_path} has ended, and this object did not end it",
+                hint="Another process (or object) has unmounted it. Call mount() again: uncommitted work is there again "
+                f"unless it was discarded. What was written to {self._mount_path} since then lies in the directory below "
+                "the mount, not in the volume.",
+            )
 
     def _own_mount(self) -> MountEntry | None:
         return registry.find_by_id(self._mount_id) if self._mount_id else None

@@ -71,6 +71,7 @@ class Mounted:
     ) -> tuple[ROVolume, Released]:
         """The version, once it is published, whatever happens to the mount; and how that was taken
         away."""
+        self._require_unshared(force)
         version = self.commit(message, progress=progress)
         released = live_mount.release(self._entry, force=force)
         try:
@@ -83,10 +84,15 @@ class Mounted:
     def unmount(self, *, force: bool = False) -> bool:
         """Whether uncommitted work is kept for the next mount. force: also while in use; programs
         that use it get errors."""
+        self._require_unshared(force)
         left = live_mount.unmount(self._entry, force=force)
         mount_paths.leave(self.path)
         self._tidy()
         return left.is_dirty
+
+    def _require_unshared(self, force: bool) -> None:
+        if self._entry.is_writer and not force:
+            mount_paths.require_unshared(self._entry)
 
     def _tidy(self) -> None:
         """A working copy without work is of no use: the next mount makes one."""
@@ -95,6 +101,7 @@ class Mounted:
 
     def discard(self, *, force: bool = False) -> bool:
         """Unmounts and drops uncommitted work for good; whether there was any."""
+        self._require_unshared(force)
         had_work = live_mount.has_uncommitted(self._entry)
         live_mount.discard(self._entry, force=force)
         mount_paths.leave(self.path)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.option("--commit", "is_commit", is_flag=True, help="Commit first; prints the locator.")
 @click.option("-m", "--message", default="", help="With --commit: what this version is.")
 @click.option("--discard", "is_discard", is_flag=True, help="Drop uncommitted work for good.")
-@click.option("--force", "is_forced", is_flag=True, help="Also while in use; programs that use it get errors.")
+@click.option(
+    "--force", "is_forced", is_flag=True, help="Also while in use or shared; programs that use it get errors."
+)
 @output.common_options
 def command(
     target: str, is_commit: bool, message: str, is_discard: bool, is_forced: bool, store: str | None, as_json: bool

@@ -4,7 +4,8 @@ others.
 Each process that mounts a volume, or finds it mounted, holds a shared flock on the mount's entry in
 the runtime directory (`registry`), until it ends the mount or itself ends. Whoever is done asks for
 the lock alone: having it means that nobody else is there, and that nobody comes any more. Objects of
-one process count as one. A mount made by the command line has no process that shares it.
+one process count as one. A mount made by the command line has no process that shares it, in the
+foreground neither.
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from pathlib import Path
 from threading import Lock
 
 from cowfs.machine import registry
@@ -42,25 +44,65 @@ def join(entry: MountEntry) -> bool:
         return True
 
 
-def is_last(entry: MountEntry) -> bool:
-    """This process is done with the mount; whether no other one shares it, so that it may end it.
+def holds(entry: MountEntry) -> bool:
+    """Whether this process shares the mount."""
+    with _lock:
+        return (os.getpid(), entry.id) in _held
 
-    Then others that want to share it are kept away until `forget`.
+
+def is_alone(entry: MountEntry) -> bool:
+    """Whether no other process shares the mount, so that this one may end it.
+
+    Then others that want to share it are kept away until `forget` or `keep`. Else this process
+    shares it as before, or does not.
     """
     with _lock:
-        fd = _held.get((os.getpid(), entry.id))
+        key = (os.getpid(), entry.id)
+        fd = held = _held.get(key)
         if fd is None:
             try:
                 fd = os.open(registry.shared_file(entry), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return True
-            _held[os.getpid(), entry.id] = fd
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _close(_held.pop((os.getpid(), entry.id)))
+            if held is None:
+                os.close(fd)
+            else:
+                fcntl.flock(fd, fcntl.LOCK_SH)  # the failed attempt has dropped it
             return False
+        _held[key] = fd
         return True
+
+
+def is_last(entry: MountEntry) -> bool:
+    """As `is_alone`, for a process that is done with the mount: it shares it no more."""
+    if is_alone(entry):
+        return True
+    forget(entry)
+    return False
+
+
+def keep(entry: MountEntry) -> None:
+    """This process, which shared the mount and was alone, did not end it: it shares it as before."""
+    with _lock:
+        if (fd := _held.get((os.getpid(), entry.id))) is not None:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+
+
+def others(entry: MountEntry) -> list[int]:
+    """The other processes that share the mount, as far as the kernel shows them: for messages
+    only."""
+    try:
+        found = os.stat(registry.shared_file(entry))
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return []
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    locks = [line.split()[1:] for line in lines]  # FLOCK ADVISORY READ 4711 00:1a:523 0 EOF
+    pids = {int(lock[3]) for lock in locks if lock[0] == "FLOCK" and lock[4] == place}
+    return sorted(pid for pid in pids if pid > 0 and pid != os.getpid())
 
 
 def forget(entry: MountEntry) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cowfs.blocking import Volume
-from cowfs.errors import LeaseHeldError, LeaseLostError
+from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.machine import registry
 from tests.api.test_volumes_live import another_machine, elsewhere
 
@@ -22,6 +23,7 @@ WATCHDOG_S = 180
 
 MOUNT = """
 import sys
+from collections.abc import Iterator
 from cowfs.blocking import Volume
 volume = Volume.open("shared")
 volume.resolve()
@@ -61,6 +63,7 @@ def test_processes_that_mount_at_once_share_the_mount() -> None:
 
 WORK = """
 import sys
+from collections.abc import Iterator
 from cowfs.blocking import Volume
 with Volume.open("shared") as volume:
     path = volume.path
@@ -202,3 +205,123 @@ def test_who_comes_back_after_somebody_else_is_told(place: Path, caplog: pytest.
     again.mount()
     assert "newer version" not in caplog.text
     again.unmount()
+
+
+SHARER = """
+import sys
+from collections.abc import Iterator
+from cowfs.blocking import Volume
+volume = Volume.open("shared")
+path = volume.mount()
+(path / "theirs").write_text("here")
+print("written", flush=True)
+for line in sys.stdin:
+    try:
+        print(eval(line), flush=True)
+    except Exception as error:
+        print(type(error).__name__, str(error), flush=True)
+"""
+
+
+def asked(process: subprocess.Popen[str], line: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+@pytest.fixture
+def sharer() -> Iterator[subprocess.Popen[str]]:
+    """Another process that has mounted the volume and evaluates what it is told."""
+    Volume.new("shared").resolve()
+    process = started(SHARER)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    yield process
+    process.communicate(timeout=WATCHDOG_S)
+
+
+@pytest.mark.parametrize("how", ["unmount", "discard", "remount"])
+def test_who_loses_the_mount_is_told_before_a_version_lacks_work(sharer: subprocess.Popen[str], how: str) -> None:
+    volume = Volume.open("shared")
+    path = volume.mount()
+    (path / "mine").write_text("here")
+    assert asked(sharer, "volume.discard(force=True)" if how == "discard" else "volume.unmount(force=True)") == "None\n"
+    if how == "remount":
+        assert asked(sharer, "volume.mount()") == f"{path}\n"
+    for publish in (volume.commit, volume.finalize, volume.finalize):
+        with pytest.raises(InvalidStateError, match="has ended, and this object did not end it") as caught:
+            publish()
+        assert "mount() again" in caught.value.hint
+    volume.mount()
+    left = [] if how == "discard" else ["mine", "theirs"]
+    assert sorted(each.name for each in path.iterdir()) == left
+    assert volume.finalize().stats.files == len(left)
+
+
+def test_the_end_of_a_block_tells_that_the_mount_was_lost(sharer: subprocess.Popen[str]) -> None:
+    def lose() -> None:
+        with Volume.open("shared") as volume:
+            (volume / "mine").write_text("here")
+            assert asked(sharer, "volume.unmount(force=True)") == "None\n"
+
+    with pytest.raises(InvalidStateError, match="has ended") as caught:
+        lose()
+    assert "is kept on this machine" in "".join(caught.value.__notes__)
+    assert Volume.open("shared").commit().stats.files == 2
+
+
+def test_an_explicit_unmount_makes_up_for_a_lost_mount(sharer: subprocess.Popen[str]) -> None:
+    volume = Volume.open("shared")
+    volume.mount()
+    assert asked(sharer, "volume.unmount(force=True)") == "None\n"
+    volume.unmount()
+    assert volume.commit().stats.files == 1
+
+
+def test_unmounting_leaves_a_mount_to_the_others(sharer: subprocess.Popen[str]) -> None:
+    volume = Volume.open("shared")
+    path = volume.mount()
+    volume.unmount()
+    assert asked(sharer, "(path / 'more').write_text('x')") == "1\n"
+    assert len(registry.list_mounts()) == 1
+    with pytest.raises(ConflictError, match=f"use the mount {path}, too"):
+        volume.unmount()
+    assert asked(sharer, "volume.finalize().stats.files") == "2\n"
+    assert registry.list_mounts() == []
+
+
+@pytest.mark.parametrize("options", [[], ["--discard"], ["--commit"]])
+def test_the_command_unmounts_no_mount_that_processes_share(sharer: subprocess.Popen[str], options: list[str]) -> None:
+    volume = Volume.open("shared")
+    volume.mount()
+    with pytest.raises(ConflictError, match="use the mount"):
+        volume.discard()
+    refused = cowfs("unmount", "shared", *options)
+    assert refused.returncode != 0
+    assert "too" in refused.stderr
+    assert "--force" in refused.stderr
+    assert asked(sharer, "volume.commit().stats.files") == "1\n"
+    done = cowfs("unmount", "shared", *options, "--force")
+    assert done.returncode == 0, done.stderr
+    assert registry.list_mounts() == []
+    assert asked(sharer, "volume.commit()").startswith("InvalidStateError")
+
+
+def test_a_mount_in_the_foreground_is_unmounted_from_elsewhere(place: Path) -> None:
+    Volume.new("shared").resolve()
+    where = place / "mnt" / "there"
+    command = [sys.executable, "-m", "cowfs.cli", "mount", "shared", str(where), "--foreground"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as foreground:
+        assert foreground.stdout is not None
+        assert foreground.stdout.readline() == f"{where}\n"
+        done = cowfs("unmount", "shared")
+        assert done.returncode == 0, done.stderr
+        assert foreground.wait(WATCHDOG_S) == 0
+
+
+def cowfs(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cowfs.cli", *arguments], capture_output=True, text=True, timeout=WATCHDOG_S, check=False
+    )

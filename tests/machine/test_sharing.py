@@ -72,3 +72,23 @@ def test_nothing_is_kept_of_mounts_that_others_have_ended(entry: MountEntry) -> 
     assert not sharing.join(entry)
     assert sharing._held == {}
     assert sharing.is_last(entry)
+
+
+def test_asking_who_else_shares_gives_up_nothing(entry: MountEntry) -> None:
+    assert not sharing.holds(entry)
+    assert sharing.join(entry)
+    with other("sharing.join(entry)") as sharer:
+        assert not sharing.is_alone(entry)
+        assert set(sharing.others(entry)) <= {sharer.pid}
+        with other("sharing.is_alone(entry)") as third:
+            assert third.said == "False"  # type: ignore[attr-defined]
+            third.kill()
+        sharer.kill()
+    with other("sharing.is_alone(entry)") as third:
+        assert third.said == "False", "this process shares it as before"  # type: ignore[attr-defined]
+        third.kill()
+    assert sharing.is_alone(entry)
+    sharing.keep(entry)
+    with other("sharing.join(entry)") as late:
+        assert late.said == "True"  # type: ignore[attr-defined]
+        late.kill()
