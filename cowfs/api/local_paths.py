@@ -3,19 +3,76 @@
 A symbolic link that is named is followed. A special file (a device, a pipe, a socket) is never
 replaced, since programs depend on what it is: as a target it is refused, here when it is named, and
 by `LocalFiles` when it is met inside a tree.
+
+A copy must not read what it writes, or it never ends: a source that has the directories in it that
+cowfs writes to (`Own`), or lies in them, is refused before anything is written.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.session.copying import SourceTree, TargetTree
+
+
+@dataclass(frozen=True)
+class Own:
+    """A directory that a copy writes to. elsewhere: how to have it in another place."""
+
+    path: Path
+    what: str
+    elsewhere: str
+
+
+def require_apart(given: bytes, own: Iterable[Own]) -> None:
+    """InvalidInputError when the source `given` contains one of these directories, or lies in
+    it."""
+    real = os.path.realpath(given)
+    for each in own:
+        there = os.path.realpath(os.fsencode(each.path))
+        if is_within(there, real) or is_within(real, there):
+            raise InvalidInputError(
+                f"{os.fsdecode(given)} has {each.what} in it, {each.path}, which the copy itself writes to",
+                hint=f"Copy the directories beside it one by one, or {each.elsewhere}.",
+            )
+
+
+def require_outside(given: bytes, own: Iterable[Own]) -> None:
+    """InvalidInputError when the target `given` lies in one of these directories."""
+    real = os.path.realpath(given)
+    for each in own:
+        if is_within(real, os.path.realpath(os.fsencode(each.path))):
+            raise InvalidInputError(
+                f"{os.fsdecode(given)} lies in {each.what}, {each.path}, which is for cowfs alone",
+                hint="Choose another target.",
+            )
+
+
+def is_within(path: bytes, directory: bytes) -> bool:
+    """Whether `path` is `directory` or lies below it, also when one of them is a bind mount of the
+    other."""
+    while not _is_same(path, directory):
+        above = os.path.dirname(path)
+        if above == path:
+            return False
+        path = above
+    return True
+
+
+def _is_same(one: bytes, other: bytes) -> bool:
+    try:
+        return one == other or os.path.samefile(one, other)
+    except OSError:  # one of them is not there yet
+        return False
 
 
 def source(stack: ExitStack, path: bytes) -> tuple[SourceTree, bytes, bytes]:

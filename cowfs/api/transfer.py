@@ -17,10 +17,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cowfs import config
 from cowfs import store as stores_layer
 from cowfs.api import kept_work, local_paths, sources, stores
+from cowfs.api.local_paths import Own
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.sources import Place
@@ -35,8 +38,10 @@ from cowfs.errors import (
     ReadOnlyError,
     from_local_disk,
 )
+from cowfs.format.locator import Locator
+from cowfs.format.store_url import StoreUrl
 from cowfs.machine import registry
-from cowfs.machine.working_copy import WorkingCopy
+from cowfs.machine.working_copy import WorkingCopy, working_root
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
 
@@ -137,7 +142,10 @@ def copy(
         tree: SourceTree
         if sources.is_place(source):
             place = sources.place(source)
-            files, _ = stack.enter_context(_reading(place, store))
+            files, version = stack.enter_context(_reading(place, store))
+            if not sources.is_place(target):
+                own = _own(Locator.parse(version.locator).store_url, working_root())
+                local_paths.require_outside(os.fsencode(target), own)
             with _errors_of_ours(source, _of_volume(place)):
                 tree, at, name = files, files.follow(place.path), place.path.rpartition(b"/")[2]
         else:
@@ -145,7 +153,11 @@ def copy(
                 tree, at, name = local_paths.source(stack, os.fsencode(source))
         is_directory = stat.S_ISDIR(tree.stat(at).mode)
         if sources.is_place(target):
-            return _publish(tree, at, name if not is_directory else b"", target, store, request, progress)
+            volume = _writable(sources.place(target), store)
+            if not sources.is_place(source):
+                own = _own(volume.store.url, volume.working_copy.path)
+                local_paths.require_apart(os.fsencode(source), own)
+            return _publish(tree, at, name if not is_directory else b"", volume, request, progress)
         there, to = local_paths.target(stack, os.fsencode(target), b"" if is_directory else name)
         return Transfer(_copied(tree, at, there, to, progress), None)
 
@@ -180,27 +192,33 @@ def _publish(
     tree: SourceTree,
     at: bytes,
     file: bytes,
-    target: str,
-    store: str | None,
+    volume: _Writable,
     request: CommitRequest,
     progress: ProgressListener | None,
 ) -> Transfer:
-    place = sources.place(target)
-    name, opened_store = _writable(place, store)
-    working_copy = WorkingCopy.locate(opened_store.record.store_id, name)
-    with _writing(opened_store, working_copy, name) as session:
+    with _writing(volume) as session:
         files = session.files
-        to = _target(files, place, file)
+        to = _target(files, volume.place, file)
         before = session.base.version_id
         copied = _copied(tree, at, files, to, progress)
         base = session.commit(request, progress or (lambda _: None))
-    working_copy.delete_if_committed()
+    volume.working_copy.delete_if_committed()
     assert base.version_id is not None
-    locator = volumes.locator(opened_store.objects, name, base.version_id)
+    locator = volumes.locator(volume.store.objects, volume.name, base.version_id)
     return Transfer(copied, ROVolume(locator, base.manifest, is_new=base.version_id != before))
 
 
-def _writable(place: Place, store: str | None) -> tuple[str, stores.OpenStore]:
+@dataclass(frozen=True)
+class _Writable:
+    """A volume, and the place in it that is copied to."""
+
+    place: Place
+    name: str
+    store: stores.OpenStore
+    working_copy: WorkingCopy
+
+
+def _writable(place: Place, store: str | None) -> _Writable:
     """The volume that may be written to by this process."""
     found = sources.find(place.source, store)
     name = found.volume
@@ -217,21 +235,34 @@ def _writable(place: Place, store: str | None) -> tuple[str, stores.OpenStore]:
             f"volume {name!r} is mounted at {entry.mount_path}",
             hint=f"Copy to {there}, and commit (`cowfs commit {name}`, commit()); or unmount it first.",
         )
-    return name, found.store
+    return _Writable(place, name, found.store, WorkingCopy.locate(found.store.record.store_id, name))
+
+
+def _own(store_url: str, working: Path) -> list[Own]:
+    """The directories of this machine that cowfs writes to for a copy."""
+    found = [
+        Own(working, "the directory of uncommitted work", "set COWFS_STATE_DIR to a directory outside of it"),
+        Own(config.cache_dir(), "the cache directory", "set COWFS_CACHE_DIR to a directory outside of it"),
+    ]
+    url = StoreUrl.parse(store_url)
+    if url.protocol == "file":
+        found.append(Own(Path("/" + url.path), "the store", "use a store outside of it (--store, store=)"))
+    return found
 
 
 @contextmanager
-def _writing(store: stores.OpenStore, working_copy: WorkingCopy, name: str) -> Iterator[Session]:
+def _writing(volume: _Writable) -> Iterator[Session]:
     """A writable session that leaves nothing behind when the block fails."""
     from cowfs.session.opening import opened
 
-    kept_work.require_all(working_copy, store.record.store_id)
+    name = volume.name
+    kept_work.require_all(volume.working_copy, volume.store.record.store_id)
     spec = SessionSpec(
-        store_url=store.url,
+        store_url=volume.store.url,
         volume=name,
         mode="rw",
         options=replace(MountOptions(), resident=False).resolved(),
-        working_copy=str(working_copy.path),
+        working_copy=str(volume.working_copy.path),
     )
     discard = threading.Event()
     with opened(spec, discard=discard) as session:

@@ -262,6 +262,29 @@ def test_a_link_that_is_named_as_the_target_is_followed(run: Command, place: Pat
     assert (out / "real" / "file").read_text() == "old"
 
 
+def test_a_copy_does_not_read_what_it_writes(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    assert run("cp", tree / "sub", "data:sub").code == 0
+    before = Volume.version("data")
+    link = place / "tree" / "link"
+    os.symlink(place, link)
+    for source in (place, place / "c", place / "store", next((place / "store").iterdir()), f"{link}"):
+        said = run("cp", source, "data:in")
+        assert (said.code, "which the copy itself writes to" in said.err) == (2, True), (source, said)
+    link.unlink()
+    assert Volume.version("data") == before
+    assert list_working_copies() == []
+    for target in (place / "store" / "new", place / "c" / "cache", place / "c" / "state" / "working" / "x"):
+        said = run("cp", "data:sub", target)
+        assert (said.code, "for cowfs alone" in said.err) == (2, True), (target, said)
+    assert [path for path in (place / "store").rglob("*") if path.name == "note"] == []
+    path = place / "mnt" / "data"
+    run("mount", "data", path)
+    assert run("cp", "data:sub", path / "again").code == 0, "into a mount of it"
+    run("create", "other")
+    assert run("cp", path / "again", "other:").code == 0, "and out of one"
+
+
 HIDDEN = """
 set -e
 mkdir "$1/dev"
