@@ -379,11 +379,16 @@ class RWVolume:
         """
         await in_thread(partial(self._blocking.unmount, force=force))
 
-    async def discard(self, *, force: bool = False) -> None:
+    async def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version
         is. ConflictError while files are open, or other processes have it mounted, too; force: as
-        for unmount."""
-        await in_thread(partial(self._blocking.discard, force=force))
+        for unmount.
+
+        meta_dir: drops the work that lies there alone, also when that directory is not there any
+        more; a mount of work elsewhere goes on. NotFoundError: no work is there. InvalidStateError:
+        the volume is not mounted, and has work in several places; name one.
+        """
+        await in_thread(partial(self._blocking.discard, force=force, meta_dir=meta_dir))
 
     async def commit(
         self,

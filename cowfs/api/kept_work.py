@@ -9,11 +9,12 @@ the first try; a commit without a mount is refused, since nobody sees what would
 
 from __future__ import annotations
 
+import shlex
+
 from cowfs import log
 from cowfs.control.messages import Ready
 from cowfs.errors import InvalidStateError, UnavailableError
 from cowfs.ids import StoreId
-from cowfs.machine import places
 from cowfs.machine.working_copy import WorkingCopy
 
 _log = log.get("volume")
@@ -55,7 +56,7 @@ def require_all(used: WorkingCopy, store_id: StoreId) -> None:
         raise UnavailableError(
             f"uncommitted work of volume {volume!r} lies in {missing[0].path}, which is not there now",
             hint="Make that directory available again (is its disk mounted?) and repeat. "
-            f"If it is gone for good: `cowfs unmount {volume} --discard`, or discard().",
+            f"If it is gone for good: `{_discarding(missing[0])}`, or discard(meta_dir=…), drops that work alone.",
             details={"working_copy": str(missing[0].path)},
         )
     if others and used.is_kept:
@@ -84,8 +85,25 @@ def overtaken(volume: str, stands_on: str, newer: str) -> str:
     )
 
 
-def forget_missing(used: WorkingCopy, store_id: StoreId) -> None:
-    """Work that is discarded is not waited for any more."""
-    for copy in WorkingCopy.known(store_id, used.volume):
-        if copy.is_out_of_reach:
-            places.forget(copy.path)
+def to_discard(used: WorkingCopy, store_id: StoreId) -> WorkingCopy:
+    """The place whose work is meant when none is named. InvalidStateError when several have some:
+    none is dropped that nobody named."""
+    others = elsewhere(used, store_id)
+    if not used.is_kept and len(others) == 1:
+        return others[0]
+    if not others:
+        return used
+    places = [*([used] if used.is_kept else []), *others]
+    named = [f"{copy.path}{' (not there now)' if copy.is_out_of_reach else ''}" for copy in places]
+    raise InvalidStateError(
+        f"uncommitted work of volume {used.volume!r} lies in several places: {', '.join(named)}",
+        hint="Name the one to drop: "
+        + ", or ".join(f"`{_discarding(copy)}`" for copy in places)
+        + "; or discard(meta_dir=…).",
+        details={"working_copies": [str(copy.path) for copy in places]},
+    )
+
+
+def _discarding(copy: WorkingCopy) -> str:
+    """The command that drops the work of this place alone."""
+    return f"cowfs unmount {copy.volume} --discard --meta-dir {shlex.quote(str(copy.path.parent.parent))}"

@@ -49,7 +49,7 @@ from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.control import MountOptions, MountSpec, live_mount
 from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
-from cowfs.errors import CowfsError, InvalidStateError, LeaseHeldError, LeaseLostError, UnavailableError
+from cowfs.errors import CowfsError, InvalidStateError, LeaseHeldError, LeaseLostError, NotFoundError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.machine import dead_mounts, registry, sharing
@@ -300,16 +300,29 @@ class RWVolume:
                 self._working_copy().delete_if_committed()
 
     @names_locator
-    def discard(self, *, force: bool = False) -> None:
+    def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version
         is. ConflictError while files are open, or other processes have it mounted, too; force: as
-        for unmount."""
+        for unmount.
+
+        meta_dir: drops the work that lies there alone, also when that directory is not there any
+        more; a mount of work elsewhere goes on. NotFoundError: no work is there. InvalidStateError:
+        the volume is not mounted, and has work in several places; name one.
+        """
         with self._mutex:
             self._require_not_ended()
             entry = self.live()
-            if entry is None and self._claim != "new":
+            if meta_dir is not None:
+                named = self._kept_below(Path(os.path.abspath(meta_dir)))
+                if entry is None or entry.working_copy != str(named.path):
+                    unmounted.discard(self._opened(), named)
+                    return
+            elif entry is None and self._claim != "new":
                 self.resolve()
-                unmounted.discard(self._opened(), self._working_copy())
+                used, store = self._working_copy(), self._opened()
+                if self._options.meta_path is None:
+                    used = kept_work.to_discard(used, store.record.store_id)
+                unmounted.discard(store, used)
             self._end_mount(entry, live_mount.discard, force=force)
             self._is_discarded = True
 
@@ -604,6 +617,17 @@ class RWVolume:
 
     def _working_copy(self) -> WorkingCopy:
         return WorkingCopy.locate(self._opened().record.store_id, self.name, meta_dir=self._options.meta_path)
+
+    def _kept_below(self, meta_dir: Path) -> WorkingCopy:
+        """The place below it, which has work."""
+        store_id = self.resolve()._opened().record.store_id
+        found = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir)
+        if not found.is_kept:
+            raise NotFoundError(
+                f"no uncommitted work of volume {self.name!r} lies in {found.path}",
+                hint="`cowfs status` shows where there is some; meta_dir is the directory above `working`.",
+            )
+        return found
 
     def _locator(self, version: VersionId) -> Locator:
         return volumes.locator(self._opened().objects, self.name, version)

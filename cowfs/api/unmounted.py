@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cowfs import log
-from cowfs.api import kept_work, stores
+from cowfs.api import stores
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import CowfsError
+from cowfs.machine import places
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
@@ -52,12 +53,10 @@ def is_commit_due(store: stores.OpenStore, head: Head, request: CommitRequest) -
 
 def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
     """Deletes the working copy, and removes its hold from the store; a hold that cannot be removed
-    only costs space.
-
-    Work whose place is gone is not waited for any more; more of it in yet another place stays, and
-    that is said.
-    """
-    kept_work.forget_missing(working_copy, store.record.store_id)
+    only costs space. One whose place is gone is not waited for any more."""
+    if working_copy.is_out_of_reach:
+        places.forget(working_copy.path)
+        return
     pin = working_copy.state.pin if working_copy.exists else None
     working_copy.delete()
     try:
@@ -65,5 +64,3 @@ def discard(store: stores.OpenStore, working_copy: WorkingCopy) -> None:
             held.remove()
     except CowfsError as error:
         _log.warning("the hold %s of the discarded work stays in the store: %s", pin, error)
-    for other in kept_work.elsewhere(working_copy, store.record.store_id):
-        _log.warning("uncommitted work of volume %s is left in %s; discard again", working_copy.volume, other.path)

@@ -32,9 +32,17 @@ if TYPE_CHECKING:
 @click.option(
     "--force", "is_forced", is_flag=True, help="Also while in use or shared; programs that use it get errors."
 )
+@click.option("--meta-dir", type=click.Path(), help="With --discard NAME: drop the work that lies there alone.")
 @output.common_options
 def command(
-    target: str, is_commit: bool, message: str, is_discard: bool, is_forced: bool, store: str | None, as_json: bool
+    target: str,
+    is_commit: bool,
+    message: str,
+    is_discard: bool,
+    is_forced: bool,
+    meta_dir: str | None,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Unmount PATH, or where volume NAME is mounted. Uncommitted work is kept unless you say
     otherwise."""
@@ -44,6 +52,13 @@ def command(
         raise InvalidInputError("--commit and --discard exclude each other", hint="Choose one.")
     if message and not is_commit:
         raise InvalidInputError("a message without --commit", hint="Add --commit.")
+    if meta_dir is not None:
+        if not is_discard:
+            raise InvalidInputError("--meta-dir without --discard", hint="Add --discard.")
+        record = _discard_below(target, meta_dir, store, is_forced=is_forced)
+        output.say(as_json, record.pop("said"))
+        output.emit(as_json, record, "")
+        return
     if targets.detach_dead(target, wants_work=is_commit or is_discard):
         output.say(as_json, f"Took off {target}, whose daemon had died; work of a volume comes back at its next mount")
         gone = {"mount_path": target, "volume": None, "was_dead": True, "uncommitted": None, "dropped": False}
@@ -93,6 +108,15 @@ def _unmount(mount: Mounted, *, is_discard: bool, is_forced: bool) -> dict[str, 
     what = "; uncommitted work is kept" if is_kept else "; a scratch leaves nothing" if mount.is_scratch else ""
     said = f"Unmounted {mount.path}{what}"
     return {**record, "uncommitted": is_kept, "dropped": False, "said": said}
+
+
+def _discard_below(name: str, meta_dir: str, store: str | None, *, is_forced: bool) -> dict[str, Any]:
+    from cowfs.blocking import Volume
+
+    volume = Volume.open(name, store=store)
+    volume.discard(meta_dir=meta_dir, force=is_forced)
+    record = {"mount_path": None, "volume": volume.name, "was_dead": False, "uncommitted": volume.has_changes()}
+    return {**record, "dropped": True, "said": f"Dropped uncommitted work of {volume.name} in {meta_dir}"}
 
 
 def _unmounted(volume: RWVolume, *, is_discard: bool) -> dict[str, Any]:

@@ -3,13 +3,16 @@ passes for all of it."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cowfs.blocking import Volume
-from cowfs.errors import InvalidStateError, UnavailableError
+from cowfs.errors import InvalidStateError, NotFoundError, UnavailableError
 from cowfs.machine import places
 
 pytestmark = [pytest.mark.mount, pytest.mark.usefixtures("place")]
@@ -142,3 +145,37 @@ def test_a_mount_without_the_work_that_was_at_its_place_says_so(place: Path, cap
     again.mount(meta_dir=place / "meta")
     assert "not there now" in caplog.text
     again.unmount()
+
+
+def test_a_missing_place_is_given_up_without_the_work_that_is_there(place: Path) -> None:
+    left("data", "one", meta_dir=place / "meta")
+    (place / "meta").rename(place / "gone")
+    left("data", "precious")
+    volume = Volume.open("data").resolve()
+    with pytest.raises(UnavailableError) as missing:
+        volume.commit()
+    assert f"cowfs unmount data --discard --meta-dir {place / 'meta'}" in missing.value.hint
+    with pytest.raises(InvalidStateError, match="several places") as refused:
+        volume.discard()
+    assert str(place / "meta") in refused.value.message
+    assert f"--meta-dir {place / 'meta'}" in refused.value.hint
+    command = shlex.split(missing.value.hint.split("`")[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "cowfs.cli", *command[1:]], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert names(Volume.open("data").commit()) == ["precious"]
+
+
+def test_no_reachable_work_is_discarded_that_nobody_named(place: Path) -> None:
+    left("data", "usual")
+    left("data", "other", meta_dir=place / "meta")
+    volume = Volume.open("data").resolve()
+    with pytest.raises(InvalidStateError, match="several places"):
+        volume.discard()
+    with pytest.raises(NotFoundError, match="no uncommitted work"):
+        volume.discard(meta_dir=place / "mistyped")
+    with volume:
+        volume.discard(meta_dir=place / "meta")
+        assert volume.is_mounted, "that was of another place"
+    assert names(Volume.open("data").commit()) == ["usual"]
