@@ -155,6 +155,15 @@ def excludes_all(fd: int) -> bool:
     return mount is not None and mount.file_system in LOCAL_FILE_SYSTEMS
 
 
+def excludes_all_at(directory: Path) -> bool:
+    """The same of locks of files in a directory."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return excludes_all(fd)
+    finally:
+        os.close(fd)
+
+
 def is_held(path: Path) -> bool:
     """Whether a process holds the lock, named or not; as far as the file may be opened."""
     try:

@@ -5,8 +5,8 @@
 The daemon holds the directory's lock as long as it serves the mount, and deletes the directory at
 the end. What a killed daemon leaves behind is of no use to anybody: no mount can resume it. `sweep`
 deletes it, and takes the dead mount off its path. `cowfs status`, `cowfs unmount` and every scratch
-mount call it. Directories whose holder lives, here or on another machine that shares the state
-directory, are left alone, and so are mounts that another state directory knows.
+mount call it. Directories whose holder lives, here, in another container or on another machine that
+shares the state directory, are left alone, and so are mounts that another state directory knows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cowfs import config
 from cowfs.errors import CowfsError
-from cowfs.machine import lock, mount_table, mounting
+from cowfs.machine import lock, mount_table, mounting, processes
 from cowfs.machine.working_copy import WorkingCopy
 
 
@@ -33,13 +33,22 @@ def sweep(meta_dir: Path | None = None) -> list[str]:
     for path in _directories(meta_dir):
         left = WorkingCopy(path)
         with contextlib.suppress(CowfsError, OSError):  # another process does the same at this moment
-            if left.holder() is not None or lock.is_held(left.lock_path):
+            if lock.is_held(left.lock_path) or _may_live(left):
                 continue
             last = lock.last_holder(left.lock_path)
             if last is not None and _detach(last.mount_path):
                 detached.append(last.mount_path)
             left.delete()
     return detached
+
+
+def _may_live(left: WorkingCopy) -> bool:
+    """Of one whose lock is free. A process of another container cannot be seen, but under this
+    kernel, on a local file system, it would have the lock."""
+    holder = left.holder()
+    if holder is None:
+        return False
+    return holder.process.boot_id != processes.boot_id() or not lock.excludes_all_at(left.path)
 
 
 def _detach(path: str) -> bool:
