@@ -269,8 +269,9 @@ def _writing(volume: _Writable) -> Iterator[Session]:
         if session.engine.is_dirty():
             raise InvalidStateError(
                 f"volume {name!r} has uncommitted work on this machine, which the copy would publish",
-                hint=f"Commit it first (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()). "
-                "A copy that was killed leaves such work, too.",
+                hint="It may be half of a copy that was killed. Look at it first: mount the volume "
+                f"(`cowfs mount {name}`, mount()). Then drop it (`cowfs unmount {name} --discard`, discard()), or publish it "
+                f"(`cowfs commit {name}`, commit()).",
             )
         try:
             yield session

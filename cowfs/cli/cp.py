@@ -11,6 +11,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("cp")
@@ -30,6 +31,7 @@ def command(source: str, target: str, recursive: bool, message: str, store: str 
     """
     from cowfs.api import transfer
 
+    tidy_up_when_terminated()
     with closing(output.ProgressLine()) as progress:
         done = transfer.copy(
             source, target, store=store, message=message, progress=progress if sys.stderr.isatty() else None

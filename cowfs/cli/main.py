@@ -4,6 +4,7 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
+              (cp also: 143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -19,7 +20,7 @@ import click
 
 import cowfs as cowfs_package
 from cowfs import errors, log
-from cowfs.cli.start import INTERRUPTED, interrupted
+from cowfs.cli.start import INTERRUPTED, Terminated, interrupted
 from cowfs.errors import CowfsError, InvalidInputError
 
 COMMANDS = {
@@ -138,8 +139,8 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
         return InvalidInputError.exit_code
     except click.ClickException as error:
         return _report(_usage(error), as_json=as_json)
-    except (click.Abort, KeyboardInterrupt):
-        return interrupted(as_json=as_json)
+    except (click.Abort, KeyboardInterrupt, Terminated) as error:
+        return interrupted(error, as_json=as_json)
     except (BrokenPipeError, SystemExit):  # click exits for a broken pipe and for nothing else in this mode
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has seen enough
         return 0

@@ -108,7 +108,7 @@ class _Copy:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-copy") as helpers:
             try:
                 self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
-                helpers.shutdown()  # here, so that Ctrl-C stops those that are at work still
+                self._wait_for_helpers()  # here, so that Ctrl-C stops those that are at work still
             except BaseException:
                 self._stop.set()
                 helpers.shutdown(cancel_futures=True)
@@ -151,6 +151,12 @@ class _Copy:
         self._room.acquire()
         future = helpers.submit(self._copy_file, *file)
         future.add_done_callback(lambda _: self._room.release())
+
+    def _wait_for_helpers(self) -> None:
+        """Not by joining them: before Python 3.13 a thread whose join is interrupted is taken for
+        one that has ended. Nobody would wait for it then, and its file would be left half written."""
+        for _ in range(WAITING_MAX):
+            self._room.acquire()
 
     def _copy_file(self, path: bytes, there: bytes, attr: Attributes) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -18,6 +19,7 @@ from cowfs.api.sources import Place
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.machine.working_copy import list_working_copies
+from cowfs.session.copying import THREADS
 from tests.api.conftest import place
 from tests.cli.test_live import Command, run
 
@@ -283,6 +285,74 @@ def test_a_copy_does_not_read_what_it_writes(run: Command, place: Path, tree: Pa
     assert run("cp", "data:sub", path / "again").code == 0, "into a mount of it"
     run("create", "other")
     assert run("cp", path / "again", "other:").code == 0, "and out of one"
+
+
+ENDLESS = """
+import os, sys
+from cowfs import clock
+from cowfs.cli.start import main
+from cowfs.session.files import Files
+from cowfs.session.local_files import LocalFiles
+
+def endless(self, path):
+    yield 0, b"x" * 65536
+    os.write(1, b"at work\\n")
+    while True:
+        clock.sleep_s(0.01)
+        yield 65536, b"x"
+
+if "--local" in sys.argv:
+    sys.argv.remove("--local")
+    LocalFiles.pieces = endless
+else:
+    Files.pieces = endless
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("is_into_volume", [True, False])
+def test_a_copy_that_is_ended_leaves_nothing_half_done(
+    run: Command, place: Path, number: signal.Signals, *, is_into_volume: bool
+) -> None:
+    run("create", "data")
+    many = place / "many"
+    many.mkdir()
+    for each in range(20):
+        (many / f"{each}").write_text("x")
+    assert run("cp", many, "data:").code == 0
+    before, out = Volume.version("data"), place / "out"
+    arguments = ["--local", "cp", str(many), "data:in"] if is_into_volume else ["cp", "data:", str(out)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-c", ENDLESS, *arguments]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as copy:
+        assert copy.stdout is not None
+        for _ in range(THREADS):
+            assert copy.stdout.readline() == "at work\n"
+        copy.send_signal(number)
+        _, said = copy.communicate(timeout=120)
+    assert (copy.returncode, "cowfs: interrupted" in said) == (128 + number, True), said
+    assert "Traceback" not in said
+    assert "ignored" not in said
+    assert Volume.version("data") == before
+    assert list_working_copies() == []
+    assert is_into_volume or os.listdir(out) == []
+
+
+def test_what_a_killed_copy_leaves_is_not_to_be_published_unseen(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-c", ENDLESS, "--local", "cp", str(tree), "data:"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as copy:
+        assert copy.stdout is not None
+        assert copy.stdout.readline() == "at work\n"
+        copy.kill()
+    refused = run("cp", tree, "data:")
+    assert refused.code == 14
+    assert "half of a copy that was killed" in refused.err
+    assert refused.err.index("--discard") < refused.err.index("cowfs commit")
+    assert run("unmount", "data", "--discard").code == 0
+    assert run("cp", tree, "data:").code == 0
 
 
 HIDDEN = """

@@ -4,16 +4,17 @@ fail."""
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import threading
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from cowfs import clock
 from cowfs.errors import InvalidInputError
 from cowfs.session import copying
 from cowfs.session.copying import Copied
@@ -199,29 +200,30 @@ def test_the_first_error_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVo
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("cowfs-copy")]
 
 
-def test_ctrl_c_ends_the_copy_and_leaves_no_torn_file(
-    volume: WorkingVolume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began = threading.Event()
+def test_ctrl_c_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVolume, tmp_path: Path) -> None:
+    """All helpers are at work, and all are waited for."""
+    at_work = threading.Semaphore(0)
 
     class Endless(Files):
         def pieces(self, path: str | bytes) -> Iterator[tuple[int, bytes]]:
+            at_work.release()
             while True:
+                clock.sleep_s(0.01)
                 yield 0, b"more"
-                began.set()
 
-    class Interrupted(ThreadPoolExecutor):
-        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-            if not cancel_futures:
-                began.wait()
-                raise KeyboardInterrupt
-            super().shutdown(wait, cancel_futures=True)
+    def interrupt() -> None:
+        for _ in range(copying.THREADS):
+            at_work.acquire()
+        os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(copying, "ThreadPoolExecutor", Interrupted)
-    volume.write(b"file", b"x")
+    for number in range(3 * copying.THREADS):
+        volume.write(b"%d" % number, b"x")
     (tmp_path / "out").mkdir()
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with LocalFiles(os.fsencode(tmp_path / "out")) as local, pytest.raises(KeyboardInterrupt):
         copying.copy(Endless(volume.engine, volume.residency), b"", local, b"")
+    interrupting.join()
     assert os.listdir(tmp_path / "out") == []
 
 
