@@ -14,8 +14,8 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,8 +102,9 @@ def listing(text: str, store: str | None) -> Listing:
         return Listing(version.locator, os.fsdecode(place.path), entries)
 
 
-def contents(text: str, store: str | None) -> Iterator[bytes]:
-    """The bytes of SOURCE:PATH, piece by piece. A link that is named is followed."""
+def contents(text: str, store: str | None) -> Generator[bytes]:
+    """The bytes of SOURCE:PATH, piece by piece. A link that is named is followed. Close it when it
+    is not read to its end."""
     place = sources.place(text)
     if not place.path:
         raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
@@ -115,11 +116,12 @@ def contents(text: str, store: str | None) -> Iterator[bytes]:
                 hint="`cowfs ls` (listdir() of a mount) shows what is in it, `cowfs cp` copies it.",
             )
         done = 0
-        for offset, piece in files.pieces(path):
-            for hole in range(done, offset, ZEROS_BYTES):
-                yield bytes(min(ZEROS_BYTES, offset - hole))
-            yield piece
-            done = offset + len(piece)
+        with closing(files.pieces(path)) as pieces:
+            for offset, piece in pieces:
+                for hole in range(done, offset, ZEROS_BYTES):
+                    yield bytes(min(ZEROS_BYTES, offset - hole))
+                yield piece
+                done = offset + len(piece)
 
 
 def copy(
@@ -328,6 +330,6 @@ def _error(error: OSError, name: str, missing: str) -> CowfsError:
         return NotFoundError(text, hint=missing)
     if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) or error.errno == errno.ELOOP:
         return InvalidInputError(text, hint=NOT_DOWN)
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return AccessDeniedError(text, hint="Choose a path that you may read, or write to.")
     return from_local_disk(error, about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from base64 import b64encode
+from contextlib import closing
 
 import click
 
@@ -25,6 +26,9 @@ def command(places: tuple[str, ...], store: str | None, as_json: bool) -> None:
         output.emit(as_json, {"files": files}, "")
         return
     for place in places:
-        for piece in transfer.contents(place, store):
-            sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
+        with closing(transfer.contents(place, store)) as pieces:
+            for piece in pieces:
+                with output.to_stdout():
+                    sys.stdout.buffer.write(piece)
+    with output.to_stdout():
+        sys.stdout.buffer.flush()

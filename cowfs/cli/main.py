@@ -133,7 +133,9 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except CowfsError as error:
         if not as_json and _is_trusted_now(error):
             return _run(arguments, as_json=as_json)
-        return _report(error, as_json=as_json)
+        if is_of_stdout := error.details.get("stream") == "stdout":
+            _leave_stdout()
+        return _report(error, as_json=as_json and not is_of_stdout)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return InvalidInputError.exit_code
@@ -142,7 +144,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except (click.Abort, KeyboardInterrupt, Terminated) as error:
         return interrupted(error, as_json=as_json)
     except (BrokenPipeError, SystemExit):  # click exits for a broken pipe and for nothing else in this mode
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has seen enough
+        _leave_stdout()  # whoever read our output has seen enough
         return 0
     except PermissionError as error:
         return _report(errors.from_local_disk(error, "this machine refuses"), as_json=as_json)
@@ -151,6 +153,11 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
         hint = "Please report this; COWFS_LOG=debug shows where it happened."
         return _report(errors.unexpected("unexpected failure", error, hint=hint), as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _leave_stdout() -> None:
+    """What it still has would fail when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _is_trusted_now(error: CowfsError) -> bool:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cowfs import clock, sizes
-from cowfs.errors import InvalidInputError
+from cowfs.errors import CowfsError, InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.blocking import Progress
@@ -60,10 +61,27 @@ def _named(context: click.Context, parameter: click.Parameter, url: str | None) 
 
 def emit(as_json: bool, record: dict[str, Any], text: str) -> None:
     """The result of a command: `record` with --json, else `text` (nothing when it is empty)."""
-    if as_json:
-        click.echo(document(record))
-    elif text:
-        click.echo(text)
+    with to_stdout():
+        if as_json:
+            click.echo(document(record))
+        elif text:
+            click.echo(text)
+
+
+@contextmanager
+def to_stdout() -> Iterator[None]:
+    """For what writes to standard output: what fails there is no failure of cowfs. A broken pipe
+    stays one: whoever read has seen enough."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CowfsError(
+            f"standard output cannot be written: {error.strerror}",
+            hint="Look at where the output of this command goes: a full disk, or a device?",
+            details={"stream": "stdout"},
+        ) from error
 
 
 def document(record: dict[str, Any]) -> str:

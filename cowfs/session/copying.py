@@ -20,8 +20,9 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,7 +53,7 @@ class SourceTree(Protocol):
     def stat(self, path: bytes) -> Attributes: ...
     def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
     def readlink(self, path: bytes) -> bytes: ...
-    def pieces(self, path: bytes) -> Iterator[tuple[int, bytes]]: ...
+    def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]: ...
 
 
 class TargetTree(Protocol):
@@ -161,24 +162,28 @@ class _Copy:
     def _copy_file(self, path: bytes, there: bytes, attr: Attributes) -> None:
         try:
             if not self._stop.is_set():
-                pieces = self._watched(self._source.pieces(path))
-                self._target.put(there, pieces, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
+                with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
+                    watched = self._watched(path, pieces)
+                    self._target.put(there, watched, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
                 self._count(files=1, bytes=attr.size)
         except _Stopped:
             pass
-        except BaseException as error:  # noqa: BLE001 — of a helper; the thread that runs the copy raises it
-            if isinstance(error, OSError):
-                error.filename = os.fsdecode(path)  # all of it
+        except BaseException as raised:  # noqa: BLE001 — of a helper; the thread that runs the copy raises it
+            error: BaseException = raised
+            if isinstance(raised, _SourceError):
+                error = raised.error
+            elif isinstance(raised, OSError):
+                raised.filename = raised.filename or os.fsdecode(there)
             with self._lock:
                 self._error = self._error or error
             self._stop.set()
 
-    def _watched(self, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-        for offset, data in pieces:
+    def _watched(self, path: bytes, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+        while (piece := _next(path, pieces)) is not None:
             if self._stop.is_set():
                 raise _Stopped
-            yield offset, data
-            self._tell(len(data))
+            yield piece
+            self._tell(len(piece[1]))
 
     # -- how far it is
 
@@ -211,6 +216,22 @@ class _Copy:
 
 class _Stopped(Exception):
     """Another file failed, or the copy was interrupted."""
+
+
+class _SourceError(Exception):
+    """What reading a file failed with, on its way through the target's `put`."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _next(path: bytes, pieces: Iterator[tuple[int, bytes]]) -> tuple[int, bytes] | None:
+    try:
+        return next(pieces, None)
+    except OSError as error:
+        error.filename = error.filename or os.fsdecode(path)
+        raise _SourceError(error) from error
 
 
 def _below(directory: bytes, name: bytes) -> bytes:

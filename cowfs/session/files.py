@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
@@ -96,7 +96,7 @@ class Files:
                 length = None if length is None else length - len(piece)
         return b"".join(pieces)
 
-    def pieces(self, path: Path) -> Iterator[tuple[int, bytes]]:
+    def pieces(self, path: Path) -> Generator[tuple[int, bytes]]:
         """(offset, bytes) of a file from its beginning, without runs of zeros that fill a piece; at
         last its size, with no bytes."""
         with self._open(self._find(path), os.O_RDONLY) as fh:

@@ -12,14 +12,14 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from cowfs import clock
-from cowfs.errors import InvalidInputError
+from cowfs.errors import InvalidInputError, NoSpaceError
 from cowfs.session.files import PIECE_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -82,7 +82,7 @@ class LocalFiles:
         with self._parent(path) as (directory, name):
             return os.readlink(name, dir_fd=directory)
 
-    def pieces(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+    def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
         """As `Files.pieces`; holes are not read."""
         with self._parent(path) as (directory, name):
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
@@ -152,7 +152,22 @@ class LocalFiles:
 
     @contextmanager
     def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """(descriptor of its directory, its name there)."""
+        """(descriptor of its directory, its name there). An OSError of the block names all of the
+        path."""
+        try:
+            with self._opened_parent(path) as found:
+                yield found
+        except OSError as error:
+            error.filename = os.path.join(self._path, path)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                shown = os.fsdecode(error.filename)
+                raise NoSpaceError(
+                    f"{shown}: {error.strerror}", hint="Free space there, or copy to another disk."
+                ) from error
+            raise
+
+    @contextmanager
+    def _opened_parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         *above, name = path.split(b"/")
         directory = os.dup(self._root)
         try:

@@ -287,6 +287,43 @@ def test_a_copy_does_not_read_what_it_writes(run: Command, place: Path, tree: Pa
     assert run("cp", path / "again", "other:").code == 0, "and out of one"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
+def test_a_full_target_is_named_and_nothing_else_is_said(run: Command, place: Path) -> None:
+    run("create", "data")
+    (place / "b").mkdir()
+    for number in range(40):
+        (place / "b" / f"{number}").write_bytes(MODEL[:200_000])
+    run("cp", place / "b", "data:b")
+    full = place / "full"
+    full.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    script = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -m cowfs.cli cp data:b "$1/out"'
+    command = ["unshare", "--mount", "bash", "-c", script, "sh", str(full), sys.executable]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    message, hint = done.stderr.splitlines()
+    assert done.returncode == 13
+    assert message.startswith(f"cowfs: {full}/out/")
+    assert hint == "hint: Free space there, or copy to another disk."
+
+
+@pytest.mark.parametrize(
+    "arguments", [("cat", "data:model"), ("cat", "data:sub/note"), ("ls", "data:"), ("ls", "data:", "--json")]
+)
+def test_what_cannot_be_printed_is_an_error_about_standard_output(
+    run: Command, place: Path, tree: Path, arguments: tuple[str, ...]
+) -> None:
+    run("create", "data")
+    run("cp", tree, "data:")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-m", "cowfs.cli", *arguments]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    message, hint = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert message == "cowfs: standard output cannot be written: No space left on device"
+    assert hint.startswith("hint: ")
+
+
 ENDLESS = """
 import os, sys
 from cowfs import clock

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -182,7 +182,7 @@ def test_nothing_is_written_outside_of_the_target(volume: WorkingVolume, tmp_pat
 
 def test_the_first_error_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVolume, tmp_path: Path) -> None:
     class Failing(Files):
-        def pieces(self, path: str | bytes) -> Iterator[tuple[int, bytes]]:
+        def pieces(self, path: str | bytes) -> Generator[tuple[int, bytes]]:
             for piece in super().pieces(path):
                 yield piece
                 if path == b"17":
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVolume, tmp
     at_work = threading.Semaphore(0)
 
     class Endless(Files):
-        def pieces(self, path: str | bytes) -> Iterator[tuple[int, bytes]]:
+        def pieces(self, path: str | bytes) -> Generator[tuple[int, bytes]]:
             at_work.release()
             while True:
                 clock.sleep_s(0.01)
