@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from cowfs import clock
+from cowfs.control import live_mount
 from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.ids import StoreId
 from cowfs.machine import dead_mounts, mount_table, mounting, registry, reservation, sharing
@@ -77,6 +78,8 @@ def shared(name: str, store_id: StoreId, given: str | os.PathLike[str] | None) -
         entry = registry.find_by_volume(store_id.hex(), name)
         if entry is None or not is_there(entry) or not is_same(entry, given):
             return None
+        if live_mount.is_dying(entry):
+            continue
         if sharing.join(entry) or clock.monotonic_s() > end_s:
             return entry
         clock.sleep_s(PAUSE_S)

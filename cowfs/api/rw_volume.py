@@ -340,7 +340,7 @@ class RWVolume:
         self._leave(entry)
 
     def _leave_to_others(self) -> None:
-        _log.info("volume %s stays mounted: other processes share it", self.name)
+        _log.info("volume %s stays mounted: other processes share it, or `cowfs mount` was asked for it", self.name)
         self._mount_id = self._mount_path = None
 
     # -- committing

@@ -108,6 +108,12 @@ class Mounted:
         return had_work
 
 
+def keep_mounted(volume: RWVolume) -> None:
+    """Its mount, which was asked for by command, stays until it is unmounted by command."""
+    if (entry := volume.live()) is not None:
+        registry.mark_lasting(entry)
+
+
 def detach_dead(target: str, *, wants_work: bool) -> bool:
     """Takes a mount whose daemon has died off its path; False when target is no such mount.
 

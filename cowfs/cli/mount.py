@@ -85,7 +85,7 @@ def command(
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only). --scratch: of a NAME
     its last version. NAME@VERSION:FOLDER or LOCATOR/FOLDER: that folder of it, read-only.
     """
-    from cowfs.api import sources
+    from cowfs.api import sources, targets
     from cowfs.blocking import MountOptions, ROVolume, Volume
 
     if read_only and scratch:
@@ -103,6 +103,7 @@ def command(
         mounted = Volume.open(found.volume, store=found.store.url)
         with closing(output.ProgressLine()) as progress:
             canonical = mounted.mount(path, progress=progress, options=options)
+        targets.keep_mounted(mounted)
     else:
         mounted = ROVolume(found.locator(), folder=place.path)
         canonical = mounted.mount(path, scratch=scratch, options=options)

@@ -15,6 +15,7 @@ from cowfs.control.messages import (
     COMMIT,
     DETACH,
     DISCARD,
+    PING,
     STATUS,
     UNMOUNT,
     Adoption,
@@ -94,6 +95,16 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
 def has_died(entry: MountEntry) -> bool:
     """Whether the daemon is gone, or goes within DEATH_S."""
     return not entry.process.is_alive or (not entry.process.is_foreign and wait_gone(entry.pid, DEATH_S))
+
+
+def is_dying(entry: MountEntry) -> bool:
+    """Whether the daemon, which the registry believes alive, was killed just now: its process is
+    gone when this returns True."""
+    try:
+        Client(entry.socket, timeout_s=STATUS_TIMEOUT_S).ask(PING, Nothing())
+    except UnavailableError:
+        return has_died(entry)
+    return False
 
 
 def discard(entry: MountEntry, *, force: bool = False) -> None:

@@ -5,7 +5,7 @@
                                      is_scratch
 
 and the same in <runtime dir>/mounts, which is one for all of a user's mounts, wherever their state
-lies.
+lies. There an empty <id>.lasting says that `cowfs mount` was asked for the mount.
 
 A mount is believed while its process lives: same boot, same pid, same start time (so that a reused
 pid is not mistaken for the daemon). Guarantees: an entry appears whole or not at all; `list_mounts`
@@ -172,6 +172,16 @@ def shared_file(entry: MountEntry) -> Path:
     return _runtime_directory() / f"{entry.id}.json"
 
 
+def mark_lasting(entry: MountEntry) -> None:
+    """Notes that somebody has asked for the mount by command: it stays until it is unmounted by
+    command, whoever else is done with it."""
+    _lasting_file(entry).touch()
+
+
+def is_lasting(entry: MountEntry) -> bool:
+    return _lasting_file(entry).exists()
+
+
 def list_mounts() -> list[MountEntry]:
     """Live mounts of this user on this host, oldest first; sweeps dead entries."""
     live: dict[str, MountEntry] = {}
@@ -247,6 +257,10 @@ def _at_their_paths() -> list[MountEntry]:
     return [entry for entry in list_mounts() if not entry.is_detached]
 
 
+def _lasting_file(entry: MountEntry) -> Path:
+    return _runtime_directory() / f"{entry.id}.lasting"
+
+
 def _store(entry: MountEntry) -> None:
     for directory in (_directory(), _runtime_directory()):
         path = directory / f"{entry.id}.json"
@@ -275,7 +289,8 @@ def _directories() -> Iterator[Path]:
 
 def _remove(entry_path: Path) -> None:
     entry_path.unlink(missing_ok=True)
-    entry_path.with_suffix(".log").unlink(missing_ok=True)
+    for suffix in (".log", ".lasting"):
+        entry_path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def _entry_path(entry_id: str) -> Path:

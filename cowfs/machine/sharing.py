@@ -5,7 +5,7 @@ Each process that mounts a volume, or finds it mounted, holds a shared flock on 
 the runtime directory (`registry`), until it ends the mount or itself ends. Whoever is done asks for
 the lock alone: having it means that nobody else is there, and that nobody comes any more. Objects of
 one process count as one. A mount made by the command line has no process that shares it, in the
-foreground neither.
+foreground neither; it stays until it is unmounted by command (`registry.is_lasting`).
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
 """
@@ -77,8 +77,9 @@ def is_alone(entry: MountEntry) -> bool:
 
 
 def is_last(entry: MountEntry) -> bool:
-    """As `is_alone`, for a process that is done with the mount: it shares it no more."""
-    if is_alone(entry):
+    """As `is_alone`, for a process that is done with the mount: it shares it no more. Never for a
+    mount that was asked for by command."""
+    if not registry.is_lasting(entry) and is_alone(entry):
         return True
     forget(entry)
     return False

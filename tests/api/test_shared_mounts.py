@@ -3,7 +3,9 @@ that comes back after somebody else."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -319,6 +321,40 @@ def test_a_mount_in_the_foreground_is_unmounted_from_elsewhere(place: Path) -> N
         done = cowfs("unmount", "shared")
         assert done.returncode == 0, done.stderr
         assert foreground.wait(WATCHDOG_S) == 0
+
+
+@pytest.mark.parametrize("how", ["block", "finalize", "unmount", "error"])
+def test_a_mount_by_command_outlasts_those_that_join(place: Path, how: str) -> None:
+    """A shell writes there."""
+    Volume.new("shared").resolve()
+    where = place / "mnt" / "there"
+    assert cowfs("mount", "shared", str(where)).returncode == 0
+    volume = Volume.open("shared")
+    if how in ("block", "error"):
+        with contextlib.suppress(ValueError), volume:
+            (volume / "mine").write_text("here")
+            if how == "error":
+                raise ValueError
+    else:
+        (volume.mount() / "mine").write_text("here")
+        getattr(volume, how)()
+    assert len(registry.list_mounts()) == 1
+    (where / "theirs").write_text("here")
+    done = cowfs("unmount", "shared", "--commit")
+    assert done.returncode == 0, done.stderr
+    assert registry.list_mounts() == []
+    assert Volume.open("shared").commit().stats.files == 2
+
+
+def test_a_mount_whose_daemon_was_just_killed_is_made_anew() -> None:
+    Volume.new("shared").resolve()
+    for number in range(4):
+        volume = Volume.open("shared")
+        (volume.mount() / str(number)).write_text("here")
+        os.kill(registry.list_mounts()[0].pid, signal.SIGKILL)
+    volume = Volume.open("shared")
+    volume.mount()
+    assert volume.finalize().stats.files == 4
 
 
 def cowfs(*arguments: str) -> subprocess.CompletedProcess[str]:
