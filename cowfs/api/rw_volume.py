@@ -245,6 +245,8 @@ class RWVolume:
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
             store_id = self._opened().record.store_id
             with mount_paths.turn(self.name, store_id):
+                if not chosen.take_over:
+                    self._require_place(chosen)
                 entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
                 if entry is None:
                     path = self._mount(mount_path, chosen, hears)
@@ -252,6 +254,18 @@ class RWVolume:
                     self._mount_id, self._mount_path, path = entry.id, entry.mount_path, Path(entry.mount_path)
             self._options = chosen
             return path
+
+    def _require_place(self, options: MountOptions) -> None:
+        """Refuses to share a mount whose work lies elsewhere than this one's is to lie."""
+        entry, wanted = self.live(), options.meta_path
+        if entry is None or wanted is None or entry.working_copy is None or not mount_paths.is_there(entry):
+            return
+        place = WorkingCopy.locate(self._opened().record.store_id, self.name, meta_dir=wanted).path
+        if os.path.realpath(place) != os.path.realpath(entry.working_copy):
+            raise InvalidStateError(
+                f"volume {self.name!r} is mounted at {entry.mount_path} with its work in {entry.working_copy}, not below {wanted}",
+                hint="Leave meta_dir (--meta-dir) away to share that mount, or unmount it first.",
+            )
 
     def _mount(self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener) -> Path:
         store = self._opened()

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cowfs import log
 from cowfs import store as stores_layer
 from cowfs.api import mount_paths, names, stores
 from cowfs.api.claiming import claimed
 from cowfs.api.provenance import author
 from cowfs.control import live_mount
 from cowfs.control.messages import Committed, MountStatus
-from cowfs.errors import InvalidInputError, LeaseLostError
+from cowfs.errors import InvalidInputError, LeaseLostError, UnavailableError
 from cowfs.machine import reservation, scratch
 from cowfs.machine.registry import MountEntry
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
 from cowfs.version.volumes import Head
+
+_log = log.get("volume")
 
 
 def commit(
@@ -54,6 +57,15 @@ def _commit(
             hint=f"Commit it under another name: `cowfs commit {entry.mount_path} --name NAME`, or commit_scratch() with a name.",
             details=error.details,
         ) from error
+    except UnavailableError as error:
+        if not live_mount.has_died(entry):
+            raise
+        raise UnavailableError(
+            error.message,
+            hint=f"`cowfs log {volume}`, or history(), shows whether the commit was published. What is not published is gone: "
+            "a scratch ends with its daemon. Mount the version again.",
+            details=error.details,
+        ) from error
 
 
 def _forked(said: MountStatus, name: str | None, *, strict: bool) -> str:
@@ -83,5 +95,7 @@ def clear(meta_dir: Path | None = None) -> list[str]:
     """Removes what scratch mounts have left whose daemons were killed: nobody can use it again. The
     paths that were taken off."""
     detached = scratch.sweep(meta_dir)
+    for path in detached:
+        _log.warning("the daemon of the scratch mount %s has died; what was not committed there is gone", path)
     mount_paths.leave(*detached)
     return detached

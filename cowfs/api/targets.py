@@ -28,6 +28,8 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version.commit import ProgressListener
 
+MAY_HAVE_DIED = "If a volume was mounted there, its daemon may have died: mount it again, uncommitted work is kept (`cowfs status`)."
+
 
 class Mounted:
     """A live mount of this machine, reached through its daemon."""
@@ -148,7 +150,9 @@ def find_mount(target: str, store: str | None, *, inside: bool = False, read_onl
     here = registry.find_by_path(target, inside=inside and _is_path(target)) if target else None
     if _is_path(target):
         if here is None:
-            raise NotFoundError(f"no volume is mounted at {target}", hint="`cowfs status` lists mounts.")
+            raise NotFoundError(
+                f"no volume is mounted at {target}", hint=f"`cowfs status` lists mounts. {MAY_HAVE_DIED}"
+            )
         return Mounted(here)
     if here is not None and store is None and here.volume == target:
         return Mounted(here)
@@ -182,9 +186,13 @@ def _volume(name: str, store: str | None, *, is_guess: bool) -> RWVolume | None:
     already."""
     try:
         volume = Volume.open(name, store=store).resolve()
-    except (NotFoundError, InvalidInputError):
+    except (NotFoundError, InvalidInputError) as error:
         if is_guess:
             return None
+        if os.path.isdir(name):
+            raise NotFoundError(
+                f"{error.message}; and nothing is mounted at ./{name}", hint=f"{MAY_HAVE_DIED} {error.hint}"
+            ) from error
         raise
     return volume
 

@@ -49,9 +49,9 @@ def command(
                 version = found.commit(message, author=author, labels=table, progress=progress)
     except KeyboardInterrupt:
         if isinstance(found, targets.Mounted):
-            output.say(
-                as_json, f"The mount goes on with the commit; `cowfs log {found.volume}` shows when it is published"
-            )
+            shows = "`cowfs status` names the volume" if found.is_scratch else f"`cowfs log {found.volume}` shows it"
+            shows = f"`cowfs log {name}` shows it" if name is not None else shows
+            output.say(as_json, f"The mount goes on with the commit; {shows} when it is published")
         raise
     record = {**versions.record(version), "is_new": version.is_new}
     output.say(as_json, versions.summary(version))

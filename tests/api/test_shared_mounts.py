@@ -357,6 +357,18 @@ def test_a_mount_whose_daemon_was_just_killed_is_made_anew() -> None:
     assert volume.finalize().stats.files == 4
 
 
+def test_a_mount_with_its_work_elsewhere_is_not_shared(place: Path) -> None:
+    with Volume.new("shared") as first:
+        again = Volume.open("shared")
+        with pytest.raises(InvalidStateError, match="with its work in"):
+            again.mount(meta_dir=place / "meta")
+    first = Volume.open("shared")
+    path = first.mount(meta_dir=place / "meta")
+    assert Volume.open("shared").mount(meta_dir=place / "meta") == path
+    assert Volume.open("shared").mount() == path
+    first.unmount()
+
+
 def cowfs(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "cowfs.cli", *arguments], capture_output=True, text=True, timeout=WATCHDOG_S, check=False

@@ -538,7 +538,7 @@ def test_another_process_commits_and_unmounts(go: Go) -> None:
         locator = await anyio.to_thread.run_sync(elsewhere, "print(Volume.open('shared').commit('theirs').locator)")
         assert (await vol.commit()).locator == locator
         (path / "file").write_text("y")
-        await anyio.to_thread.run_sync(elsewhere, "Volume.open('shared').unmount()")
+        await anyio.to_thread.run_sync(elsewhere, "Volume.open('shared').unmount(force=True)")
         assert not vol.is_mounted
         assert ((await vol.mount()) / "file").read_text() == "y"
 

@@ -453,3 +453,28 @@ def test_work_below_a_meta_dir_is_shown_and_committed(run: Command, place: Path,
     assert str(place / "meta") in refused.err
     assert run("unmount", "data", "--discard").code == 0
     assert run("commit", "data", "--json").json["is_new"] is False
+
+
+def test_a_directory_that_may_have_been_a_mount_is_told_of(run: Command, place: Path) -> None:
+    run("create", "data")
+    (place / "m").mkdir()
+    for target in ("m", "./m"):
+        for command in ("commit", "unmount"):
+            said = run(command, target)
+            assert said.code != 0
+            assert "mounted at ./m" in said.err
+            assert "its daemon may have died" in said.err
+
+
+def test_what_a_killed_scratch_had_is_said_to_be_gone_once(run: Command, mounted: Path) -> None:
+    run("commit", "data")
+    path = mounted.with_name("scratch")
+    run("mount", "data", path, "--scratch")
+    (path / "new").write_text("lost")
+    entry = next(entry for entry in registry.list_mounts() if entry.is_scratch)
+    os.kill(entry.pid, signal.SIGKILL)
+    assert wait_gone(entry.pid, 60)
+    assert "what was written to a scratch is gone" in run("doctor").out
+    assert f"{path} has died; what was not committed there is gone" in run("status").err
+    assert "is gone" not in run("status").err
+    run("unmount", "data")

@@ -141,6 +141,7 @@ def test_help_is_quick_to_load() -> None:
 def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(targets.Mounted):
         volume = "data"
+        is_scratch = False
 
         def __init__(self) -> None:
             pass
@@ -153,3 +154,6 @@ def test_an_interrupted_commit_says_that_the_mount_goes_on_with_it(run: Run, mon
     assert said.code == 130
     assert "goes on with the commit" in said.err
     assert "cowfs log data" in said.err
+    monkeypatch.setattr(Interrupted, "is_scratch", True)
+    assert "cowfs log made" in run("commit", "data", "--name", "made").err
+    assert "cowfs log" not in run("commit", "data").err

@@ -249,8 +249,10 @@ def test_a_daemon_that_dies_in_a_commit_leaves_a_whole_volume(
     path = version.mount(scratch=True)
     monkeypatch.delenv("COWFS_FAILPOINT")
     (path / "new").write_text("new")
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError) as caught:
         version.commit_scratch(name="made")
+    assert "`cowfs log made`" in caught.value.hint
+    assert "resumes" not in caught.value.hint
     assert version.started is not None
     assert wait_gone(version.started.pid, 60)
     assert str(path) not in overview.status().dead_mounts

@@ -170,9 +170,10 @@ def abandoned_mounts() -> Check:
     from cowfs.machine import dead_mounts
 
     name = "dead mounts"
-    if dead := [mount.path for mount in dead_mounts.find()]:
-        hint = f"cowfs unmount {dead[0]} (work is kept), or mount there again."
-        return Check(name, WARN, f"the daemon of {', '.join(dead)} has died", hint)
+    if dead := dead_mounts.find():
+        left = "what was written to a scratch is gone" if dead[0].is_scratch else "work is kept"
+        hint = f"cowfs unmount {dead[0].path} ({left}), or mount there again."
+        return Check(name, WARN, f"the daemon of {', '.join(mount.path for mount in dead)} has died", hint)
     return Check(name, OK, "none")
 
 
