@@ -1,8 +1,9 @@
 """Paths of this machine that are named as source or target of a copy.
 
-A symbolic link that is named is followed. A special file (a device, a pipe, a socket) is never
-replaced, since programs depend on what it is: as a target it is refused, here when it is named, and
-by `LocalFiles` when it is met inside a tree.
+A symbolic link that is named is followed, and a pipe that is named as the source is read to its
+end. A special file (a device, a pipe, a socket) is never replaced, since programs depend on what it
+is: as a target it is refused, here when it is named, and by `LocalFiles` when it is met inside a
+tree.
 
 A copy must not read what it writes, or it never ends: a source that has the directories in it that
 cowfs writes to (`Own`), or lies in them, is refused before anything is written.
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,15 +77,34 @@ def _is_same(one: bytes, other: bytes) -> bool:
         return False
 
 
+def not_copied(named: str) -> InvalidInputError:
+    """About a special file that is named as the source."""
+    return InvalidInputError(
+        f"{named} is a device, a pipe or a socket, and cannot be copied",
+        hint="Only files, directories and local pipes can. Of a device, `head -c BYTES DEVICE | cowfs cp /dev/stdin NAME:PATH` "
+        "copies a part.",
+    )
+
+
 def source(stack: ExitStack, path: bytes) -> tuple[SourceTree, bytes, bytes]:
     """(tree, path in it, name) of what is at `path`."""
-    from cowfs.session.local_files import LocalFiles
+    from cowfs.session.local_files import LocalFiles, is_special
+    from cowfs.session.local_stream import LocalStream
 
+    if path == b"-":
+        raise InvalidInputError(
+            "'-' is no source of a copy",
+            hint="`… | cowfs cp /dev/stdin NAME:PATH` copies what comes through a pipe. ./- is a file of that name.",
+        )
     name = os.path.basename(path.rstrip(b"/"))
+    mode = os.stat(path).st_mode  # of the path as it is: what /dev/stdin leads to may have no name
+    if stat.S_ISFIFO(mode):
+        return stack.enter_context(closing(LocalStream(path))), b"", name
+    if is_special(mode):
+        raise not_copied(os.fsdecode(path))
     real = os.path.realpath(path)
-    if os.path.isdir(real):
+    if stat.S_ISDIR(mode):
         return stack.enter_context(LocalFiles(real)), b"", name
-    os.lstat(real)
     directory, last = os.path.split(real)
     return stack.enter_context(LocalFiles(directory)), last, name
 

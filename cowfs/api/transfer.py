@@ -131,7 +131,8 @@ def copy(
     of this machine; one of them is none of this machine.
 
     The contents of a directory go into the target directory. A file goes into the target if that is
-    a directory or ends in "/", and takes its name else. What is missing of the target is made.
+    a directory or ends in "/", and takes its name else. What is missing of the target is made. A
+    local pipe that is named as the source is read to its end.
     progress hears of the stage "copy", then of the commit.
     """
     request = commit_request(message)
@@ -153,7 +154,10 @@ def copy(
         else:
             with _errors_of_ours(source, NOT_HERE):
                 tree, at, name = local_paths.source(stack, os.fsencode(source))
-        is_directory = stat.S_ISDIR(tree.stat(at).mode)
+        mode = tree.stat(at).mode
+        if stat.S_IFMT(mode) not in TYPES:
+            raise local_paths.not_copied(source)
+        is_directory = stat.S_ISDIR(mode)
         if sources.is_place(target):
             volume = _writable(sources.place(target), store)
             if not sources.is_place(source):

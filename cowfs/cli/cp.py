@@ -23,7 +23,9 @@ from cowfs.cli.start import tidy_up_when_terminated
 @click.option("-m", "--message", default="", help="To a volume: what this version is.")
 @output.common_options
 def command(source: str, target: str, recursive: bool, message: str, store: str | None, as_json: bool) -> None:
-    """Copy SRC to DST. Each is SOURCE:PATH, LOCATOR/PATH or a local path (./a:b is local).
+    """Copy SRC to DST. Each is SOURCE:PATH, LOCATOR/PATH or a local path (./a:b is local). The path in
+    LOCATOR/PATH is percent-decoded, as a URL's; after a colon (NAME:PATH, LOCATOR:PATH) it is taken as
+    it is.
 
     The contents of a directory go into DST; a file goes into DST if that is a directory or ends in
     "/". What is missing of DST is made. To a volume, NAME:PATH, everything is committed as one

@@ -165,7 +165,6 @@ class _Copy:
                 with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
                     watched = self._watched(path, pieces)
                     self._target.put(there, watched, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
-                self._count(files=1, bytes=attr.size)
         except _Stopped:
             pass
         except BaseException as raised:  # noqa: BLE001 — of a helper; the thread that runs the copy raises it
@@ -179,11 +178,14 @@ class _Copy:
             self._stop.set()
 
     def _watched(self, path: bytes, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+        size = 0
         while (piece := _next(path, pieces)) is not None:
             if self._stop.is_set():
                 raise _Stopped
             yield piece
+            size = max(size, piece[0] + len(piece[1]))
             self._tell(len(piece[1]))
+        self._count(files=1, bytes=size)
 
     # -- how far it is
 

@@ -324,6 +324,51 @@ def test_what_cannot_be_printed_is_an_error_about_standard_output(
     assert hint.startswith("hint: ")
 
 
+def test_a_pipe_is_read_to_its_end_and_other_special_files_are_no_source(run: Command, place: Path) -> None:
+    run("create", "data")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    (place / "model").write_bytes(MODEL)
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    script = """
+        cowfs() { "$PYTHON" -m cowfs.cli "$@"; }
+        cowfs cp <(cat model) data:substituted --json && cat model | cowfs cp /dev/stdin data:piped
+        cowfs cp <(true) data:empty
+        cat model > fifo & cowfs cp fifo data:fifo; wait
+    """
+    done = subprocess.run(
+        ["bash", "-ec", script],
+        env={**environment, "PYTHON": sys.executable},
+        cwd=place,
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0])["bytes"] == len(MODEL)
+    for name, content in (("substituted", MODEL), ("piped", MODEL), ("empty", b""), ("fifo", MODEL)):
+        assert b"".join(transfer.contents(f"data:{name}", None)) == content
+    before = Volume.version("data")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place / "socket"))
+    for source in (place / "socket", "/dev/zero", "-"):
+        said = run("cp", source, "data:x")
+        assert (said.code, "/dev/stdin" in said.err) == (2, True), said
+    assert Volume.version("data") == before
+
+
+def test_waiting_for_a_pipe_can_be_ended(run: Command, place: Path) -> None:
+    run("create", "data")
+    os.mkfifo(place / "fifo")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-m", "cowfs.cli", "cp", str(place / "fifo"), "data:x"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as copy:
+        with open(place / "fifo", "wb"):  # opens once the copy has it open
+            copy.send_signal(signal.SIGTERM)
+            _, said = copy.communicate(timeout=120)
+    assert (copy.returncode, said) == (143, "cowfs: interrupted\n")
+    assert list_working_copies() == []
+
+
 ENDLESS = """
 import os, sys
 from cowfs import clock
