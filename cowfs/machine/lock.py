@@ -234,7 +234,7 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
     if not found.mount_path.startswith("/"):
         return LeaseHeldError(
             f"volume {volume!r} is being written to by {found.user} on {found.host}, {found.mount_path}, since {since}",
-            hint="A copy or a commit without a mount ends by itself: try again then, or fork the volume to work beside it.",
+            hint="A copy or a commit is at work and ends by itself: wait for it and try again, or fork the volume to work beside it.",
             details={
                 "who": f"{found.user}@{found.host}",
                 "where": found.mount_path,

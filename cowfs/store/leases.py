@@ -189,11 +189,14 @@ def _judge(store: ObjectStore, volume: str, record: LeaseRecord) -> LeaseInfo:
 def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
     holder = lease.holder
     since = datetime.fromtimestamp(lease.since_ns / 1e9, UTC)
+    is_mount = holder.mount_path.startswith("/")
     return LeaseHeldError(
         f"volume {volume} is being written by {_describe(holder)} since {since:%Y-%m-%d %H:%M:%S} UTC, "
         f"last heard of {lease.heartbeat_age_s:.0f} s ago",
         hint="Unmount it there, fork the volume, or take over (take_over=True, --take-over): "
-        "the other mount can then publish nothing more, its work stays on its machine.",
+        "the other mount can then publish nothing more, its work stays on its machine."
+        if is_mount
+        else "A copy or a commit is at work there and ends by itself: wait for it and try again, or fork the volume.",
         details={
             "who": f"{holder.user}@{holder.host}",
             "where": holder.mount_path,

@@ -421,6 +421,27 @@ def test_a_copy_that_is_ended_leaves_nothing_half_done(
     assert is_into_volume or os.listdir(out) == []
 
 
+def test_of_two_copies_at_once_the_second_is_told_to_wait(run: Command, place: Path, tree: Path) -> None:
+    run("create", "data")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-c", ENDLESS, "--local", "cp", str(tree), "data:"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as copy:
+        assert copy.stdout is not None
+        assert copy.stdout.readline() == "at work\n"
+        on_this_machine = run("cp", tree, "data:")
+        with pytest.MonkeyPatch.context() as elsewhere:
+            elsewhere.setenv("COWFS_STATE_DIR", str(place / "elsewhere"))
+            with_other_state = run("cp", tree, "data:")
+        copy.terminate()
+        copy.communicate(timeout=120)
+    for said in (on_this_machine, with_other_state):
+        assert said.code == 5, said
+        assert "A copy or a commit is at work" in said.err
+        assert "wait for it" in said.err
+        assert "End process" not in said.err
+        assert "Unmount" not in said.err
+
+
 def test_what_a_killed_copy_leaves_is_not_to_be_published_unseen(run: Command, place: Path, tree: Path) -> None:
     run("create", "data")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
