@@ -93,6 +93,8 @@ class _Copy:
         self._lock = threading.Lock()  # counts and `_error`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
         self._stop = threading.Event()
+        self._at_work = 0
+        self._idle = threading.Condition()  # of `_at_work`
         self._error: BaseException | None = None
         self._done = dict.fromkeys(("files", "directories", "symlinks", "bytes", "skipped"), 0)
         self._done_bytes = 0
@@ -113,6 +115,8 @@ class _Copy:
             except BaseException:
                 self._stop.set()
                 helpers.shutdown(cancel_futures=True)
+                with self._idle:  # a thread whose start was interrupted is not known to the pool
+                    self._idle.wait_for(lambda: self._at_work == 0)
                 raise
         if self._error is not None:
             raise self._error
@@ -160,6 +164,8 @@ class _Copy:
             self._room.acquire()
 
     def _copy_file(self, path: bytes, there: bytes, attr: Attributes) -> None:
+        with self._idle:
+            self._at_work += 1  # before it looks at `_stop`
         try:
             if not self._stop.is_set():
                 with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
@@ -176,6 +182,10 @@ class _Copy:
             with self._lock:
                 self._error = self._error or error
             self._stop.set()
+        finally:
+            with self._idle:
+                self._at_work -= 1
+                self._idle.notify_all()
 
     def _watched(self, path: bytes, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
         size = 0
