@@ -20,7 +20,7 @@ for each other, commits in the daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -40,6 +40,7 @@ from cowfs.api import (
     rescue,
     stores,
     unmounted,
+    used_mount,
 )
 from cowfs.api.claiming import Claim
 from cowfs.api.located import names_locator
@@ -47,12 +48,13 @@ from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
+from cowfs.api.used_mount import UsedMount
 from cowfs.control import MountOptions, MountSpec, live_mount
 from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
 from cowfs.errors import CowfsError, InvalidStateError, LeaseHeldError, LeaseLostError, NotFoundError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
-from cowfs.machine import dead_mounts, registry, sharing
+from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
@@ -85,8 +87,7 @@ class RWVolume:
         self._ended = ""
         self._is_discarded = False
         self._options = MountOptions()
-        self._mount_id: str | None = None
-        self._mount_path: str | None = None
+        self._mount_used = UsedMount()
         self._mutex = RLock()
         self._pid = os.getpid()
         self._forked_from: ROVolume | None = None
@@ -149,7 +150,7 @@ class RWVolume:
     @property
     def owns_mount(self) -> bool:
         """Whether a mount that this object made is there."""
-        return self._own_mount() is not None
+        return self._mount_used.entry() is not None
 
     def has_changes(self) -> bool:
         """Whether this machine has work of the volume that is in no version. Without a mount also
@@ -237,39 +238,27 @@ class RWVolume:
         chosen, hears = arguments.mount_options(options, tuning), arguments.listener(progress)
         with self._mutex:
             self._require_not_ended()
-            if (entry := self._own_mount()) is not None and (
-                self._options.fuse_fd is not None or mount_paths.is_there(entry)
-            ):
+            if (entry := self._mount_used.at_its_path()) is not None:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
             store_id = self._opened().record.store_id
             with mount_paths.turn(self.name, store_id):
-                if not chosen.take_over:
-                    self._require_place(chosen)
+                if not chosen.take_over and (meta_dir := chosen.meta_path) is not None:
+                    place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
+                    used_mount.require_work_at(self.live(), place, meta_dir)
                 entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
                 if entry is None:
                     path = self._mount(mount_path, chosen, hears)
                 else:  # of this user on this machine: a cell or a task is run again, or one of several workers
-                    self._mount_id, self._mount_path, path = entry.id, entry.mount_path, Path(entry.mount_path)
+                    path = Path(entry.mount_path)
+                    self._mount_used.use(entry.id, entry.mount_path, is_handed_in=chosen.fuse_fd is not None)
             self._options = chosen
             return path
 
-    def _require_place(self, options: MountOptions) -> None:
-        """Refuses to share a mount whose work lies elsewhere than this one's is to lie."""
-        entry, wanted = self.live(), options.meta_path
-        if entry is None or wanted is None or entry.working_copy is None or not mount_paths.is_there(entry):
-            return
-        place = WorkingCopy.locate(self._opened().record.store_id, self.name, meta_dir=wanted).path
-        if os.path.realpath(place) != os.path.realpath(entry.working_copy):
-            raise InvalidStateError(
-                f"volume {self.name!r} is mounted at {entry.mount_path} with its work in {entry.working_copy}, not below {wanted}",
-                hint="Leave meta_dir (--meta-dir) away to share that mount, or unmount it first.",
-            )
-
     def _mount(self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener) -> Path:
         store = self._opened()
-        self._leave(None)
+        self._mount_used.leave(None)
         stores.refuse_memory(store)
         stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
@@ -290,8 +279,8 @@ class RWVolume:
             )
             self.started = launch.start(spec, progress=progress)
             kept_work.warn_if_overtaken(self.name, self.started.ready)
-        self._mount_id, self._mount_path = registration, path
-        if not options.foreground and (entry := self._own_mount()) is not None:
+        self._mount_used.use(registration, path, is_handed_in=options.fuse_fd is not None)
+        if not options.foreground and (entry := self._mount_used.entry()) is not None:
             sharing.join(entry)
         return Path(path)
 
@@ -307,9 +296,9 @@ class RWVolume:
             self._require_not_ended()
             entry = self.live()
             if entry is not None and not force and sharing.holds(entry) and not sharing.is_last(entry):
-                self._leave_to_others()
+                self._mount_used.leave_to_others(self.name)
                 return
-            self._end_mount(entry, live_mount.unmount, force=force)
+            self._mount_used.end(entry, live_mount.unmount, force=force)
             if self._store is not None:
                 self._working_copy().delete_if_committed()
 
@@ -337,25 +326,8 @@ class RWVolume:
                 if self._options.meta_path is None:
                     used = kept_work.to_discard(used, store.record.store_id)
                 unmounted.discard(store, used)
-            self._end_mount(entry, live_mount.discard, force=force)
+            self._mount_used.end(entry, live_mount.discard, force=force)
             self._is_discarded = True
-
-    def _end_mount(self, entry: MountEntry | None, end: Callable[..., object], *, force: bool) -> None:
-        """Ends the mount, if there is one, with one of live_mount's functions."""
-        if entry is not None:
-            is_sharer = sharing.holds(entry)
-            if not force:
-                mount_paths.require_unshared(entry)
-            try:
-                end(entry, force=force)
-            except BaseException:
-                (sharing.keep if is_sharer else sharing.forget)(entry)
-                raise
-        self._leave(entry)
-
-    def _leave_to_others(self) -> None:
-        _log.info("volume %s stays mounted: other processes share it, or `cowfs mount` was asked for it", self.name)
-        self._mount_id = self._mount_path = None
 
     # -- committing
 
@@ -412,11 +384,11 @@ class RWVolume:
         more."""
         entry = self.live()
         if entry is not None and not force and not sharing.is_last(entry):
-            self._leave_to_others()
+            self._mount_used.leave_to_others(self.name)
             return
         trouble = live_mount.release(entry, force=force).trouble if entry is not None else ""
         try:
-            self._leave(entry)
+            self._mount_used.leave(entry)
             self._working_copy().delete_if_committed()
         except (CowfsError, OSError) as error:
             trouble = trouble or str(error)
@@ -453,14 +425,14 @@ class RWVolume:
             self._require_not_ended()
             self.resolve()
             entry = self.live()
-            self._require_mount_kept(entry)
+            self._mount_used.require_kept(self.name, entry)
         if entry is not None:
             try:
                 done = live_mount.commit(entry, request, progress and hears)
             except UnavailableError:
                 if not live_mount.has_died(entry):
                     raise
-                self._require_mount_kept(self.live())
+                self._mount_used.require_kept(self.name, self.live())
             else:
                 return self._committed(done.head_number, done.version, is_new=done.is_new)
         # Not mounted, or its daemon has just died: whether that had published is found out by
@@ -492,7 +464,7 @@ class RWVolume:
 
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         store, working_copy, options = self._opened(), self._working_copy(), self._options
-        self._end_mount(self.live(), live_mount.unmount, force=False)
+        self._mount_used.end(self.live(), live_mount.unmount, force=False)
         head, base = rescue.fork(store, working_copy, name, strict=strict)
         rescued = RWVolume.made(store, head, ROVolume(base) if base is not None else None)
         rescued._options = options
@@ -533,11 +505,11 @@ class RWVolume:
         version. A commit under way ends before."""
         with self._mutex:
             entry = self.live()
-            if self._has_lost_mount(entry):
-                self._mount_id = self._mount_path = None
+            if self._mount_used.is_lost(entry):
+                self._mount_used.forget()
                 return self.has_changes()
             if entry is not None and not sharing.is_last(entry):
-                self._mount_id = self._mount_path = None
+                self._mount_used.forget()
                 return live_mount.has_uncommitted(entry)
             try:
                 left = live_mount.unmount(entry) if entry is not None else None
@@ -545,7 +517,7 @@ class RWVolume:
                 if entry is not None:
                     sharing.forget(entry)
                 raise
-            self._leave(entry)
+            self._mount_used.leave(entry)
             if left is None:
                 return self.has_changes()
             if left.version is not None:
@@ -591,34 +563,6 @@ class RWVolume:
         self._claim = "existing"
         self._store, self._store_url, self._name = store, store.url, head.volume
         self._version, self._head_number = head.version, head.number
-
-    def _leave(self, entry: MountEntry | None) -> None:
-        if entry is not None:
-            sharing.forget(entry)
-        mount_paths.leave(entry.mount_path if entry is not None else None, self._mount_path)
-        self._mount_id = self._mount_path = None
-
-    def _has_lost_mount(self, live: MountEntry | None) -> bool:
-        """Whether the mount that this object used has ended without it. One whose daemon died stays
-        at its path and fails every use, until it is mounted anew: nothing is written beside it."""
-        if self._mount_id is None or self._mount_path is None:
-            return False
-        if live is not None and live.id == self._mount_id:  # one that is ending is off its path first
-            return self._options.fuse_fd is None and not mount_paths.is_there(live)
-        return live is not None or dead_mounts.find_at(self._mount_path) is None
-
-    def _require_mount_kept(self, live: MountEntry | None) -> None:
-        """What was written since would be missing in a version, and nobody would notice."""
-        if self._has_lost_mount(live):
-            raise InvalidStateError(
-                f"the mount of volume {self.name!r} at {self._mount_path} has ended, and this object did not end it",
-                hint="Another process (or object) has unmounted it. Call mount() again: uncommitted work is there again "
-                f"unless it was discarded. What was written to {self._mount_path} since then lies in the directory below "
-                "the mount, not in the volume.",
-            )
-
-    def _own_mount(self) -> MountEntry | None:
-        return registry.find_by_id(self._mount_id) if self._mount_id else None
 
     @property
     def _is_unclaimed(self) -> bool:

@@ -2,9 +2,10 @@
 
 `prepare` refuses, each with its own error and hint: a missing parent, something that is not a
 directory, a directory with entries, a path that is mounted already, a machine or container without
-a usable /dev/fuse, one without the right to mount, a user without a setuid fusermount3. A mount whose daemon has died answers ENOTCONN to
-everyone for ever; `prepare` detaches such a one. Unmounting works as root by umount2(2) and
-otherwise through fusermount3, which is the only program started here.
+a usable /dev/fuse, one without the right to mount, a user without a setuid fusermount3. A mount
+whose daemon has died answers ENOTCONN to everyone for ever; `prepare` detaches such a one.
+Unmounting works as root by umount2(2) and otherwise through fusermount3, which is the only program
+started here.
 """
 
 from __future__ import annotations

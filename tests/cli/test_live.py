@@ -471,10 +471,10 @@ def test_what_a_killed_scratch_had_is_said_to_be_gone_once(run: Command, mounted
     path = mounted.with_name("scratch")
     run("mount", "data", path, "--scratch")
     (path / "new").write_text("lost")
-    entry = next(entry for entry in registry.list_mounts() if entry.is_scratch)
+    entry = next(entry for entry in registry.list_mounts() if entry.mount_path == str(path))
     os.kill(entry.pid, signal.SIGKILL)
     assert wait_gone(entry.pid, 60)
-    assert "what was written to a scratch is gone" in run("doctor").out
+    assert f"cowfs unmount {path} (what was written to a scratch is gone)" in run("doctor").out
     assert f"{path} has died; what was not committed there is gone" in run("status").err
     assert "is gone" not in run("status").err
     run("unmount", "data")

@@ -171,8 +171,11 @@ def abandoned_mounts() -> Check:
 
     name = "dead mounts"
     if dead := dead_mounts.find():
-        left = "what was written to a scratch is gone" if dead[0].is_scratch else "work is kept"
-        hint = f"cowfs unmount {dead[0].path} ({left}), or mount there again."
+        ends = [
+            f"cowfs unmount {mount.path} ({'what was written to a scratch is gone' if mount.is_scratch else 'work is kept'})"
+            for mount in dead
+        ]
+        hint = f"{', '.join(ends)}, or mount there again."
         return Check(name, WARN, f"the daemon of {', '.join(mount.path for mount in dead)} has died", hint)
     return Check(name, OK, "none")
 

@@ -1,0 +1,104 @@
+"""The writable mount that an object works on: one it made, or found and shares with other processes
+of this user (`machine.sharing`).
+
+    none ── use ── used ── end, leave, leave_to_others ── none
+                    └── ended by somebody else ── lost, until it is left or another one is used
+
+Lost matters: what a program writes to the path afterwards lies in the directory below the mount, and
+a version that is made then would be without it. So commits are refused until the object's user has
+seen that. A mount whose daemon died is not lost while it is at its path: every use of it fails.
+
+Not thread-safe; the volume's lock guards it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from cowfs import log
+from cowfs.api import mount_paths
+from cowfs.errors import InvalidStateError
+from cowfs.machine import dead_mounts, registry, sharing
+from cowfs.machine.registry import MountEntry
+
+_log = log.get("volume")
+
+
+class UsedMount:
+    def __init__(self) -> None:
+        self._id: str | None = None
+        self._path: str | None = None
+        self._is_handed_in = False
+
+    def use(self, registration: str, path: str, *, is_handed_in: bool = False) -> None:
+        """is_handed_in: it serves a descriptor that somebody else has mounted, and need not be seen
+        at its path from here."""
+        self._id, self._path, self._is_handed_in = registration, path, is_handed_in
+
+    def entry(self) -> MountEntry | None:
+        return registry.find_by_id(self._id) if self._id else None
+
+    def at_its_path(self) -> MountEntry | None:
+        """Its entry, if it can be used."""
+        entry = self.entry()
+        return entry if entry is not None and (self._is_handed_in or mount_paths.is_there(entry)) else None
+
+    def end(self, live: MountEntry | None, end: Callable[..., object], *, force: bool) -> None:
+        """Ends the volume's mount, if there is one, with one of live_mount's functions.
+        ConflictError while other processes share it; not with force."""
+        if live is not None:
+            is_sharer = sharing.holds(live)
+            if not force:
+                mount_paths.require_unshared(live)
+            try:
+                end(live, force=force)
+            except BaseException:
+                (sharing.keep if is_sharer else sharing.forget)(live)
+                raise
+        self.leave(live)
+
+    def leave(self, ended: MountEntry | None) -> None:
+        """After the mount has ended: nothing of it stays."""
+        if ended is not None:
+            sharing.forget(ended)
+        mount_paths.leave(ended.mount_path if ended is not None else None, self._path)
+        self.forget()
+
+    def leave_to_others(self, volume: str) -> None:
+        """`sharing.is_last` has said no."""
+        _log.info("volume %s stays mounted: other processes share it, or `cowfs mount` was asked for it", volume)
+        self.forget()
+
+    def forget(self) -> None:
+        self._id = self._path = None
+
+    def is_lost(self, live: MountEntry | None) -> bool:
+        """Whether it has ended without this object. live: the volume's mount."""
+        if self._id is None or self._path is None:
+            return False
+        if live is not None and live.id == self._id:  # one that is ending is off its path first
+            return not self._is_handed_in and not mount_paths.is_there(live)
+        return live is not None or dead_mounts.find_at(self._path) is None
+
+    def require_kept(self, volume: str, live: MountEntry | None) -> None:
+        """What was written since would be missing in a version, and nobody would notice."""
+        if self.is_lost(live):
+            raise InvalidStateError(
+                f"the mount of volume {volume!r} at {self._path} has ended, and this object did not end it",
+                hint="Another process (or object) has unmounted it. Call mount() again: uncommitted work is there again "
+                f"unless it was discarded. What was written to {self._path} since then lies in the directory below "
+                "the mount, not in the volume.",
+            )
+
+
+def require_work_at(entry: MountEntry | None, place: Path, meta_dir: Path) -> None:
+    """Refuses to share a mount whose work lies elsewhere than below meta_dir, at `place`."""
+    if entry is None or entry.working_copy is None or not mount_paths.is_there(entry):
+        return
+    if os.path.realpath(place) != os.path.realpath(entry.working_copy):
+        raise InvalidStateError(
+            f"volume {entry.volume!r} is mounted at {entry.mount_path} with its work in {entry.working_copy}, not below {meta_dir}",
+            hint="Leave meta_dir (--meta-dir) away to share that mount, or unmount it first.",
+        )
