@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from cowfs.api.asynchronous import RWVolume as RWVolume
     from cowfs.api.asynchronous import Volume as Volume
     from cowfs.api.asynchronous import volume as volume
+    from cowfs.api.declared.model import Declared as Declared
+    from cowfs.api.declared.model import DeclaredStore as DeclaredStore
+    from cowfs.api.declared.model import DeclaredVolume as DeclaredVolume
     from cowfs.api.overview import MountSummary as MountSummary
     from cowfs.api.overview import VolumeSummary as VolumeSummary
     from cowfs.api.overview import WorkingCopySummary as WorkingCopySummary
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Declared",
+    "DeclaredStore",
+    "DeclaredVolume",
     "Locator",
     "MountOptions",
     "MountSummary",
@@ -43,6 +49,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Declared": "cowfs.api.declared.model",
+    "DeclaredStore": "cowfs.api.declared.model",
+    "DeclaredVolume": "cowfs.api.declared.model",
     "Locator": "cowfs.format.locator",
     "MountOptions": "cowfs.control.options",
     "MountSummary": "cowfs.api.overview",

@@ -1,0 +1,269 @@
+"""Declared: volumes, where they are mounted, and the stores they are in. In Python, or from a file
+(`load`); both are checked in the same way when they are made.
+
+    Declared(
+        stores={"main": DeclaredStore(url="s3://data/team")},
+        volumes=[DeclaredVolume(name="imagenet", path="/data", store="main", subpath="train")],
+    )
+
+A declaration is a value: making one reads the environment for placeholders in names, and nothing
+else. What it says is on no disk and in no store until `plan` and `apply`, or `up`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from cowfs import sizes
+from cowfs.api.declared import durations, mount_points, placeholders, problems
+from cowfs.api.declared.problems import Problem, Refused
+from cowfs.api.declared.toml_lines import Path as KeyPath
+from cowfs.errors import InvalidInputError
+from cowfs.format import keys
+from cowfs.format.locator import Locator, is_locator
+from cowfs.store.named import placed
+
+
+class _Value(BaseModel):
+    """Frozen, without unknown keys, and with the errors of cowfs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    def __init__(self, /, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            title = type(self).__name__
+            found = problems.found_in(error, lambda path: _keys(type(self), path))
+            raise problems.raised(found, lambda _: title) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # else pydantic calls it for each nested value, too
+
+
+def _names(given: object) -> object:
+    """One name, or candidates."""
+    return (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else given
+
+
+def _checked_source(text: str) -> str:
+    """A name with its placeholders filled in: NAME, NAME@TAG, NAME@VERSION or a locator."""
+    if text.startswith(("/", "./", "~")):
+        raise InvalidInputError(
+            f"{text!r} is a path of this machine, not a volume",
+            hint="Directories of a machine cannot be declared: copy one into a volume (`cowfs cp`), or bind-mount it.",
+        )
+    filled = placeholders.filled(text)
+    if is_locator(filled):
+        Locator.parse(filled)
+    else:
+        keys.check_volume_name(filled.partition("@")[0])
+    return text
+
+
+def _size(given: object) -> object:
+    if isinstance(given, str) and sizes.parsed(given) is None:
+        raise InvalidInputError(f"{given!r} is no size", hint="Write bytes, or a size like 512M or 100GB.")
+    if isinstance(given, int) and not isinstance(given, bool) and given < 0:
+        raise InvalidInputError(f"{given} is no size", hint="Write bytes, or a size like 512M or 100GB.")
+    return given
+
+
+def _duration(given: object) -> object:
+    if isinstance(given, str) and durations.parsed_s(given) is None:
+        raise InvalidInputError(f"{given!r} is no duration", hint="Write one like 90s, 45m, 12h, 30d or 2w.")
+    return given
+
+
+def _subpath(text: str) -> str:
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in text:
+        raise InvalidInputError(
+            f"the subpath {text!r} has '..' or a NUL in it", hint="Write it from the volume's root on."
+        )
+    return "/".join(parts)
+
+
+class DeclaredVolume(_Value):
+    """A volume, or a version of one, and where it is mounted.
+
+    name        NAME, NAME@TAG, NAME@VERSION or a locator; or a list of candidates, of which the first usable one is
+                taken. {node_rank} and the like are filled in
+    path        where it is mounted: an absolute path, or ~/…
+    store       a name of `stores`; None: the default store
+    subpath     a folder of it, which is mounted alone; read-only volumes only
+    read_only   a version is mounted, the last one if none is named; else the volume, to write
+    optional    `up` and `apply` go on without it
+    size, idle_delete    recorded, and not enforced yet
+    """
+
+    name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names), Field(min_length=1)]
+    path: str
+    store: str | None = None
+    subpath: str = ""
+    read_only: bool = True
+    optional: bool = False
+    size: Annotated[int | str | None, BeforeValidator(_size)] = None
+    idle_delete: Annotated[str | None, BeforeValidator(_duration)] = None
+
+    if TYPE_CHECKING:  # what is taken is more than what is kept
+
+        def __init__(
+            self,
+            *,
+            name: str | Sequence[str],
+            path: str,
+            store: str | None = None,
+            subpath: str = "",
+            read_only: bool = True,
+            optional: bool = False,
+            size: int | str | None = None,
+            idle_delete: str | None = None,
+        ) -> None: ...
+
+    @model_validator(mode="after")
+    def _are_one(self) -> DeclaredVolume:
+        if found := [*self._wrong_names(), *self._wrong_paths()]:
+            raise Refused(found)
+        return self
+
+    def _wrong_names(self) -> list[Problem]:
+        found = []
+        for index, text in enumerate(self.name):
+            try:
+                filled = placeholders.filled(_checked_source(text))
+                if not self.read_only and (is_locator(filled) or "@" in filled):
+                    raise InvalidInputError(
+                        f"{filled} is a version, which does not change",
+                        hint="Leave read_only = false out, or name the volume.",
+                    )
+                if self.store is not None and is_locator(filled):
+                    raise InvalidInputError("a locator names its own store", hint="Leave store out.")
+            except InvalidInputError as error:
+                found.append(Problem(("name", index), error.message, error.hint))
+        return found
+
+    def _wrong_paths(self) -> list[Problem]:
+        found = []
+        for key, check in (("path", mount_points.checked), ("subpath", _subpath)):
+            try:
+                check(getattr(self, key))
+            except InvalidInputError as error:
+                found.append(Problem((key,), error.message, error.hint))
+        if self.subpath and not self.read_only:
+            hint = "Leave subpath out, or read_only = false."
+            found.append(Problem(("subpath",), "one folder of a volume cannot be mounted writable", hint))
+        return found
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The names, with their placeholders filled in."""
+        return tuple(map(placeholders.filled, self.name))
+
+    @property
+    def mount_path(self) -> str:
+        return mount_points.checked(self.path)
+
+    @property
+    def folder(self) -> str:
+        """The subpath, relative to the volume's root; "" for all of it."""
+        return _subpath(self.subpath)
+
+    @property
+    def size_bytes(self) -> int | None:
+        return sizes.parsed(self.size) if isinstance(self.size, str) else self.size
+
+    @property
+    def idle_delete_s(self) -> int | None:
+        return durations.parsed_s(self.idle_delete) if self.idle_delete is not None else None
+
+
+class DeclaredStore(_Value):
+    """A store. url: as everywhere; a relative directory of a file is relative to that file."""
+
+    url: str
+
+    @model_validator(mode="after")
+    def _is_one(self) -> DeclaredStore:
+        try:
+            placed(self.url)
+        except InvalidInputError as error:
+            raise Refused([Problem(("url",), error.message, error.hint)]) from error
+        return self
+
+
+def _store(given: object) -> object:
+    return {"url": given} if isinstance(given, str) else given
+
+
+class Declared(_Value):
+    """Volumes and stores. InvalidInputError says all that is wrong, for a file with its lines."""
+
+    volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
+    stores: dict[str, Annotated[DeclaredStore, BeforeValidator(_store)]] = {}
+    _file: Path | None = PrivateAttr(None)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
+            stores: Mapping[str, DeclaredStore | Mapping[str, Any] | str] = ...,
+        ) -> None: ...
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Declared:
+        if found := [*self._wrong_stores(), *self._wrong_places()]:
+            raise Refused(found)
+        return self
+
+    @property
+    def file(self) -> Path | None:
+        """The file it was loaded from; None for one made in Python."""
+        return self._file
+
+    @staticmethod
+    def load(path: str | os.PathLike[str] | None = None) -> Declared:
+        """From that file; None: the nearest one upwards from the working directory, else the user's
+        own. NotFoundError, InvalidInputError with file and line."""
+        from cowfs.api.declared.loading import load
+
+        return load(path)
+
+    def _wrong_stores(self) -> list[Problem]:
+        return [
+            Problem(
+                ("volumes", index, "store"),
+                f"there is no store {each.store!r}",
+                problems.near(each.store, self.stores, "Declared stores"),
+            )
+            for index, each in enumerate(self.volumes)
+            if each.store is not None and each.store not in self.stores
+        ]
+
+    def _wrong_places(self) -> list[Problem]:
+        found, seen = [], list[str]()
+        for index, path in enumerate(each.mount_path for each in self.volumes):
+            clash = next((each for each in seen if path == each or mount_points.is_below(path, each)), None)
+            clash = clash or next((each for each in seen if mount_points.is_below(each, path)), None)
+            if clash is not None:
+                what = "is declared twice" if clash == path else f"and {clash} lie one in the other"
+                found.append(Problem(("volumes", index, "path"), f"the mount path {path} {what}", "Give each its own."))
+            seen.append(path)
+        return found
+
+
+def keys_at(path: KeyPath) -> list[str]:
+    """The keys that the table at this path of a document may have."""
+    return _keys(Declared, path)
+
+
+def _keys(model: type[_Value], path: KeyPath) -> list[str]:
+    if model is Declared and path:
+        model = DeclaredVolume if path[0] == "volumes" else DeclaredStore
+    return list(model.model_fields)

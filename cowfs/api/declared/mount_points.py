@@ -1,0 +1,47 @@
+"""Which paths a declared volume may be mounted at. Judged by the text alone: the path may not exist
+yet, and the file may be checked on another machine than the one that mounts.
+
+    refused    a relative path; "..", a NUL
+               the system's directories themselves: / /root /tmp /opt /var /home …
+               what lies below those that programs are installed in or the kernel owns: /usr /etc /proc …
+    taken      anything else, so also /tmp/x, /opt/data, /home/me/data; ~/x is below the home directory
+
+What only the machine can tell (a link, a directory that is not empty) the mount tells.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cowfs.errors import InvalidInputError
+
+ITSELF = ("/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/lib", "/var/tmp")  # noqa: S108
+"""Refused, but not what lies below."""
+WHOLE = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr")
+"""Refused with all that lies below."""
+
+
+def checked(text: str) -> str:
+    """The path, normalised; InvalidInputError."""
+    path = os.path.expanduser(text) if text.startswith("~/") else text
+    if not path.startswith("/"):
+        raise InvalidInputError(
+            f"the mount path {text!r} is relative", hint="Write it from the root on, like /data, or as ~/data."
+        )
+    if "\0" in path or ".." in path.split("/"):
+        raise InvalidInputError(f"the mount path {text!r} has '..' or a NUL in it", hint="Write it out, like /data.")
+    path = os.path.normpath("/" + path.lstrip("/"))
+    above = next((each for each in WHOLE if is_below(path, each)), None)
+    if path in (*ITSELF, *WHOLE) or above is not None:
+        what = f"is below {above}" if above is not None else "is a directory of the system"
+        raise InvalidInputError(
+            f"the mount path {path} {what}: programs need what is there",
+            hint="Mount on a directory of your own, like /data or /mnt/data.",
+        )
+    if path == os.path.normpath(os.path.expanduser("~")):
+        raise InvalidInputError(f"the mount path {path} is your home directory", hint="Mount below it, like ~/data.")
+    return path
+
+
+def is_below(path: str, other: str) -> bool:
+    return path.startswith(other.rstrip("/") + "/")

@@ -1,0 +1,71 @@
+"""{node_rank} and the like in names of volumes: what is known of the process that reads them.
+
+    {hostname}     without its domain
+    {user}         login name
+    {node_rank}    NODE_RANK, GROUP_RANK (torchrun), SLURM_NODEID, JOB_COMPLETION_INDEX (Kubernetes)
+    {rank}         RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK
+    {local_rank}   LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK
+    {job_id}       SLURM_JOB_ID, PBS_JOBID, JOB_ID
+    {env.NAME}     the environment variable NAME
+
+The first variable that is set counts. One that nobody has set is an error, never an empty text:
+names of two nodes would be the same. Nothing else may stand in braces.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+
+from cowfs.errors import InvalidInputError
+
+VARIABLES = {
+    "node_rank": ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX"),
+    "rank": ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+    "local_rank": ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "job_id": ("SLURM_JOB_ID", "PBS_JOBID", "JOB_ID"),
+}
+KNOWN = ("hostname", "user", *VARIABLES, "env.NAME")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def filled(text: str) -> str:
+    """text with each placeholder replaced; InvalidInputError: an unknown one, or one without a
+    value."""
+    result = _PLACEHOLDER.sub(lambda found: _value(found[1]), text)
+    if "{" in _PLACEHOLDER.sub("", text) or "}" in _PLACEHOLDER.sub("", text):
+        raise InvalidInputError(f"{text!r} has a brace without its other", hint="Write {node_rank}, for example.")
+    return result
+
+
+def _value(name: str) -> str:
+    if name == "hostname":
+        return socket.gethostname().split(".")[0]
+    if name == "user":
+        return _user()
+    if name.startswith("env."):
+        return _first((name.removeprefix("env."),), name)
+    if name in VARIABLES:
+        return _first(VARIABLES[name], name)
+    raise InvalidInputError(
+        f"there is no placeholder {{{name}}}", hint=f"There are: {', '.join(f'{{{each}}}' for each in KNOWN)}."
+    )
+
+
+def _first(variables: tuple[str, ...], name: str) -> str:
+    for variable in variables:
+        if value := os.environ.get(variable):
+            return value
+    raise InvalidInputError(
+        f"{{{name}}} is not known here: {' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} not set",
+        hint=f"Set {variables[0] or 'a variable'}, or write the name out.",
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without an entry
+        return f"u{os.getuid()}"

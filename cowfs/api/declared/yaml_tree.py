@@ -1,0 +1,91 @@
+"""A YAML document as plain values, with the line of each key and element.
+
+Read by PyYAML's safe loader, node by node, since only nodes know their lines. Refused, each with its
+line: a key that is there twice (PyYAML takes the last one), keys that are no text, tags that are not
+YAML's own, several documents in one file, and aliases that would make a small file a huge value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from cowfs.api.declared.toml_lines import Lines, Path
+
+MOST_VALUES = 20_000
+DEEPEST = 40
+
+
+class YamlError(Exception):
+    """line: from 1; None: nobody can tell."""
+
+    def __init__(self, message: str, line: int | None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def parsed(text: str) -> tuple[Any, Lines]:
+    """The document's value (None when it is empty) and its lines; YamlError."""
+    loader = None
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        builder = _Builder(loader)
+        return (builder.value(node, (), 0) if node is not None else None), builder.lines
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position] if isinstance(error.position, int) else ""
+        raise YamlError(f"a character that YAML does not allow: {error.reason}", before.count("\n") + 1) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlError(_said(error), mark.line + 1 if mark is not None else None) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _said(error: yaml.MarkedYAMLError) -> str:
+    """Without the text around, which may hold a secret."""
+    return ", ".join(part for part in (error.context, error.problem) if part)
+
+
+class _Builder:
+    def __init__(self, loader: yaml.SafeLoader) -> None:
+        self._loader = loader
+        self._count = 0
+        self.lines: Lines = {}
+
+    def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
+        line = node.start_mark.line + 1
+        self._count += 1
+        if self._count > MOST_VALUES or depth > DEEPEST:
+            raise YamlError("too many or too deeply nested values", line)
+        self.lines.setdefault(path, line)
+        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+            return [self.value(each, (*path, index), depth + 1) for index, each in enumerate(node.value)]
+        if not isinstance(node, yaml.ScalarNode):
+            raise YamlError(f"the tag {node.tag} is not understood here", line)
+        return self._scalar(node, line)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._scalar(key_node, line) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str):
+                raise YamlError("a key that is no text", line)
+            if key in found:
+                raise YamlError(f"the key {key!r} is there twice", line)
+            self.lines[(*path, key)] = line
+            found[key] = self.value(value_node, (*path, key), depth + 1)
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, line: int) -> Any:
+        if node.tag == "tag:yaml.org,2002:merge":
+            return node.value  # "<<", which is refused as an unknown key
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, OverflowError) as error:  # a date like 2026-13-45, a number of too many digits
+            raise YamlError(f"a value that cannot be read: {error}", line) from None

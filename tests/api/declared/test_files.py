@@ -1,0 +1,401 @@
+"""Files that declare volumes: any text is a declaration, or an error that names file and line."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cowfs import Declared, DeclaredStore, DeclaredVolume
+from cowfs.api.declared import documents, loading, toml_lines, yaml_tree
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
+
+pytestmark = pytest.mark.quick
+
+GOOD = """\
+volumes = [
+  {name = "imagenet", path = "/data", store = "main", subpath = "train"},   # read_only = true by default
+  {name = ["ckpt-eu", "ckpt-us"], path = "/ckpt", read_only = false, optional = true, size = "100GB", idle_delete = "30d"},
+]
+[stores]
+main = {url = "s3://data/team"}
+near = "./store"
+"""
+SAME = """\
+volumes:
+  - {name: imagenet, path: /data, store: main, subpath: train}
+  - name: [ckpt-eu, ckpt-us]
+    path: /ckpt
+    read_only: false
+    optional: true
+    size: 100GB
+    idle_delete: 30d
+stores:
+  main:
+    url: s3://data/team
+  near: ./store
+"""
+
+
+def lines_of(error: InvalidInputError) -> list[str]:
+    """FILE:LINE without the directory, of each problem."""
+    return [os.path.basename(each["where"]) for each in error.details["problems"]]
+
+
+def refused(text: str, name: str = "cowfs.toml") -> InvalidInputError:
+    with pytest.raises(InvalidInputError) as caught:
+        loading.parsed(text.encode(), Path("/project") / name)
+    return caught.value
+
+
+def test_both_formats_say_the_same(project: Path) -> None:
+    toml = loading.parsed(GOOD.encode(), project / "cowfs.toml")
+    yaml = loading.parsed(SAME.encode(), project / "a.cowfs.yml")
+    assert (toml.volumes, toml.stores) == (yaml.volumes, yaml.stores)
+    first, second = toml.volumes
+    assert (first.mount_path, first.read_only, first.folder, first.candidates) == (
+        "/data",
+        True,
+        "train",
+        ("imagenet",),
+    )
+    assert (second.candidates, second.optional, second.size_bytes) == (("ckpt-eu", "ckpt-us"), True, 100 << 30)
+    assert second.idle_delete_s == 30 * 86_400
+    assert toml.stores["near"].url == str(project / "store"), "a directory is relative to the file"
+
+
+def test_the_same_can_be_declared_in_python() -> None:
+    declared = Declared(
+        volumes=[
+            DeclaredVolume(name="imagenet", path="/data", store="main", subpath="train"),
+            {
+                "name": ["ckpt-eu", "ckpt-us"],
+                "path": "/ckpt",
+                "read_only": False,
+                "optional": True,
+                "size": "100GB",
+                "idle_delete": "30d",
+            },
+        ],
+        stores={"main": DeclaredStore(url="s3://data/team"), "near": "/project/store"},
+    )
+    loaded = loading.parsed(GOOD.encode(), Path("/project/cowfs.toml"))
+    assert (declared.volumes, declared.stores) == (loaded.volumes, loaded.stores)
+    assert declared.file is None
+    assert pickle.loads(pickle.dumps(declared)) == declared
+    with pytest.raises(InvalidInputError, match=r"DeclaredVolume: path: the mount path 'data' is relative"):
+        DeclaredVolume(name="a", path="data")
+    with pytest.raises(InvalidInputError, match=r"Declared: volumes\[0\]\.path: the mount path 'data' is relative"):
+        Declared(volumes=[{"name": "a", "path": "data"}])
+
+
+BAD: dict[str, tuple[str, list[int]]] = {
+    "not TOML": ('volumes = [\n  {name = "a" path = "/a"},\n]\n', [2]),
+    "not closed": ("volumes = [\n", [1]),
+    "a key twice": ("[stores.a]\nurl = 's3://b'\nurl = 's3://c'\n", [3]),
+    "a huge number": (f"a = 1\nb = {'1' * 5000}\n", [2]),
+    "an unknown table": ("\n[volume]\n", [2]),
+    "an unknown key": ('[[volumes]]\nname = "a"\npath = "/a"\nfile = "b"\n', [4]),
+    "an unknown key of a store": ('[stores]\nmain = {url = "s3://b", buckets = "c"}\n', [2]),
+    "no name": ('\n[[volumes]]\npath = "/a"\n', [2]),
+    "no candidate": ('[[volumes]]\nname = []\npath = "/a"\n', [2]),
+    "a bad candidate": ('[[volumes]]\nname = [\n  "a",\n  "b c",\n]\npath = "/a"\n', [4]),
+    "an unknown placeholder": ('[[volumes]]\nname = "a-{node}"\npath = "/a"\n', [2]),
+    "a placeholder that is not closed": ('[[volumes]]\nname = "a-{node_rank"\npath = "/a"\n', [2]),
+    "a variable that is not set": ('[[volumes]]\nname = "a-{env.COWFS_NEVER_SET}"\npath = "/a"\n', [2]),
+    "a host path": ('[[volumes]]\nname = "/srv/data"\npath = "/a"\n', [2]),
+    "a relative path": ('[[volumes]]\nname = "a"\npath = "data/x"\n', [3]),
+    "a path that leaves": ('[[volumes]]\nname = "a"\npath = "/data/../etc"\n', [3]),
+    "a path twice": (
+        'volumes = [\n {name = "a", path = "/a"},\n {name = "b",\n  path = "/a//"},\n]\n'.replace(
+            ",\n  path", ", path"
+        ),
+        [3],
+    ),
+    "a path in another": ('[[volumes]]\nname = "a"\npath = "/a/b"\n[[volumes]]\nname = "b"\npath = "/a"\n', [6]),
+    "an unknown store": ('[[volumes]]\nname = "a"\npath = "/a"\nstore = "mian"\n[stores]\nmain = "s3://b"\n', [4]),
+    "a bad store": ('[stores]\n\nmain = "sftp://host/dir"\n', [3]),
+    "a bad size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = "100 apples"\n', [4]),
+    "a negative size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = -1\n', [4]),
+    "a bad duration": ('[[volumes]]\nname = "a"\npath = "/a"\nidle_delete = "30"\n', [4]),
+    "a duration of nothing": ('[[volumes]]\nname = "a"\npath = "/a"\nidle_delete = "0d"\n', [4]),
+    "a text for a truth": ('[[volumes]]\nname = "a"\npath = "/a"\nread_only = "no"\n', [4]),
+    "a folder to write": ('[[volumes]]\nname = "a"\npath = "/a"\nread_only = false\nsubpath = "b"\n', [5]),
+    "a folder that leaves": ('[[volumes]]\nname = "a"\npath = "/a"\nsubpath = "../b"\n', [4]),
+    "a version to write": ('[[volumes]]\nread_only = false\npath = "/a"\nname = "a@v1"\n', [4]),
+    "several": ('[[volumes]]\nname = "a"\npath = "a"\nsize = "x"\n[[volumes]]\nname = "b"\n', [4, 5]),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_each_kind_of_bad_file_names_its_line(kind: str) -> None:
+    text, lines = BAD[kind]
+    error = refused(text)
+    assert lines_of(error) == [f"cowfs.toml:{line}" for line in lines], error.message
+    assert error.message.startswith(f"/project/cowfs.toml:{lines[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("volumes:\n  - name: a\n path: /a\n", 3),
+        ("volumes:\n  - name: a\n    path: /a\n    name: b\n", 4),
+        ("volumes:\n  - name: a\n    path: a\n", 3),
+        ("volumes: []\nstores: {1: s3://b}\n", 2),
+        ("volumes: []\n---\nvolumes: []\n", 2),
+        ("volumes: []\nwhen: 2026-13-45\n", 2),
+        ("volumes: []\nx: !!python/object:os.system {}\n", 2),
+        ("volumes: []\nx: !!set {a, b}\n", 2),
+        ("a: &a [*a]\n", 1),
+        ("a: *b\n", 1),
+        ("volumes: []\nx: \x07\n", 2),
+        ("- a\n", 1),
+        ("\n\na\n", 3),
+        ("base: &base\n  size: 1x\nvolumes:\n  - <<: *base\n", 4),
+    ],
+)
+def test_bad_yaml_names_its_line(text: str, line: int) -> None:
+    assert lines_of(refused(text, "a.cowfs.yml"))[0] == f"a.cowfs.yml:{line}"
+
+
+def test_a_small_file_cannot_become_a_huge_value() -> None:
+    levels = [f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 9)}]" for level in range(1, 12)]
+    error = refused("\n".join(["l0: &l0 [x, x]", *levels]), "a.cowfs.yml")
+    assert "too many" in error.message
+    assert lines_of(refused("a = " + "[" * 5000 + "]" * 5000)) == ["cowfs.toml:1"]
+    assert lines_of(refused("a: " + "[" * 5000 + "]" * 5000, "a.cowfs.yml")) == ["a.cowfs.yml:1"]
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_line() -> None:
+    with pytest.raises(InvalidInputError, match=r"cowfs\.toml:2: a byte that is not UTF-8"):
+        loading.parsed(b"a = 1\nb = '\xff'\n", Path("/project/cowfs.toml"))
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/root", "/tmp", "/opt", "/usr", "/home", "/etc", "/usr/local", "/proc/1", "//usr//lib", "/var/"]
+)
+def test_paths_of_the_system_are_refused(path: str) -> None:
+    with pytest.raises(InvalidInputError, match="mount path"):
+        DeclaredVolume(name="a", path=path)
+
+
+@pytest.mark.parametrize(
+    "path", ["/tmp/x", "/data", "/opt/data", "/mnt/a/b", "/usrlocal", "/home/me/data", "/root/data"]
+)
+def test_other_paths_are_taken(path: str) -> None:
+    assert DeclaredVolume(name="a", path=path).mount_path == path
+
+
+def test_names_take_what_is_known_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NODE_RANK", raising=False)
+    monkeypatch.setenv("SLURM_NODEID", "3")
+    monkeypatch.setenv("TEAM", "red")
+    volume = DeclaredVolume(name="{env.TEAM}-{node_rank}", path="/a")
+    assert volume.candidates == ("red-3",)
+    monkeypatch.setenv("NODE_RANK", "4")
+    assert volume.candidates == ("red-4",), "the first variable counts"
+    monkeypatch.setenv("TEAM", "no good name")
+    with pytest.raises(InvalidInputError, match="is not a volume name"):
+        DeclaredVolume(name="{env.TEAM}", path="/a")
+
+
+# -- which file
+
+
+def test_the_nearest_file_is_taken_and_the_users_gives_stores(project: Path) -> None:
+    with pytest.raises(NotFoundError, match="no file declares volumes here"):
+        Declared.load()
+    own = loading.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        'volumes = [{name = "mine", path = "/mine", store = "shared"}]\n[stores]\nshared = "s3://own"\nother = "s3://other"\n'
+    )
+    assert [each.name for each in Declared.load().volumes] == [("mine",)]
+    (project / "cowfs.toml").write_text(
+        'volumes = [{name = "a", path = "/a", store = "shared"}]\n[stores]\nother = "s3://ours"\n'
+    )
+    below = project / "src" / "deep"
+    below.mkdir(parents=True)
+    os.chdir(below)
+    found = Declared.load()
+    assert found.file == project / "cowfs.toml"
+    assert [each.name for each in found.volumes] == [("a",)]
+    assert {name: each.url for name, each in found.stores.items()} == {"shared": "s3://own", "other": "s3://ours"}
+    (below / "job.cowfs.yml").write_text("volumes: []\n")
+    assert Declared.load().file == below / "job.cowfs.yml"
+    (below / "cowfs.toml").write_text("")
+    with pytest.raises(InvalidInputError, match=r"several files .* cowfs\.toml, job\.cowfs\.yml"):
+        Declared.load()
+    assert Declared.load(below / "job.cowfs.yml").volumes == ()
+
+
+def test_an_error_names_the_file_that_holds_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = loading.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text('\n[stores]\nshared = {url = "s3://own", bad = 1}\n')
+    (project / "cowfs.toml").write_text("")
+    with pytest.raises(InvalidInputError, match=r"volumes\.toml:3: stores\.shared\.bad: unknown key"):
+        Declared.load()
+    own.unlink()
+    (project / "cowfs.toml").write_text('[stores]\nmy-main = "s3://a"\n')
+    monkeypatch.setenv("COWFS_STORES__MY_MAIN__URL", "s3://b")
+    monkeypatch.setenv("COWFS_STORES__NEW__URL", "s3://c")
+    assert {name: each.url for name, each in Declared.load().stores.items()} == {"my-main": "s3://b", "new": "s3://c"}
+    monkeypatch.setenv("COWFS_STORES__NEW__URLS", "s3://c")
+    with pytest.raises(
+        InvalidInputError, match=r"environment variable COWFS_STORES__NEW__URLS: stores\.new\.urls: unknown key"
+    ):
+        Declared.load()
+
+
+def test_a_file_can_be_named_by_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "cowfs.toml").write_text("volumes = [1]")
+    (project / "other.toml").write_text("")
+    monkeypatch.setenv("COWFS_DECLARED", "other.toml")
+    assert Declared.load().file == project / "other.toml"
+    with pytest.raises(NotFoundError, match="there is no file"):
+        Declared.load("missing.toml")
+
+
+def test_a_file_that_others_may_write_is_not_merely_found(project: Path) -> None:
+    file = project / "cowfs.toml"
+    file.write_text("")
+    file.chmod(0o666)
+    with pytest.raises(AccessDeniedError, match="may be written by anybody"):
+        Declared.load()
+    assert Declared.load(file).volumes == ()
+
+
+# -- any text
+
+
+def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> set[tuple[str | int, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {path} | {each for key, below in items for each in paths_in(below, (*path, key))}
+
+
+KEY = st.sampled_from(["a", "b-c", '"q.\\n\\u0041"', "'l.\"'", "1"])
+SCALAR = st.sampled_from(
+    [
+        "1",
+        "-0x1F",
+        "1.5e3",
+        "inf",
+        "true",
+        "1979-05-27 07:32:00",
+        "07:32:00",
+        '"a\\"]}#"',
+        "'b\\'",
+        '"""x\n"y""z\\""""""',
+        "'''\nq''r'''''",
+        '""',
+        "''",
+    ]
+)
+GAP = st.sampled_from(["", " ", "\t", "\n", " # ]}\n\n"])
+
+
+@st.composite
+def arrays(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
+    parts = draw(st.lists(st.builds("{}{}{}".format, GAP, inner, GAP), max_size=3))
+    return f"[{','.join(parts)}{draw(st.sampled_from(['', ','])) if parts else draw(GAP)}]"
+
+
+@st.composite
+def tables(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
+    pair = st.builds("{}={}".format, KEY, inner) | st.builds("{}.{} = {}".format, KEY, KEY, inner)
+    return "{" + ", ".join(draw(st.lists(pair, max_size=2))) + "}"
+
+
+VALUE = st.recursive(SCALAR, lambda inner: arrays(inner) | tables(inner), max_leaves=6)
+STATEMENT = st.one_of(
+    st.builds("[{}]".format, KEY),
+    st.builds("[ {} . {} ] # x".format, KEY, KEY),
+    st.builds("[[{}]]".format, KEY),
+    st.builds("[[{}.{}]]".format, KEY, KEY),
+    st.builds("{} = {}".format, KEY, VALUE),
+    st.builds("{}.{} = {}".format, KEY, KEY, VALUE),
+    st.just(""),
+)
+
+
+@given(st.lists(STATEMENT, max_size=8).map("\n".join))
+@example("[[a]]\n[a.b]\nc=1\n[[a]]\n[[a.d]]\n")
+def test_lines_are_found_for_all_that_tomllib_finds(text: str) -> None:
+    try:
+        value = tomllib.loads(text)
+    except ValueError:
+        return
+    lines = toml_lines.lines_of(text)
+    assert set(lines) == paths_in(value) - {()}
+    for path, line in lines.items():
+        key = path[-1]
+        if isinstance(key, str) and key.isalnum():
+            assert key in text.split("\n")[line - 1]
+
+
+WORD = st.sampled_from(
+    [
+        *["volumes", "stores", "[[volumes]]", "[stores]", "name", "path", "store", "read_only", "size", "main", "url"],
+        *['"a"', '"/data"', '"/tmp/x"', '"1G"', '"s3://b"', "true", "false", "1", "{node_rank}"],
+        *[
+            "=",
+            "[",
+            "]",
+            "{",
+            "}",
+            ",",
+            "-",
+            ":",
+            "\n",
+            "\n",
+            "\t",
+            "\x00",
+            '"',
+            "'",
+            "#",
+            "&",
+            "*",
+            "!",
+            "|",
+            ">",
+            "<<:",
+            "?",
+        ],
+    ]
+)
+
+
+@given(st.one_of(st.text(), st.lists(WORD, max_size=25).map(" ".join)), st.sampled_from(["cowfs.toml", "a.cowfs.yml"]))
+@example("volumes = [{name='a', path='/a'}]", "cowfs.toml")
+def test_any_text_is_a_declaration_or_an_error_with_a_line(text: str, name: str) -> None:
+    lines = text.replace("\r\n", "\n").count("\n") + 1
+    try:
+        loading.parsed(text.encode(errors="surrogatepass"), Path("/project") / name)
+    except InvalidInputError as error:
+        for where in lines_of(error):
+            file, line = where.split(":")
+            assert file == name
+            assert 1 <= int(line) <= lines
+        assert error.hint or error.message
+
+
+@given(st.binary(max_size=60), st.sampled_from(["cowfs.toml", "a.cowfs.yml"]))
+def test_any_bytes_are_a_document_or_an_error_with_a_line(data: bytes, name: str) -> None:
+    try:
+        documents.parsed(data, Path("/project") / name)
+    except InvalidInputError as error:
+        assert error.message.startswith(f"/project/{name}:")
+
+
+def test_yaml_lines() -> None:
+    values, lines = yaml_tree.parsed(SAME)
+    assert set(lines) == paths_in(values)
+    assert lines["volumes", 1, "path"] == 4
+    assert lines["stores", "near"] == 12
