@@ -37,6 +37,7 @@ from pathlib import Path
 from statistics import quantiles
 
 from cowfs import blocking
+from cowfs.errors import CowfsError
 from cowfs.machine import registry
 
 SLACK = {"resident_mb": 16.0, "descriptors": 8.0, "threads": 32.0, "staging_mb": 68.0, "journal_mb": 96.0}
@@ -44,6 +45,7 @@ SLACK = {"resident_mb": 16.0, "descriptors": 8.0, "threads": 32.0, "staging_mb":
 one segment, a checkpoint's worth of journal."""
 SIZES = (0, 100, 5_000, 60_000, 300_000)
 LARGE_BYTES = 4 << 20
+REPEATS = 16
 PAUSE_S = 0.05
 JOIN_S = 120.0
 
@@ -81,7 +83,7 @@ def soak(directory: Path, duration_s: float, warm_s: float, processes: int) -> i
     wrong: multiprocessing.Queue[str] = multiprocessing.Queue()
     try:
         with _working(path, processes, wrong):
-            samples, commits_s = _commit_and_sample(volume, entry.pid, Path(entry.working_copy), duration_s)
+            samples, commits_s = _commit_and_sample(volume, entry.pid, Path(entry.working_copy), duration_s, wrong)
         volume.commit(message="the last")
     finally:
         volume.unmount()
@@ -112,12 +114,16 @@ def _working(path: Path, processes: int, wrong: multiprocessing.Queue[str]) -> I
 
 
 def _commit_and_sample(
-    volume: blocking.RWVolume, pid: int, working_copy: Path, duration_s: float
+    volume: blocking.RWVolume, pid: int, working_copy: Path, duration_s: float, wrong: multiprocessing.Queue[str]
 ) -> tuple[list[tuple[float, Sample]], list[float]]:
     samples, commits_s = [], []
     begun_s = time.monotonic()
     while (now_s := time.monotonic()) - begun_s < duration_s:
-        volume.commit(message="soak")
+        try:
+            volume.commit(message="soak")
+        except CowfsError as error:
+            wrong.put(f"a commit failed after {now_s - begun_s:.0f} s: {error}")
+            break
         commits_s.append(time.monotonic() - now_s)
         samples.append((now_s - begun_s, sample(pid, working_copy)))
         time.sleep(max(0.0, 1.0 - (time.monotonic() - now_s)))
@@ -161,12 +167,12 @@ def _megabytes(directory: Path) -> float:
 def write(path: Path, number: int, processes: int, stop: Event, wrong: multiprocessing.Queue[str]) -> None:
     rnd, mine = random.Random(number), path / f"w{number}"
     mine.mkdir()
-    (mine / "large").write_bytes(rnd.randbytes(LARGE_BYTES))  # whole from the start, so that it does not grow
+    (mine / "large").write_bytes(content(rnd, LARGE_BYTES))  # whole from the start, so that it does not grow
     for turn in range(sys.maxsize):
         if stop.wait(PAUSE_S):
             return
         new = mine / ".new"
-        new.write_bytes(body(rnd.randbytes(rnd.choice(SIZES))))
+        new.write_bytes(body(content(rnd, rnd.choice(SIZES))))
         if rnd.random() < 0.1:
             with new.open("rb") as file:
                 os.fsync(file.fileno())
@@ -203,6 +209,11 @@ def walk(path: Path, number: int, processes: int, stop: Event, wrong: multiproce
 
 def _writer(rnd: random.Random, processes: int) -> int:
     return rnd.choice([number for number in range(processes) if number % 4 < 2])
+
+
+def content(rnd: random.Random, size: int) -> bytes:
+    """A sixteenth of it is new: the store keeps every version, and no disk is to be filled."""
+    return (rnd.randbytes(size // REPEATS + 1) * REPEATS)[:size]
 
 
 def body(data: bytes) -> bytes:
