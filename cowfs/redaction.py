@@ -9,6 +9,7 @@ headers.
     URLs                            user information and the query: signatures and SAS tokens stand there
     assignments                     secret=…, token=…, sig=…, AccountKey=…, "password": …
     values of the environment       of variables that hold credentials by their names, wherever they turn up
+    values that were given          to `hide`: credentials of a store, the last KEPT of them
 
 It may hide too much; it is idempotent. It cannot know a secret that is none of these.
 """
@@ -18,11 +19,14 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import deque
 from typing import Any
 
 HIDDEN = "…"
 SHORTEST = 8  # of a value that is looked for everywhere: shorter ones would hide ordinary words
 MOST_CHARACTERS = 300
+KEPT = 256
+"""Given values that are looked for: those of credentials that rotate become many."""
 
 _HEADER = r"(?:proxy-)?authorization|(?:set-)?cookie|x-(?:amz|goog|ms)-[\w-]+|x-api-key|x-auth-token|api-key"
 _SECRET = r"(?:[\w-]*(?:secret|token|passw(?:or)?d|api[-_]?key|access[-_]?key|account[-_]?key|signature)[\w-]*|sig)"
@@ -49,9 +53,28 @@ _VARIABLE = re.compile(
 _PLACE = re.compile(r"_(?:FILE|PATH|DIR|URI|URL)$|^GOOGLE_APPLICATION_CREDENTIALS$")
 
 
+class _Given:
+    """A value that is not shown, neither here nor in what holds it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+
+_given: deque[_Given] = deque(maxlen=KEPT)
+
+
+def hide(*values: str) -> None:
+    """From now on no text shows them. Too short ones are none."""
+    known = {each.value for each in list(_given)}
+    _given.extend(_Given(value) for value in values if len(value) >= SHORTEST and value not in known)
+
+
 def redacted(text: str) -> str:
-    """`text` without anything that looks like a credential, or is one of the environment's."""
-    for value in _environment_secrets():
+    """`text` without anything that looks like a credential, or is a known one."""
+    given = {each.value for each in list(_given)}
+    for value in (*sorted(given, key=len, reverse=True), *_environment_secrets()):
         if value in text:
             text = text.replace(value, HIDDEN)
     for pattern, replacement in _RULES:

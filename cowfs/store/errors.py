@@ -141,6 +141,8 @@ def refused_anonymously(error: CowfsError, untrusted_server: str | None, *, hint
 def _from_status(status: int, error: Exception, where: str) -> CowfsError:
     cls, hint = _BY_STATUS.get(status, (UnavailableError, "Try again; nothing is lost."))
     details: dict[str, Any] = {"status": status}
+    if isinstance(code := getattr(error, "error_code", None), str):  # azure's; it is an enumeration of texts
+        details["code"] = str.__str__(code)
     if (wait_s := retry_after_s(_headers_of(error))) > 0:
         details[RETRY_AFTER] = wait_s
     if cls is NotFoundError:

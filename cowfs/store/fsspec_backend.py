@@ -7,8 +7,9 @@ are. What put_if_absent is worth depends on the file system (`pipe_file(mode="cr
 finds out. memory:// is one store per process, and there a lock makes it exact. http(s) has no lists
 worth the name: InvalidInputError; refs are then probed by number.
 
-Credentials come from wherever the file system's package looks for them by itself. Its listings
-cache is off. An untrusted server (`trust`) gets nothing of fsspec's configuration, which may hold
+Credentials come from wherever the file system's package looks for them by itself, unless an
+identity gives them: then the file system is made anew whenever they change. Its listings cache is
+off. An untrusted server (`trust`) gets nothing of fsspec's configuration, which may hold
 headers and passwords. Errors are mapped by `errors`, and not chained: what libraries raise may
 carry requests.
 """
@@ -25,10 +26,12 @@ from typing import Any, TypeVar
 
 import fsspec
 import fsspec.config
+from fsspec import AbstractFileSystem
 
-from cowfs.errors import ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import from_foreign_error, refused_anonymously
+from cowfs.store.identity import AMBIENT, Access, Credentials, Refusal
 from cowfs.store.readonly import ReadOnlyStore
 
 T = TypeVar("T")
@@ -49,19 +52,43 @@ class FsspecStore:
         url: str,
         options: dict[str, Any] | None = None,
         untrusted_server: str | None = None,
+        access: Access = AMBIENT,
     ) -> None:
         """options: what the file system takes from the URL. untrusted_server: the URL's server,
-        when it may see no credentials."""
+        when it may see no credentials of the environment."""
+        self._protocol = protocol
         self._root = root
         self._url = url
         self._can_list = protocol not in ("http", "https")
         self._untrusted_server = untrusted_server
         self._exclusive: AbstractContextManager[object] = _memory_lock if protocol == "memory" else nullcontext()
-        with _without_configuration() if untrusted_server else nullcontext():
-            self._file_system = self._call(
+        self._options = options or {}
+        self._identity = access.identity
+        self._lock = threading.Lock()  # guards the next two; never held during a request
+        self._made_for: Credentials | None = None
+        self._made = None if access.identity is not None else self._make({})
+
+    @property
+    def _file_system(self) -> AbstractFileSystem:
+        """The one of the credentials that are in use now."""
+        if self._identity is None:
+            return self._made
+        newest = self._identity.newest
+        with self._lock:
+            if self._made_for is None or not self._made_for.is_same(newest):
+                self._made, self._made_for = self._make(_as_options(self._protocol, newest)), newest
+            return self._made
+
+    def _make(self, credentials: dict[str, Any]) -> AbstractFileSystem:
+        with _without_configuration() if self._untrusted_server or credentials else nullcontext():
+            return self._attempt(
                 "",
                 lambda: fsspec.filesystem(
-                    protocol, use_listings_cache=False, skip_instance_cache=True, **(options or {})
+                    self._protocol,
+                    use_listings_cache=False,
+                    skip_instance_cache=True,
+                    **self._options,
+                    **credentials,
                 ),
             )
 
@@ -148,6 +175,11 @@ class FsspecStore:
                 yield from self._walk(key[:-1], prefix, start_after)
 
     def _call(self, key: str, call: Callable[[], T]) -> T:
+        if self._identity is None:
+            return self._attempt(key, call)
+        return self._identity.run(lambda _: self._attempt(key, call), _refusal_of)
+
+    def _attempt(self, key: str, call: Callable[[], T]) -> T:
         where = f"{self._url}: {key}" if key else self._url
         try:
             with self._exclusive:
@@ -180,6 +212,24 @@ class FsspecStore:
                 hint="Create it first, or correct its name in the store's URL.",
                 details={**error.details, "code": "NoSuchBucket"},
             ) from None
+
+
+def _as_options(protocol: str, given: Credentials) -> dict[str, Any]:
+    """What a file system's class calls its credentials."""
+    if protocol == "gs":
+        from google.oauth2.credentials import Credentials as AccessToken
+
+        return {"token": AccessToken(given.token)}
+    if given.token is not None:
+        return {"sas_token": given.token, "anon": False}
+    return {"account_key": given.secret_key}
+
+
+def _refusal_of(error: CowfsError) -> Refusal | None:
+    if not isinstance(error, AccessDeniedError):
+        return None
+    is_known = error.details.get("status") == 403 and error.details.get("code") != "AuthenticationFailed"
+    return "denied" if is_known else "expired"
 
 
 @contextmanager

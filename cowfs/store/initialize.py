@@ -10,15 +10,19 @@ from cowfs.format import keys
 from cowfs.format.records import StoreRecord
 from cowfs.ids import StoreId, WriteId
 from cowfs.store.contract import ObjectStore
+from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.open import open_store
 from cowfs.store.probe import WRITERS, probe
 
 
-def initialize(store: ObjectStore, *, writers: Sequence[ObjectStore] | None = None) -> StoreRecord:
+def initialize(
+    store: ObjectStore, *, writers: Sequence[ObjectStore] | None = None, access: Access = AMBIENT
+) -> StoreRecord:
     """Probes and writes cowfs.json if there is none; returns what is there. Two at once agree on
     one record.
 
-    writers: clients for the probe's race; by default new ones for the store's URL. A store that
+    writers: clients for the probe's race; by default new ones for the store's URL, asked as
+    access says. A store that
     fails its probe is recorded as such: `require_writable` stands before writable mounts.
     """
     try:
@@ -26,7 +30,7 @@ def initialize(store: ObjectStore, *, writers: Sequence[ObjectStore] | None = No
     except NotFoundError as error:
         if error.details.get("code") == "NoSuchBucket":
             raise
-    own = [open_store(store.url, create=True) for _ in range(WRITERS)] if writers is None else []
+    own = [open_store(store.url, create=True, access=access) for _ in range(WRITERS)] if writers is None else []
     try:
         result = probe(store, writers or own)
     finally:

@@ -14,6 +14,7 @@ from cowfs.format.store_url import StoreUrl
 from cowfs.redaction import described
 from cowfs.store import trust
 from cowfs.store.contract import ObjectStore
+from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.named import placed
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.retrying import RetryingStore
@@ -28,17 +29,18 @@ EXTRAS = {
 """Of this package, by protocol."""
 
 
-def open_store(url: str, *, create: bool = False) -> RetryingStore:
+def open_store(url: str, *, create: bool = False, access: Access = AMBIENT) -> RetryingStore:
     """The store at `url` (or a bare path), wrapped with retries of a brief patience. create makes a
-    missing directory.
+    missing directory. access: credentials for this store alone; without them those of the
+    environment are used, for servers that may see them (`trust`).
 
     InvalidInputError: not a URL, or a protocol without its package (the hint names it).
     NotFoundError: no such directory. No request is made to a remote store yet.
     """
-    return RetryingStore(_open_backend(placed(url), create=create))
+    return RetryingStore(_open_backend(placed(url), create=create, access=access))
 
 
-def _open_backend(place: StoreUrl, *, create: bool) -> ObjectStore:
+def _open_backend(place: StoreUrl, *, create: bool, access: Access) -> ObjectStore:
     url = str(place)
     if place.protocol == "file":
         return _open_directory(place, url, create=create)
@@ -52,9 +54,15 @@ def _open_backend(place: StoreUrl, *, create: bool) -> ObjectStore:
             url=url,
             endpoint=place.endpoint,
             region=place.region,
-            untrusted_server=None if trust.is_trusted(place) else trust.server_of(place),
+            untrusted_server=_untrusted_server(place) if access.identity is None else None,
+            access=access,
         )
-    return _open_fsspec(place, url)
+    return _open_fsspec(place, url, access)
+
+
+def _untrusted_server(place: StoreUrl) -> str | None:
+    """The server that may not see credentials of the environment."""
+    return None if trust.is_trusted(place) else trust.server_of(place)
 
 
 def _open_directory(place: StoreUrl, url: str, *, create: bool) -> ObjectStore:
@@ -67,7 +75,7 @@ def _open_directory(place: StoreUrl, url: str, *, create: bool) -> ObjectStore:
     return DirectoryStore(root, url=url)
 
 
-def _open_fsspec(place: StoreUrl, url: str) -> ObjectStore:
+def _open_fsspec(place: StoreUrl, url: str, access: Access) -> ObjectStore:
     import fsspec
 
     from cowfs.store.fsspec_backend import FsspecStore
@@ -91,7 +99,8 @@ def _open_fsspec(place: StoreUrl, url: str) -> ObjectStore:
             root=cls._strip_protocol(plain).rstrip("/"),
             url=url,
             options=cls._get_kwargs_from_urls(plain),
-            untrusted_server=None if trust.is_trusted(place) else trust.server_of(place),
+            untrusted_server=_untrusted_server(place) if access.identity is None else None,
+            access=access,
         )
     except CowfsError:
         raise

@@ -15,10 +15,12 @@ off, so a conditional put is sent once; `retrying` repeats what may be repeated.
 connect, 60 s without progress in either direction; then UnavailableError. A body of any size may
 take as long as it moves: it is handed over in pieces, and the kernel is told to keep little of it
 that was not sent, so that a piece taken is a piece on its way. LONGEST_S bounds even a server that
-sends a byte a minute. Credentials: only where AWS tools look (environment, ~/.aws, instance role),
-and none for a server that `trust` does not know; where there are none, requests are not signed, as
-public buckets have it. Endpoint and region: the store's URL, else the same. Threads: requests run
-on fsspec's event loop thread; callers wait. After a fork the child connects anew.
+sends a byte a minute. Credentials: those of an `identity`, or without one where AWS tools look
+(environment, ~/.aws, instance role), and none for a server that `trust` does not know; where there
+are none, requests are not signed, as public buckets have it. Of an identity every request is signed
+with the newest credentials, over the same connections, and one that was refused is sent again when
+there are others. Endpoint and region: the store's URL, else those of AWS' tools. Threads: requests
+run on fsspec's event loop thread; callers wait. After a fork the child connects anew.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 import s3fs
+from aiobotocore.credentials import AioCredentials  # type: ignore[import-untyped]
 from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 from aiobotocore.session import AioSession  # type: ignore[import-untyped]
 from aiohttp.abc import AbstractStreamWriter
@@ -47,8 +50,9 @@ from botocore.parsers import ResponseParserError
 from cowfs.errors import AccessDeniedError, CorruptError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import refused_anonymously
+from cowfs.store.identity import AMBIENT, Access, Credentials, Identity
 from cowfs.store.readonly import ReadOnlyStore
-from cowfs.store.s3_errors import NO_CREDENTIALS, from_s3_error
+from cowfs.store.s3_errors import NO_CREDENTIALS, from_s3_error, refusal_of
 from cowfs.store.s3_models import use_small_models
 
 T = TypeVar("T")
@@ -83,16 +87,19 @@ class S3Store:
         endpoint: str | None,
         region: str | None,
         untrusted_server: str | None = None,
+        access: Access = AMBIENT,
     ) -> None:
-        """untrusted_server: the endpoint, when it may not see credentials."""
+        """untrusted_server: the endpoint, when it may not see credentials of the environment."""
         self._bucket = bucket
         self._prefix = prefix
         self._url = url
         self._endpoint = endpoint
         self._region = region
+        self._access = access
+        self._identity = access.identity
         self._untrusted_server = untrusted_server
         self._lock = threading.Lock()  # guards those below; never held during a request
-        self._is_anonymous = untrusted_server is not None
+        self._is_anonymous = self._untrusted_server is not None
         self._file_system: s3fs.S3FileSystem | None = None
         self._pid = 0
 
@@ -156,13 +163,17 @@ class S3Store:
     def _connection(self) -> s3fs.S3FileSystem:
         with self._lock:
             if self._file_system is None or self._pid != os.getpid():
-                self._file_system = _connect(self._endpoint, self._region, anonymous=self._is_anonymous)
+                self._file_system = _connect(
+                    self._endpoint, self._region, anonymous=self._is_anonymous, access=self._access
+                )
                 self._pid = os.getpid()
             return self._file_system
 
     def _run(self, request: Callable[[], Coroutine[Any, Any, T]], key: str) -> T:
         """Waits for a request that runs on the loop's thread; its error, if any, becomes one of
         ours."""
+        if self._identity is not None:
+            return self._run_as(self._identity, request, key)
         try:
             return self._attempt(request)
         except CowfsError:  # a key that is none; it is a ValueError too
@@ -177,6 +188,19 @@ class S3Store:
             raise
         except _REQUEST_ERRORS as error:
             raise self._explained(error, key) from None
+
+    def _run_as(self, identity: Identity, request: Callable[[], Coroutine[Any, Any, T]], key: str) -> T:
+        """As `_run`, with given credentials."""
+
+        def attempt(_: Credentials) -> T:  # the request asks for them when it is signed
+            try:
+                return self._attempt(request)
+            except CowfsError:
+                raise
+            except _REQUEST_ERRORS as error:
+                raise from_s3_error(error, url=self._url, key=key) from None
+
+        return identity.run(attempt, refusal_of)
 
     def _attempt(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
         loop = self._connection().loop
@@ -311,8 +335,23 @@ def _allocated(length: int) -> io.BytesIO:
     return data
 
 
-def _connect(endpoint: str | None, region: str | None, *, anonymous: bool) -> s3fs.S3FileSystem:
+class _Newest(AioCredentials):  # type: ignore[misc]  # untyped
+    """What botocore signs each request with; it asks for the credentials every time."""
+
+    def __init__(self, identity: Identity) -> None:
+        super().__init__("", "")
+        self._identity = identity
+
+    async def get_frozen_credentials(self) -> Credentials:
+        return self._identity.newest
+
+
+def _connect(endpoint: str | None, region: str | None, *, anonymous: bool, access: Access) -> s3fs.S3FileSystem:
     session = AioSession()
+    styles = {True: "path", False: "virtual", None: None}
+    style = styles[access.path_style]
+    if access.identity is not None:
+        session._credentials = _Newest(access.identity)
     use_small_models(session)
     # Asking before each upload costs a round trip, and aiohttp waits for the answer without a time
     # limit.
@@ -330,6 +369,7 @@ def _connect(endpoint: str | None, region: str | None, *, anonymous: bool) -> s3
             "retries": {"total_max_attempts": 1, "mode": "standard"},
             "http_session_cls": _Session,
             "max_pool_connections": 64,
+            **({"s3": {"addressing_style": style}} if style else {}),
             # Many compatible servers refuse the newer checksum headers; over plain HTTP the
             # signature covers the body.
             "request_checksum_calculation": "when_required",

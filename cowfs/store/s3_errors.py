@@ -27,6 +27,7 @@ from cowfs.errors import (
     NotFoundError,
     UnavailableError,
 )
+from cowfs.store.identity import Refusal
 from cowfs.store.patience import RETRY_AFTER
 from cowfs.store.retry_after import retry_after_s
 
@@ -80,6 +81,20 @@ _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
     "NotImplemented": (InvalidInputError, "The server does not know this request; choose another store."),
 }
 
+_NO_LONGER_VALID = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidToken",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+"""Of credentials: keys that rotate are deleted when others have taken their place."""
+
 _BY_STATUS: dict[int, tuple[type[CowfsError], str]] = {
     400: (
         InvalidInputError,
@@ -122,6 +137,15 @@ def from_s3_error(error: BaseException, *, url: str, key: str) -> CowfsError:
     elif isinstance(error, BotoCoreError):
         reason = reason.removesuffix(".")
     return UnavailableError(f"{url} does not answer: {reason}", hint=_LATER, details={"key": key})
+
+
+def refusal_of(error: CowfsError) -> Refusal | None:
+    """What a failed request says about the credentials: that they are no longer valid, that they do
+    not allow this, or nothing. The answer to HEAD has no body, and so no code."""
+    code, status = error.details.get("code"), error.details.get("status")
+    if code in _NO_LONGER_VALID or status == 401:
+        return "expired"
+    return "denied" if isinstance(error, AccessDeniedError) or code == "400" else None
 
 
 def _from_answer(answer: ClientError, url: str, key: str) -> CowfsError:

@@ -1,0 +1,153 @@
+"""The plain objects of a store: what a program needs beside volumes, from the same bucket and with
+the same credentials.
+
+    with storage.R2("data", account_id="…") as s:
+        s.upload("model.bin", "models/model.bin")
+        s.download("models/model.bin", "copy.bin")
+
+Keys are relative to the store's prefix. An upload is one request, and the object appears whole or
+not at all; the file is held in memory meanwhile, and may have MOST_BYTES. A download is fetched in
+pieces into a file beside the target, which takes its place when it is complete. These are not the
+files of volumes, and nothing here keeps anybody from deleting a volume's objects.
+
+Connections are shared by all blocks of one `Storage` at a time, and end with the last of them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+from threading import Lock
+
+from cowfs.api.storage.resolving import access
+from cowfs.api.storage.storage import Storage
+from cowfs.api.threads import in_thread
+from cowfs.errors import InvalidInputError, NotFoundError, UnavailableError, from_local_disk
+from cowfs.store import ObjectInfo, ObjectStore, open_store
+
+MOST_BYTES = 5 << 30
+"""What S3 takes in one request."""
+PIECE_BYTES = 16 << 20
+
+_lock = Lock()
+_open: dict[tuple[int, Storage], tuple[ObjectStore, int]] = {}
+"""And how many blocks use it."""
+
+
+class Objects:
+    """Blocking; any thread may call. Every call raises AccessDeniedError, UnavailableError and
+    NotFoundError (no such bucket, or object)."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def upload(self, src: str | os.PathLike[str], key: str) -> None:
+        """Stores a file's bytes as an object, whole, in place of what is there."""
+        try:
+            with open(src, "rb") as file:
+                if (size := os.fstat(file.fileno()).st_size) > MOST_BYTES:
+                    raise InvalidInputError(
+                        f"{os.fspath(src)} has {size} bytes, and one request takes {MOST_BYTES}",
+                        hint="Put it into a volume, or use the provider's own tool.",
+                    )
+                data = file.read()
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{os.fspath(src)} does not exist") from error
+        except OSError as error:
+            raise from_local_disk(error, f"{os.fspath(src)} cannot be read") from error
+        self._store.put(key, data)
+
+    def download(self, key: str, dst: str | os.PathLike[str]) -> Path:
+        """Writes an object's bytes into a file, and returns its path; into a directory, under the
+        last part of the key."""
+        target = Path(dst)
+        if target.is_dir():
+            target = target / key.rpartition("/")[2]
+        if (size := self._store.size(key)) is None:
+            raise NotFoundError(f"{self._store.url}: {key} does not exist", hint="ls() shows what there is.")
+        try:
+            self._fetch(key, size, target)
+        except OSError as error:
+            raise from_local_disk(error, f"{target} cannot be written") from error
+        return target
+
+    def ls(self, prefix: str = "") -> list[ObjectInfo]:
+        """The objects whose keys begin with prefix, by key: key, size, mtime_ns. One request for
+        each thousand."""
+        return self._store.list(prefix)
+
+    def exists(self, key: str) -> bool:
+        return self._store.size(key) is not None
+
+    def rm(self, key: str) -> None:
+        """Deletes an object; one that is not there is fine."""
+        self._store.delete([key])
+
+    def _fetch(self, key: str, size: int, target: Path) -> None:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:100]}.", delete=False) as file:
+            try:
+                for start in range(0, size, PIECE_BYTES):
+                    file.write(self._store.get_range(key, start, min(PIECE_BYTES, size - start)))
+                if self._store.size(key) != size:
+                    raise UnavailableError(
+                        f"{self._store.url}: {key} was replaced while it was fetched", hint="Try again."
+                    )
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.fileno(), 0o666 & ~_umask())
+                os.replace(file.name, target)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+
+
+class AsyncObjects:
+    """As `Objects`, awaited."""
+
+    def __init__(self, blocking: Objects) -> None:
+        self._blocking = blocking
+
+    async def upload(self, src: str | os.PathLike[str], key: str) -> None:
+        await in_thread(self._blocking.upload, src, key)
+
+    async def download(self, key: str, dst: str | os.PathLike[str]) -> Path:
+        return await in_thread(self._blocking.download, key, dst)
+
+    async def ls(self, prefix: str = "") -> list[ObjectInfo]:
+        return await in_thread(partial(self._blocking.ls, prefix))
+
+    async def exists(self, key: str) -> bool:
+        return await in_thread(self._blocking.exists, key)
+
+    async def rm(self, key: str) -> None:
+        await in_thread(self._blocking.rm, key)
+
+
+def opened(storage: Storage) -> Objects:
+    """For a block; `release` ends it. No request is made yet."""
+    key = (os.getpid(), storage)
+    with _lock:
+        store, users = _open.get(key, (None, 0))
+        if store is None:
+            store = open_store(storage.url, create=True, access=access(storage))
+        _open[key] = (store, users + 1)
+    return Objects(store)
+
+
+def release(storage: Storage) -> None:
+    key = (os.getpid(), storage)
+    with _lock:
+        store, users = _open[key]
+        if users > 1:
+            _open[key] = (store, users - 1)
+            return
+        del _open[key]
+    store.close()
+
+
+def _umask() -> int:
+    """Of this process; asking sets it."""
+    text = Path("/proc/self/status").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith("Umask:")).split()[1], 8)

@@ -1,0 +1,41 @@
+"""Stores with credentials, and presets of providers.
+
+from cowfs import Volume, storage
+vol = Volume.new("data", store=storage.R2("bucket", account_id="…", access_key=…, secret_key=…))
+"""
+
+from cowfs.api.storage import (
+    GCS,
+    PRESETS,
+    R2,
+    S3,
+    AsyncObjects,
+    Azure,
+    Backblaze,
+    Credential,
+    Hyperstack,
+    Local,
+    MinIO,
+    ObjectInfo,
+    Objects,
+    Storage,
+    Wasabi,
+)
+
+__all__ = [
+    "GCS",
+    "PRESETS",
+    "R2",
+    "S3",
+    "AsyncObjects",
+    "Azure",
+    "Backblaze",
+    "Credential",
+    "Hyperstack",
+    "Local",
+    "MinIO",
+    "ObjectInfo",
+    "Objects",
+    "Storage",
+    "Wasabi",
+]

@@ -1,0 +1,250 @@
+"""Credentials that somebody gave for one store, and their renewal.
+
+Without an identity a store is asked with whatever its own tools find in the environment. With one,
+only what was given is used, and only for the store that it was given for.
+
+    Credentials   values that belong together, as one request uses them
+    Source        where they come from: functions of the user's, a command, another process
+    Identity      the newest ones of one opened store, shared by its threads
+    Access        how a store is asked where its URL does not say it
+
+A request is made by `run`. It fetches what is missing or about to expire before, and when the store
+refuses the credentials and there are others by now, the request is sent again: a refused one had no
+effect. One thread fetches at a time, at most once in PAUSE_S.
+
+When new ones cannot be had, a store that has worked before is waited for with its patience
+(UnavailableError); at the first request it is an AccessDeniedError. Nothing that is shown holds a
+value: not the repr of these objects, and `redaction` hides what was given in every message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, Protocol, TypeVar
+
+from cowfs import clock, log, redaction
+from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
+
+PAUSE_S = 1.0
+"""Between two attempts to get new ones: many threads are refused at the same moment."""
+DENIED_PAUSE_S = 30.0
+"""The same after a refusal that new credentials will probably not change."""
+MARGIN_S = 300.0
+"""New ones are fetched so long before they expire, or at three quarters of a shorter life."""
+
+RENEWALS = 2
+"""Of one request."""
+
+GIVEN_HINT = (
+    "The store refuses the credentials that this program gave (Storage). Give valid ones: mounting again hands them to a "
+    "mount that is there, whose work is kept. Functions and credential_process are asked again by themselves."
+)
+
+T = TypeVar("T")
+Refusal = Literal["expired", "denied"]
+"""Of credentials: they are no longer valid, or not known; or they do not allow this."""
+
+_log = log.get("store")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """access_key and secret_key: as the store's provider names them, "" where it has none. token:
+    of a session, or the only thing there is. expires_s: in seconds since 1970, None: not known."""
+
+    access_key: str = field(default="", repr=False)
+    secret_key: str = field(default="", repr=False)
+    token: str | None = field(default=None, repr=False)
+    expires_s: float | None = None
+
+    def __post_init__(self) -> None:
+        redaction.hide(self.access_key, self.secret_key, self.token or "")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("credentials are not pickled")
+
+    def is_same(self, other: Credentials) -> bool:
+        """Whatever is known of their end."""
+        return (self.access_key, self.secret_key, self.token) == (other.access_key, other.secret_key, other.token)
+
+
+class Source(Protocol):
+    """renew_s: fetch again when the last ones are so old, None: only when needed. can_renew:
+    whether another fetch may bring others."""
+
+    @property
+    def renew_s(self) -> float | None: ...
+
+    @property
+    def can_renew(self) -> bool: ...
+
+    def fetch(self) -> Credentials:
+        """May wait. CowfsError when there are none."""
+        ...
+
+
+class Identity:
+    """Of one opened store. Any thread may call."""
+
+    def __init__(self, source: Source, credentials: Credentials | None = None) -> None:
+        self._source = source
+        self._lock = threading.Lock()  # guards those below; never held during a fetch
+        self._newest = credentials
+        self._fetched_s = clock.monotonic_s()
+        self._renew_s = self._life_s(credentials)
+        self._problem: CowfsError | None = None
+        self._fetching = threading.Lock()
+        self._tried_s = float("-inf")
+        self._has_worked = False
+
+    @property
+    def newest(self) -> Credentials:
+        """Never waits; `ready` comes first."""
+        with self._lock:
+            assert self._newest is not None
+            return self._newest
+
+    @property
+    def problem(self) -> CowfsError | None:
+        """Why there are no new ones, None while all is well."""
+        with self._lock:
+            return self._problem
+
+    def run(self, request: Callable[[Credentials], T], refusal_of: Callable[[CowfsError], Refusal | None]) -> T:
+        """What a request returns that uses the newest credentials. refusal_of: what its error says
+        about them, None: nothing."""
+        renewals = RENEWALS
+        while True:
+            used = self.ready()
+            try:
+                found = request(used)
+            except CowfsError as error:
+                if (refusal := refusal_of(error)) is None:
+                    raise
+                if renewals == 0 or not self._has_others(used, refusal):
+                    raise self._without_others(error, refusal) from None
+                renewals -= 1
+            else:
+                self._has_worked = True
+                if self._problem is not None:
+                    self._set_problem(None)
+                return found
+
+    def ready(self) -> Credentials:
+        """What the next request may use."""
+        with self._lock:
+            newest, is_due = self._newest, clock.monotonic_s() >= self._fetched_s + self._renew_s
+        if newest is not None and not is_due:
+            return newest
+        if newest is None or _is_expired(newest):
+            with self._fetching:
+                return self._fetched_since(newest)
+        if self._fetching.acquire(blocking=False):  # the others go on with what is still good
+            try:
+                return self._fetched_since(newest)
+            finally:
+                self._fetching.release()
+        return newest
+
+    def supply(self, credentials: Credentials) -> None:
+        """Somebody brings new ones."""
+        with self._lock:
+            self._newest, self._problem = credentials, None
+            self._fetched_s, self._renew_s = clock.monotonic_s(), self._life_s(credentials)
+
+    def _has_others(self, used: Credentials, refusal: Refusal) -> bool:
+        """Whether there are others now than those that the store has just refused."""
+        with self._fetching:
+            if not self.newest.is_same(used):
+                return True
+            pause_s = PAUSE_S if refusal == "expired" else DENIED_PAUSE_S
+            if not self._source.can_renew or clock.monotonic_s() < self._tried_s + pause_s:
+                return False
+            try:
+                return not self._fetch().is_same(used)
+            except CowfsError:  # `problem` has it
+                return False
+
+    def _without_others(self, error: CowfsError, refusal: Refusal) -> CowfsError:
+        """There may be others some time, if these were good once and can be renewed."""
+        if refusal == "expired" and self._has_worked and self._source.can_renew:
+            found: CowfsError = UnavailableError(
+                f"{error.message}: waiting for new credentials", hint=GIVEN_HINT, details=error.details
+            )
+        elif isinstance(error, AccessDeniedError):
+            found = AccessDeniedError(error.message, hint=GIVEN_HINT, details=error.details)
+        else:
+            return error
+        if refusal == "expired":
+            self._set_problem(found)
+        return found
+
+    def _fetched_since(self, known: Credentials | None) -> Credentials:
+        """New ones, unless another thread has fetched them; what is known, as long as it is good."""
+        with self._lock:
+            newest = self._newest
+        if newest is not None and newest is not known:
+            return newest
+        if newest is None:
+            return self._fetch()
+        is_good = not _is_expired(newest)
+        if is_good and clock.monotonic_s() < self._tried_s + DENIED_PAUSE_S:
+            return newest
+        if self._problem is not None and clock.monotonic_s() < self._tried_s + PAUSE_S:
+            raise self._waiting(self._problem)
+        try:
+            return self._fetch()
+        except CowfsError as error:
+            if is_good:
+                return newest
+            raise self._waiting(error) from None
+
+    def _fetch(self) -> Credentials:
+        self._tried_s = clock.monotonic_s()
+        try:
+            found = self._source.fetch()
+        except CowfsError as error:
+            if not self._set_problem(error):
+                _log.warning("there are no new credentials: %s", error)
+            raise
+        if self._set_problem(None):
+            _log.warning("there are new credentials again")
+        self.supply(found)
+        return found
+
+    def _set_problem(self, problem: CowfsError | None) -> bool:
+        """Whether there was one before."""
+        with self._lock:
+            before, self._problem = self._problem, problem
+        return before is not None
+
+    def _waiting(self, error: CowfsError) -> CowfsError:
+        kind = UnavailableError if self._source.can_renew else AccessDeniedError
+        return kind(f"the credentials have expired, and there are no new ones: {error.message}", hint=error.hint)
+
+    def _life_s(self, credentials: Credentials | None) -> float:
+        """How long these are used before new ones are fetched."""
+        longest_s = self._source.renew_s if self._source.renew_s is not None else float("inf")
+        if credentials is None or credentials.expires_s is None or not self._source.can_renew:
+            return longest_s
+        left_s = credentials.expires_s - clock.now_ns() / 1e9
+        # Not at once, whatever the clocks say: the store is who knows.
+        return min(longest_s, max(left_s - MARGIN_S, left_s * 0.75, DENIED_PAUSE_S))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """identity None: what the store's tools find in the environment. path_style: of s3, whether the
+    bucket stands in the path (True) or in the host's name (False); None: as usual there."""
+
+    identity: Identity | None = None
+    path_style: bool | None = None
+
+
+AMBIENT = Access()
+
+
+def _is_expired(credentials: Credentials) -> bool:
+    return credentials.expires_s is not None and credentials.expires_s <= clock.now_ns() / 1e9
