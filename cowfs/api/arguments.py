@@ -45,5 +45,7 @@ def store(given: object) -> str | None:
     """A store's URL or directory, as text; None for the default store."""
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str | None):
-        raise InvalidInputError(f"store is {given!r}", hint="Give a URL, or the path of a directory.")
+        raise InvalidInputError(
+            f"store is {given!r}", hint="Give a URL, the path of a directory, or a cowfs.storage.Storage."
+        )
     return text

@@ -22,6 +22,7 @@ from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
+from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
@@ -467,8 +468,8 @@ class RWVolume:
 
 
 class Volume:
-    """The entry to cowfs. store: a URL or directory; None: COWFS_STORE, the config file, else a
-    directory of the user."""
+    """The entry to cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with credentials;
+    None: COWFS_STORE, the config file, else a directory of the user."""
 
     def __init__(self) -> None:
         raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
@@ -477,7 +478,7 @@ class Volume:
     def new(
         name: str | None = None,
         *,
-        store: str | os.PathLike[str] | None = None,
+        store: str | os.PathLike[str] | Storage | None = None,
         strict: bool = False,
         exist_ok: bool = False,
     ) -> RWVolume:
@@ -491,7 +492,7 @@ class Volume:
         return RWVolume(volume_module.Volume.new(name, store=store, strict=strict, exist_ok=exist_ok))
 
     @staticmethod
-    def open(name: str, *, store: str | os.PathLike[str] | None = None, create: bool = False) -> RWVolume:
+    def open(name: str, *, store: str | os.PathLike[str] | Storage | None = None, create: bool = False) -> RWVolume:
         """A volume by name: mounting it goes on from its head, with the uncommitted work this
         machine has of it.
 
@@ -501,7 +502,7 @@ class Volume:
         return RWVolume(volume_module.Volume.open(name, store=store, create=create))
 
     @staticmethod
-    async def version(source: str, *, store: str | os.PathLike[str] | None = None) -> ROVolume:
+    async def version(source: str, *, store: str | os.PathLike[str] | Storage | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
         NAME@VERSION (8 digits or more), or a locator; with :PATH behind it, that folder of it.
         NotFoundError, also for a volume without versions.
@@ -509,19 +510,20 @@ class Volume:
         return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
     @staticmethod
-    async def list(store: str | os.PathLike[str] | None = None) -> builtins.list[VolumeSummary]:
+    async def list(store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[VolumeSummary]:
         """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
         is no cowfs store."""
         return await in_thread(partial(volume_module.Volume.list, store))
 
     @staticmethod
-    async def from_locator(locator: str | Locator) -> ROVolume:
+    async def from_locator(locator: str | Locator, *, store: Storage | None = None) -> ROVolume:
         """The version a locator names, verified to exist, and to be one of the volume that it
         names: one request. LOCATOR/path means that folder of it, which is looked for when it is
-        mounted. NotFoundError, InvalidInputError, CorruptError."""
-        return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator)))
+        mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError,
+        CorruptError."""
+        return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator, store=store)))
 
 
-def volume(name: str, *, store: str | os.PathLike[str] | None = None) -> RWVolume:
+def volume(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
     """The volume of that name, made when it is missing; "/mydata" and "mydata" are the same."""
     return RWVolume(volume_module.volume(name, store=store))

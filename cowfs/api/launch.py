@@ -1,7 +1,8 @@
 """Starts mount daemons: `python -m cowfs.daemon` in a session of its own, told what to do on its
 standard input.
 
-    to the daemon      stdin: one MountSpec as JSON; its environment (credentials come that way); stderr: the log
+    to the daemon      stdin: one MountSpec as JSON, and behind it a line with the credentials that a Storage gave, if one did
+                       (control.handover); its environment (all other credentials come that way); stderr: the log
     from the daemon    stdout: lines {"progress": {stage, done, total}} while it replays a journal, at last one line,
                        {"ready": {…}} or {"error": {kind, message, hint, details}}
 
@@ -26,11 +27,13 @@ from typing import Any
 
 import cowfs
 from cowfs import clock
+from cowfs.api import feeding
 from cowfs.control import MountSpec
+from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready
 from cowfs.control.typed import from_json
 from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
-from cowfs.store import trust
+from cowfs.store import AMBIENT, Access, trust
 from cowfs.version.commit import Progress, ProgressListener
 
 READY_TIMEOUT_S = 300.0
@@ -50,19 +53,28 @@ class Started:
 
 
 def start(
-    spec: MountSpec, *, progress: ProgressListener = lambda _: None, ready_timeout_s: float = READY_TIMEOUT_S
+    spec: MountSpec,
+    *,
+    access: Access = AMBIENT,
+    progress: ProgressListener = lambda _: None,
+    ready_timeout_s: float = READY_TIMEOUT_S,
 ) -> Started:
-    """Starts a daemon and waits until it is mounted. progress hears how far the replay of a journal
-    is."""
+    """Starts a daemon and waits until it is mounted. access: how it asks its store; new credentials
+    are brought to it for as long as this process lives. progress hears how far the replay of a
+    journal is."""
+    given = access.identity.ready() if access.identity is not None else None
+    handover = Handover(given, access.path_style, access.credential_process, access.is_fed)
     process = _spawn(spec)
     try:
-        answer = _exchange(process, spec, progress, ready_timeout_s)
+        answer = _exchange(process, spec, handover, progress, ready_timeout_s)
         if "ready" not in answer:
             raise _refusal(process, spec, answer)
         ready = from_json(Ready, answer["ready"], "what the mount daemon says")
     except BaseException:
         _end(process)
         raise
+    if access.identity is not None and access.is_fed:
+        feeding.start(spec.socket, access.identity, given)
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
     return Started(ready, process.pid, process.wait)
 
@@ -116,13 +128,17 @@ def _open_log(path: Path) -> int:
 
 
 def _exchange(
-    process: subprocess.Popen[bytes], spec: MountSpec, progress: ProgressListener, silence_s: float
+    process: subprocess.Popen[bytes],
+    spec: MountSpec,
+    handover: Handover,
+    progress: ProgressListener,
+    silence_s: float,
 ) -> dict[str, Any]:
     """The daemon's last word; {} when it ended without one."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # it died at once: its silence is reported below
-        process.stdin.write(spec.to_json().encode())
+        process.stdin.write(spec.to_json().encode() + b"\n" + handover.to_line())
         process.stdin.close()
     received = b""
     deadline_s = clock.monotonic_s() + silence_s

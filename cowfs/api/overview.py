@@ -116,7 +116,7 @@ class Status:
     dead: list[DeadMount]
 
 
-def volumes_of(store: str | None = None) -> list[VolumeSummary]:
+def volumes_of(store: stores.Named = None) -> list[VolumeSummary]:
     """The volumes of a store, by name. NotFoundError: there is no cowfs store."""
     opened = stores.open_store(store)
     with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
@@ -125,7 +125,7 @@ def volumes_of(store: str | None = None) -> list[VolumeSummary]:
         return [summary for summary in found if summary is not None]
 
 
-def status(store: str | None = None, *, meta_dir: Path | None = None) -> Status:
+def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Status:
     """Mounts and working copies of this machine; of one store only, if one is named: NotFoundError
     if there is none, and nothing of it here. meta_dir: look there too."""
     scratch.clear(meta_dir)

@@ -19,13 +19,14 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import arguments, launch, mount_paths, names, stores
+from cowfs.api import arguments, launch, mount_paths, names, sources, stores
 from cowfs.api import scratch as scratches
 from cowfs.api.claiming import claimed
 from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
+from cowfs.api.storage.storage import Storage
 from cowfs.control import MountOptions, MountSpec, live_mount
 from cowfs.control.options import ReadOptions
 from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
@@ -53,9 +54,11 @@ class ROVolume:
         folder: bytes = b"",
         is_pruned: bool = False,
         is_new: bool = False,
+        storage: Storage | None = None,
     ) -> None:
-        """folder: as `Locator.parse_with_path` gives it."""
+        """folder: as `Locator.parse_with_path` gives it. storage: how its store is asked."""
         self._named = locator
+        self._storage = storage
         self._folder = folder
         self._is_new = is_new
         self._is_pruned = is_pruned
@@ -68,17 +71,19 @@ class ROVolume:
         """The daemon of the last mount that this object made."""
 
     @classmethod
-    def from_locator(cls, locator: str | Locator) -> Self:
+    def from_locator(cls, locator: str | Locator, *, store: Storage | None = None) -> Self:
         """The version a locator names, verified to exist, and to be one of the volume that it
         names: one request. LOCATOR/path means that folder of it, which is looked for when it is
-        mounted. NotFoundError, InvalidInputError, CorruptError."""
+        mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError, CorruptError."""
         if not isinstance(locator, str | Locator):
             raise InvalidInputError(
                 f"a locator is text, not {locator!r}",
                 hint="Give the locator of a committed version: that of a volume is None before its first commit.",
             )
         named, folder = (locator, b"") if isinstance(locator, Locator) else Locator.parse_with_path(locator)
-        return cls(named, folder=folder).resolve()
+        chosen = stores.name(store)
+        sources.require_same_store(named, chosen)
+        return cls(named, folder=folder, storage=stores.storage_of(chosen)).resolve()
 
     @property
     def locator(self) -> str:
@@ -238,7 +243,7 @@ class ROVolume:
                 socket=str(registry.socket_path(registration)),
                 options=options.resolved(),
             )
-            self.started = launch.start(spec)
+            self.started = launch.start(spec, access=store.access)
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 
@@ -280,8 +285,8 @@ class ROVolume:
                 f"{self.name}@{self.id[:12]} has no scratch mount, and a version does not change",
                 hint="Mount it with scratch=True first, or fork it.",
             )
-        volume, done = scratches.commit(entry, name, request, progress, strict=strict)
-        return ROVolume(Locator(self._named.store, volume, done.version), is_new=done.is_new)
+        volume, done = scratches.commit(entry, name, request, progress, storage=self._storage, strict=strict)
+        return ROVolume(Locator(self._named.store, volume, done.version), is_new=done.is_new, storage=self._storage)
 
     @names_locator
     def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
@@ -311,7 +316,7 @@ class ROVolume:
     def _history(self) -> Iterator[ROVolume]:
         for past in history.history(self._store().objects, self._named.version):
             locator = Locator(self._named.store, self._named.volume, past.version)
-            yield ROVolume(locator, past.manifest, is_pruned=past.manifest is None)
+            yield ROVolume(locator, past.manifest, is_pruned=past.manifest is None, storage=self._storage)
 
     def _fetched(self) -> Manifest:
         """The manifest, fetched once. NotFoundError when the version is pruned or deleted, or is
@@ -333,7 +338,7 @@ class ROVolume:
 
     def _store(self) -> stores.OpenStore:
         try:
-            return stores.open_located(self._named.store_url)
+            return stores.open_located(self._named.store_url, self._storage)
         except NotFoundError as error:
             raise NotFoundError(
                 f"{self.locator} leads to no cowfs store: {error.message}",

@@ -33,6 +33,7 @@ from cowfs.api import (
     abandoned,
     arguments,
     claiming,
+    feeding,
     kept_work,
     launch,
     mount_paths,
@@ -48,6 +49,7 @@ from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
+from cowfs.api.storage.storage import Storage
 from cowfs.api.used_mount import UsedMount
 from cowfs.control import MountOptions, MountSpec, live_mount
 from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
@@ -74,11 +76,11 @@ class RWVolume:
     one is made, where it is first used.
     """
 
-    def __init__(self, store_url: str | None, name: str, claim: Claim, *, strict: bool = False) -> None:
+    def __init__(self, store: stores.Named, name: str, claim: Claim, *, strict: bool = False) -> None:
         """claim says what resolve does about the name: make it (strict: refuse a taken one), find
         it, or either."""
         self._name = name
-        self._store_url = store_url
+        self._named = store
         self._claim = claim
         self._is_strict = strict
         self._store: stores.OpenStore | None = None
@@ -97,7 +99,7 @@ class RWVolume:
     @classmethod
     def made(cls, store: stores.OpenStore, head: Head, version: ROVolume | None) -> Self:
         """The volume that was just made with this head, from this version if there is one."""
-        volume = cls(store.url, head.volume, "existing")
+        volume = cls(store.storage or store.url, head.volume, "existing")
         volume._adopt(store, head)
         volume._forked_from = version
         return volume
@@ -114,7 +116,9 @@ class RWVolume:
     def store_url(self) -> str | None:
         """The store's canonical URL once it was reached; before that what was given, None for the
         default store."""
-        return self._store_url
+        if self._store is not None:
+            return self._store.url
+        return self._named.url if isinstance(self._named, Storage) else self._named
 
     @property
     def locator(self) -> str | None:
@@ -178,7 +182,7 @@ class RWVolume:
         if self._is_unclaimed:
             return []
         head = volumes.read_head(self.resolve()._opened().objects, self.name)
-        return [] if head.version is None else ROVolume(self._locator(head.version)).history(limit)
+        return [] if head.version is None else self._ro(head.version).history(limit)
 
     def live(self) -> MountEntry | None:
         """The volume's writable mount on this machine, whoever made it."""
@@ -186,7 +190,7 @@ class RWVolume:
             return registry.find_by_volume(self._store.record.store_id.hex(), self.name)
         if self._is_unclaimed:
             return None
-        return registry.find_by_url(stores.canonical_url(self._store_url), self.name)
+        return registry.find_by_url(stores.canonical_url(self._named), self.name)
 
     # -- claiming
 
@@ -201,9 +205,9 @@ class RWVolume:
             if self._store is not None:
                 return self
             if self._claim == "existing":
-                store = stores.open_store(self._store_url)
+                store = stores.open_store(self._named)
             else:
-                store = stores.open_or_initialize(self._store_url)
+                store = stores.open_or_initialize(self._named)
                 stores_layer.require_writable(store.record, accept_unsafe=accept_unsafe_store)
             self._adopt(store, claiming.head(store.objects, self.name, self._claim, strict=self._is_strict))
             return self
@@ -252,6 +256,8 @@ class RWVolume:
                     path = self._mount(mount_path, chosen, hears)
                 else:  # of this user on this machine: a cell or a task is run again, or one of several workers
                     path = Path(entry.mount_path)
+                    if (identity := self._opened().access.identity) is not None:
+                        feeding.start(entry.socket, identity)
                     self._mount_used.use(entry.id, entry.mount_path, is_handed_in=chosen.fuse_fd is not None)
             self._options = chosen
             return path
@@ -277,7 +283,7 @@ class RWVolume:
                 socket=str(registry.socket_path(registration)),
                 options=options.resolved(),
             )
-            self.started = launch.start(spec, progress=progress)
+            self.started = launch.start(spec, access=store.access, progress=progress)
             kept_work.warn_if_overtaken(self.name, self.started.ready)
         self._mount_used.use(registration, path, is_handed_in=options.fuse_fd is not None)
         if not options.foreground and (entry := self._mount_used.entry()) is not None:
@@ -455,7 +461,7 @@ class RWVolume:
         with self._mutex:
             if head_number >= self._head_number:  # else another commit has overtaken this one
                 self._head_number, self._version = head_number, version
-            return ROVolume(self._locator(version), is_new=is_new)
+            return self._ro(version, is_new=is_new)
 
     def _is_left_alone(self) -> bool:
         """Whether there is uncommitted work here that nobody is at."""
@@ -466,7 +472,7 @@ class RWVolume:
         store, working_copy, options = self._opened(), self._working_copy(), self._options
         self._mount_used.end(self.live(), live_mount.unmount, force=False)
         head, base = rescue.fork(store, working_copy, name, strict=strict)
-        rescued = RWVolume.made(store, head, ROVolume(base) if base is not None else None)
+        rescued = RWVolume.made(store, head, ROVolume(base, storage=store.storage) if base is not None else None)
         rescued._options = options
         return rescued
 
@@ -539,13 +545,13 @@ class RWVolume:
                 f"volume {self.name!r} {what} and cannot be pickled: commit first",
                 hint="Send what commit() or finalize() returns, or its locator.",
             )
-        return (RWVolume, (self._store_url, self.name, self._claim))
+        return (RWVolume, (self.store_url, self.name, self._claim))
 
     def __repr__(self) -> str:
         """What can be said without asking anybody."""
         parts = [repr(self.name)]
-        if self._store_url is not None:
-            parts.append(f"store={self._store_url!r}")
+        if self.store_url is not None:
+            parts.append(f"store={self.store_url!r}")
         if self._ended:
             parts.append(self._ended)
         elif (entry := self.live()) is not None:
@@ -561,7 +567,7 @@ class RWVolume:
     def _adopt(self, store: stores.OpenStore, head: Head) -> None:
         """From now on this object stands for a volume that exists."""
         self._claim = "existing"
-        self._store, self._store_url, self._name = store, store.url, head.volume
+        self._store, self._name = store, head.volume
         self._version, self._head_number = head.version, head.number
 
     @property
@@ -586,6 +592,9 @@ class RWVolume:
                 hint="`cowfs status` shows where there is some; meta_dir is the directory above `working`.",
             )
         return found
+
+    def _ro(self, version: VersionId, *, is_new: bool = False) -> ROVolume:
+        return ROVolume(self._locator(version), is_new=is_new, storage=self._opened().storage)
 
     def _locator(self, version: VersionId) -> Locator:
         return volumes.locator(self._opened().objects, self.name, version)

@@ -15,6 +15,7 @@ from cowfs import store as stores_layer
 from cowfs.api import mount_paths, names, stores
 from cowfs.api.claiming import claimed
 from cowfs.api.provenance import author
+from cowfs.api.storage.storage import Storage
 from cowfs.control import live_mount
 from cowfs.control.messages import Committed, MountStatus
 from cowfs.errors import InvalidInputError, LeaseLostError, UnavailableError
@@ -28,26 +29,38 @@ _log = log.get("volume")
 
 
 def commit(
-    entry: MountEntry, name: str | None, request: CommitRequest, progress: ProgressListener | None, *, strict: bool
+    entry: MountEntry,
+    name: str | None,
+    request: CommitRequest,
+    progress: ProgressListener | None,
+    *,
+    storage: Storage | None = None,
+    strict: bool,
 ) -> tuple[str, Committed]:
     """Publishes what was written to the scratch before the call; the volume that has it, and the
     version.
 
-    name: of the volume; None: what an earlier commit has made goes on, or a name is made up. Another
+    storage: how the store is asked. name: of the volume; None: what an earlier commit has made goes on, or a name is made up. Another
     name than before makes another volume, from the last version on. One follows the other: what a
     scratch commits to is asked, changed and used by three requests.
     """
     with reservation.turn(f"commit of {entry.id}", lambda: False, doing="commits this scratch"):
-        return _commit(entry, name, request, progress, strict=strict)
+        return _commit(entry, name, request, progress, storage, strict=strict)
 
 
 def _commit(
-    entry: MountEntry, name: str | None, request: CommitRequest, progress: ProgressListener | None, *, strict: bool
+    entry: MountEntry,
+    name: str | None,
+    request: CommitRequest,
+    progress: ProgressListener | None,
+    storage: Storage | None,
+    *,
+    strict: bool,
 ) -> tuple[str, Committed]:
     said = live_mount.status(entry)
     volume = said.volume
     if said.writer is None or (name is not None and names.checked(name) != volume):
-        volume = _forked(said, name, strict=strict)
+        volume = _forked(said, name, storage, strict=strict)
         live_mount.adopt(entry, volume)
     try:
         return volume, live_mount.commit(entry, request, progress)
@@ -68,10 +81,10 @@ def _commit(
         ) from error
 
 
-def _forked(said: MountStatus, name: str | None, *, strict: bool) -> str:
+def _forked(said: MountStatus, name: str | None, storage: Storage | None, *, strict: bool) -> str:
     """A new volume that stands on what the scratch stands on."""
     assert said.version is not None
-    store = stores.open_located(said.store_url)
+    store = stores.open_located(said.store_url, storage)
     stores_layer.require_writable(store.record)
     base = volumes.locator(store.objects, said.volume, said.version)
 

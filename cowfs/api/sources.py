@@ -87,25 +87,28 @@ def _placed(source: str, text: str) -> Place:
     return Place(source, b"/".join(parts), is_directory=not parts or text.endswith("/"))
 
 
-def find(text: str, store_url: str | None) -> Source:
-    """The volume or version that `text` means; store_url None: the default store, or the locator's
+def find(text: str, named: stores.Named) -> Source:
+    """The volume or version that `text` means; named None: the default store, or the locator's
     own."""
     parsed = history.parse_source(text)
     if isinstance(parsed, Locator):
-        _require_same_store(parsed, store_url)
-        return Source(stores.open_located(parsed.store_url), parsed.volume, parsed.version, is_writable=False)
+        require_same_store(parsed, named)
+        opened = stores.open_located(parsed.store_url, stores.storage_of(named))
+        return Source(opened, parsed.volume, parsed.version, is_writable=False)
     name, at = parsed
-    store = stores.open_store(store_url)
+    store = stores.open_store(named)
     return Source(store, name, history.resolve_name(store.objects, name, at), is_writable=at is None)
 
 
-def _require_same_store(locator: Locator, store_url: str | None) -> None:
-    if store_url is None or stores.canonical_url(store_url) in (
+def require_same_store(locator: Locator, named: stores.Named) -> None:
+    """InvalidInputError when the user names another store than the locator. A Storage is compared by its URL: its
+    credentials are for that place alone."""
+    if named is None or stores.canonical_url(named) in (
         locator.store_url,
         stores.canonical_url(locator.store_url),
     ):
         return
     raise InvalidInputError(
-        f"the locator's store is {locator.store_url}, not {store_url}",
+        f"the locator's store is {locator.store_url}, not {stores.canonical_url(named)}",
         hint="Leave the store (--store, store=) out: a locator names its own.",
     )

@@ -1,5 +1,5 @@
-"""Opened stores of this process: one per URL, checked to be a cowfs store, shared by all volume
-objects.
+"""Opened stores of this process: one per URL and `Storage`, checked to be a cowfs store, shared by
+all volume objects. Volumes of one bucket may be asked for by different identities.
 
 A store stays open while the process lives: connections are reused, and its record is read once.
 After a fork the child opens its own, since connections and their threads do not survive one.
@@ -15,10 +15,12 @@ from threading import Lock
 from cowfs import config
 from cowfs import store as stores
 from cowfs.api import arguments
+from cowfs.api.storage.resolving import access
+from cowfs.api.storage.storage import Storage
 from cowfs.errors import InvalidInputError
 from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import ObjectStore, trust
+from cowfs.store import Access, ObjectStore, trust
 from cowfs.store.named import place_named, placed
 
 
@@ -28,6 +30,9 @@ class OpenStore:
 
     objects: ObjectStore
     record: StoreRecord
+    access: Access
+    storage: Storage | None
+    """What it was opened with, unless that was a URL alone."""
 
     @property
     def url(self) -> str:
@@ -35,49 +40,61 @@ class OpenStore:
 
 
 _lock = Lock()
-_open: dict[tuple[int, str], OpenStore] = {}
+_open: dict[tuple[int, str, Storage | None], OpenStore] = {}
+
+Named = str | Storage | None
+"""A store as a user names it; None: the default store."""
 
 
-def open_store(url: str | None = None) -> OpenStore:
-    """The store that the user names (None: the default store). NotFoundError when there is no cowfs
-    store."""
-    return open_located(canonical_url(url))
+def open_store(named: Named = None) -> OpenStore:
+    """The store that the user names. NotFoundError when there is no cowfs store."""
+    return open_located(canonical_url(named), storage_of(named))
 
 
-def open_located(url: str) -> OpenStore:
-    """As open_store, for a URL that is whole: a locator's."""
-    found = _known(url)
+def open_located(url: str, storage: Storage | None = None) -> OpenStore:
+    """As open_store, for a URL that is whole: a locator's. storage: how it is asked."""
+    found = _known(url, storage)
     if found is not None:
         return found
-    objects = stores.open_store(url)
+    chosen = access(storage)
+    objects = stores.open_store(url, access=chosen)
     try:
-        return _remember(url, OpenStore(objects, stores.load_record(objects)))
+        return _remember(url, OpenStore(objects, stores.load_record(objects), chosen, storage))
     except BaseException:
         objects.close()
         raise
 
 
-def open_or_initialize(url: str | None = None) -> OpenStore:
+def open_or_initialize(named: Named = None) -> OpenStore:
     """As open_store, and makes the place a cowfs store if it is none yet."""
-    url = canonical_url(url)
-    found = _known(url)
+    url, storage = canonical_url(named), storage_of(named)
+    found = _known(url, storage)
     if found is not None:
         return found
-    objects = stores.open_store(url, create=True)
+    chosen = access(storage)
+    objects = stores.open_store(url, create=True, access=chosen)
     try:
-        return _remember(url, OpenStore(objects, stores.initialize(objects)))
+        return _remember(url, OpenStore(objects, stores.initialize(objects, access=chosen), chosen, storage))
     except BaseException:
         objects.close()
         raise
 
 
-def name(given: str | os.PathLike[str] | None) -> str | None:
-    """The user named this store: its server may see the user's credentials (`store.trust`). As
-    text; InvalidInputError: no store URL, and no directory."""
-    url = arguments.store(given)
-    if url is not None:
-        trust.name(StoreUrl.parse(canonical_url(url)))
-    return url
+def name(given: str | os.PathLike[str] | Storage | None) -> Named:
+    """The user named this store: its server may see the user's credentials (`store.trust`), unless
+    the user gave some for it: then those are all that it sees. InvalidInputError: no store URL, and
+    no directory."""
+    named = given if isinstance(given, Storage) else arguments.store(given)
+    if named is not None and not (isinstance(named, Storage) and named.has_credentials):
+        trust.name(StoreUrl.parse(canonical_url(named)))
+    return named
+
+
+def storage_of(named: Named) -> Storage | None:
+    """What the URL alone does not say; None: nothing."""
+    if isinstance(named, Storage) and (named.has_credentials or named.path_style is not None):
+        return named
+    return None
 
 
 def trust_server(server: str) -> None:
@@ -85,10 +102,12 @@ def trust_server(server: str) -> None:
     trust.remember(server)
 
 
-def canonical_url(url: str | None = None) -> str:
+def canonical_url(named: Named = None) -> str:
     """How the store calls itself: what registrations and working copies carry. No request is
     made."""
-    return str(place_named(config.default_store() if url is None else url))
+    if named is None:
+        named = config.default_store()
+    return str(place_named(named.url if isinstance(named, Storage) else named))
 
 
 def endpoint_note(url: str | None) -> str:
@@ -113,14 +132,14 @@ def refuse_memory(store: OpenStore) -> None:
         )
 
 
-def _known(url: str) -> OpenStore | None:
+def _known(url: str, storage: Storage | None) -> OpenStore | None:
     with _lock:
-        return _open.get((os.getpid(), url))
+        return _open.get((os.getpid(), url, storage))
 
 
 def _remember(url: str, opened: OpenStore) -> OpenStore:
     with _lock:
-        kept = _open.setdefault((os.getpid(), url), opened)
+        kept = _open.setdefault((os.getpid(), url, opened.storage), opened)
     if kept is not opened:
         opened.objects.close()
     return kept

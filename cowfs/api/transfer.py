@@ -90,7 +90,7 @@ class Transfer:
     version: ROVolume | None
 
 
-def listing(text: str, store: str | None) -> Listing:
+def listing(text: str, store: stores.Named) -> Listing:
     """SOURCE[:PATH]. A link that is named is followed."""
     place = sources.place(text)
     with _reading(place, store) as (files, version), _errors_of_ours(text, _of_volume(place)):
@@ -102,7 +102,7 @@ def listing(text: str, store: str | None) -> Listing:
         return Listing(version.locator, os.fsdecode(place.path), entries)
 
 
-def contents(text: str, store: str | None) -> Generator[bytes]:
+def contents(text: str, store: stores.Named) -> Generator[bytes]:
     """The bytes of SOURCE:PATH, piece by piece. A link that is named is followed. Close it when it
     is not read to its end."""
     place = sources.place(text)
@@ -125,7 +125,7 @@ def contents(text: str, store: str | None) -> Generator[bytes]:
 
 
 def copy(
-    source: str, target: str, *, store: str | None = None, message: str = "", progress: ProgressListener | None = None
+    source: str, target: str, *, store: stores.Named = None, message: str = "", progress: ProgressListener | None = None
 ) -> Transfer:
     """Copies a file, or what is in a directory. Either side is SOURCE:PATH, LOCATOR/PATH or a path
     of this machine; one of them is none of this machine.
@@ -178,11 +178,11 @@ def _copied(tree: SourceTree, at: bytes, there: TargetTree, to: bytes, progress:
 
 
 @contextmanager
-def _reading(place: Place, store: str | None) -> Iterator[tuple[Files, ROVolume]]:
+def _reading(place: Place, store: stores.Named) -> Iterator[tuple[Files, ROVolume]]:
     from cowfs.session.opening import opened
 
     found = sources.find(place.source, store)
-    version = ROVolume(found.locator()).resolve()
+    version = ROVolume(found.locator(), storage=found.store.storage).resolve()
     spec = SessionSpec(
         store_url=found.store.url,
         volume=found.volume,
@@ -190,7 +190,7 @@ def _reading(place: Place, store: str | None) -> Iterator[tuple[Files, ROVolume]
         version=version.id,
         options=replace(MountOptions(), resident=False).resolved(),
     )
-    with opened(spec) as session:
+    with opened(spec, access=found.store.access) as session:
         yield session.files, version
 
 
@@ -211,7 +211,9 @@ def _publish(
     volume.working_copy.delete_if_committed()
     assert base.version_id is not None
     locator = volumes.locator(volume.store.objects, volume.name, base.version_id)
-    return Transfer(copied, ROVolume(locator, base.manifest, is_new=base.version_id != before))
+    return Transfer(
+        copied, ROVolume(locator, base.manifest, is_new=base.version_id != before, storage=volume.store.storage)
+    )
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ class _Writable:
     working_copy: WorkingCopy
 
 
-def _writable(place: Place, store: str | None) -> _Writable:
+def _writable(place: Place, store: stores.Named) -> _Writable:
     """The volume that may be written to by this process."""
     found = sources.find(place.source, store)
     name = found.volume
@@ -271,7 +273,7 @@ def _writing(volume: _Writable) -> Iterator[Session]:
         working_copy=str(volume.working_copy.path),
     )
     discard = threading.Event()
-    with opened(spec, discard=discard) as session:
+    with opened(spec, discard=discard, access=volume.store.access) as session:
         if session.engine.is_dirty():
             raise InvalidStateError(
                 f"volume {name!r} has uncommitted work on this machine, which the copy would publish",

@@ -38,7 +38,7 @@ def commit(
         options=replace(options, take_over=False, resident=False).resolved(),
         working_copy=str(working_copy.path),
     )
-    with opened(spec) as session:
+    with opened(spec, access=store.access) as session:
         base = session.commit(request, progress)
     working_copy.delete_if_committed()
     return base

@@ -10,13 +10,14 @@ from cowfs.api import names, overview, sources, stores
 from cowfs.api.overview import VolumeSummary
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
+from cowfs.api.storage.storage import Storage
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import Locator
 
 
 class Volume:
-    """The entry to cowfs. store: a URL or directory; None: COWFS_STORE, the config file, else a
-    directory of the user."""
+    """The entry to cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with credentials;
+    None: COWFS_STORE, the config file, else a directory of the user."""
 
     def __init__(self) -> None:
         raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
@@ -25,7 +26,7 @@ class Volume:
     def new(
         name: str | None = None,
         *,
-        store: str | os.PathLike[str] | None = None,
+        store: str | os.PathLike[str] | Storage | None = None,
         strict: bool = False,
         exist_ok: bool = False,
     ) -> RWVolume:
@@ -45,7 +46,7 @@ class Volume:
         return RWVolume(place, wanted, "either" if exist_ok else "new", strict=strict)
 
     @staticmethod
-    def open(name: str, *, store: str | os.PathLike[str] | None = None, create: bool = False) -> RWVolume:
+    def open(name: str, *, store: str | os.PathLike[str] | Storage | None = None, create: bool = False) -> RWVolume:
         """A volume by name: mounting it goes on from its head, with the uncommitted work this
         machine has of it.
 
@@ -56,29 +57,31 @@ class Volume:
         return RWVolume(place, names.checked(name), "either" if create else "existing")
 
     @staticmethod
-    def version(source: str, *, store: str | os.PathLike[str] | None = None) -> ROVolume:
+    def version(source: str, *, store: str | os.PathLike[str] | Storage | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
         NAME@VERSION (8 digits or more), or a locator; with :PATH behind it, that folder of it.
         NotFoundError, also for a volume without versions.
         """
         place, meant = stores.name(store), sources.place(source)
-        return ROVolume(sources.find(meant.source, place).locator(), folder=meant.path).resolve()
+        found = sources.find(meant.source, place)
+        return ROVolume(found.locator(), folder=meant.path, storage=found.store.storage).resolve()
 
     @staticmethod
-    def list(store: str | os.PathLike[str] | None = None) -> builtins.list[VolumeSummary]:
+    def list(store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[VolumeSummary]:
         """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
         is no cowfs store."""
         place = stores.name(store)
         return overview.volumes_of(place)
 
     @staticmethod
-    def from_locator(locator: str | Locator) -> ROVolume:
+    def from_locator(locator: str | Locator, *, store: Storage | None = None) -> ROVolume:
         """The version a locator names, verified to exist, and to be one of the volume that it
         names: one request. LOCATOR/path means that folder of it, which is looked for when it is
-        mounted. NotFoundError, InvalidInputError, CorruptError."""
-        return ROVolume.from_locator(locator)
+        mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError,
+        CorruptError."""
+        return ROVolume.from_locator(locator, store=store)
 
 
-def volume(name: str, *, store: str | os.PathLike[str] | None = None) -> RWVolume:
+def volume(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
     """The volume of that name, made when it is missing; "/mydata" and "mydata" are the same."""
     return Volume.open(name, store=store, create=True)

@@ -95,6 +95,11 @@ def _advice(found: Status) -> list[str]:
     lines = []
     for each in found.mounts:
         writer = _writer(each)
+        if each.details is not None and each.details.credentials_problem is not None:
+            lines.append(
+                f"{each.volume}: the store is not reached: {output.printable(each.details.credentials_problem)}. What is written "
+                "is kept here meanwhile. Mount the volume again from a program that has valid credentials"
+            )
         save, drop = f"cowfs fork {each.volume} NAME", f"cowfs unmount {each.volume} --discard"
         if each.is_scratch:
             path = output.printable(each.mount_path)

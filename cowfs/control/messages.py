@@ -8,6 +8,7 @@ whoever shows it.
     UNMOUNT  Ending          Left                            the process ends after the answer
     DETACH   Nothing         Nothing                         off its path at once, served until the last file is closed
     DISCARD  Ending          Nothing                         as UNMOUNT, and the working copy is deleted
+    FEED     Offer           Wanted                          brings credentials, and waits until others are wanted (handover)
 
 `Ready` is what a daemon tells the program that started it, on a pipe. A field that is added to a
 type here is filled in by the daemon (`daemon.requests`, `daemon.process`), or it does not start;
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from cowfs.control.handover import Offer, Wanted
 from cowfs.control.server import Handler
 from cowfs.control.typed import from_json, to_json
 from cowfs.format.manifest import Stats
@@ -80,7 +82,8 @@ class WriterStatus:
 @dataclass(frozen=True)
 class MountStatus:
     """What a daemon says about its mount. version: the last one, None before the first. waiting:
-    None where it is not known. volume: of a scratch where its version is from, and once it has a
+    None where it is not known. credentials_problem: why the ones that a program gave are of no use any
+    more and there are no others, None while all is well. volume: of a scratch where its version is from, and once it has a
     writer the one that this writes to."""
 
     pid: int
@@ -102,6 +105,7 @@ class MountStatus:
     memory_bytes: int
     abandoned_loads: int
     waiting: Waiting | None
+    credentials_problem: str | None
     writer: WriterStatus | None
 
 
@@ -183,3 +187,4 @@ ADOPT = Operation("adopt", Adoption, Nothing)
 UNMOUNT = Operation("unmount", Ending, Left)
 DETACH = Operation("detach", Nothing, Nothing)
 DISCARD = Operation("discard", Ending, Nothing)
+FEED = Operation("feed", Offer, Wanted)

@@ -6,7 +6,8 @@ answers are made of them.
     mapping             object                        str, int, float, bool, None: as they are
 
 `from_json` is strict, so that two programs that differ in a type notice it: an unknown field, a
-missing one, or a value of another type is an InvalidInputError that names it. A field is read by
+missing one, or a value of another type is an InvalidInputError that names it, and shows its value
+unless the field is left out of its type's repr. A field is read by
 its annotation; nothing else has to be told of it.
 """
 
@@ -112,7 +113,17 @@ def _read_object(kind: type, value: Any, what: str) -> Any:
     }
     if missing := required - value.keys():
         raise InvalidInputError(f"{what} lacks fields: {', '.join(sorted(missing))}")
-    return kind(**{name: _read(known[name], each, name) for name, each in value.items()})
+    secret = {field.name for field in dataclasses.fields(kind) if not field.repr}
+    return kind(**{name: _read_field(known[name], each, name, name in secret) for name, each in value.items()})
+
+
+def _read_field(kind: Any, value: Any, name: str, is_secret: bool) -> Any:
+    try:
+        return _read(kind, value, name)
+    except InvalidInputError:
+        if not is_secret:
+            raise
+        raise InvalidInputError(f"{name} has the wrong type") from None
 
 
 def _is_union(origin: Any) -> bool:

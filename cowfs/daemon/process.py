@@ -30,9 +30,11 @@ from typing import Any, NoReturn
 
 from cowfs import log
 from cowfs.control import MountSpec, Server
+from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready, Waiting
 from cowfs.control.typed import to_json
 from cowfs.daemon import pyfuse, transport
+from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.lane import FastLane
 from cowfs.daemon.mappings import Mappings
 from cowfs.daemon.requests import Requests
@@ -83,8 +85,9 @@ Connect = Callable[[Session, int], KernelServer]
 class Daemon:
     """One mount. `run` returns when it is over."""
 
-    def __init__(self, spec: MountSpec, answer_fd: int) -> None:
+    def __init__(self, spec: MountSpec, answer_fd: int, handover: Handover) -> None:
         self._spec = spec
+        self._feeding = Feeding(handover)
         self._answer_fd = answer_fd
         self.is_ready = False
         self._is_connected = False
@@ -118,6 +121,7 @@ class Daemon:
             raise
         finally:
             self._ended.set()
+            self._feeding.end()
             if self._control is not None:
                 self._control.close()
 
@@ -130,7 +134,7 @@ class Daemon:
             self._prepare_mount_point(stack)
         else:
             mounting.check_descriptor(spec.options.fuse_fd)
-        session = open_session(spec, stack, self._discard, self._report)
+        session = open_session(spec, stack, self._discard, self._report, access=self._feeding.access)
         keeper = Keeper(session, lambda: self._look_after(session, mappings))
         mappings = Mappings(session.engine, session.residency, self._invalidate)
         requests = Requests(
@@ -142,6 +146,7 @@ class Daemon:
             self._take_off,
             lambda: self._transport,
             self._waiting,
+            self._feeding,
         )
         self._register(stack, session)
         self._control = Server(spec.socket, requests.handlers)
@@ -439,9 +444,10 @@ def _run(answer_fd: int) -> int:
     """Exit status: 0 for a mount that was served to a clean end."""
     daemon: Daemon | None = None
     try:
-        spec = MountSpec.from_json(sys.stdin.buffer.read())
+        specification, _, line = sys.stdin.buffer.read().partition(b"\n")
+        spec, handover = MountSpec.from_json(specification), Handover.from_line(line) if line else Handover()
         heap.map_large_blocks(heap.READ_ONLY_MAPPED_BYTES if spec.is_read_only else heap.MAPPED_BYTES)
-        daemon = Daemon(spec, answer_fd)
+        daemon = Daemon(spec, answer_fd, handover)
         daemon.run()
     except CowfsError as error:
         failure = error

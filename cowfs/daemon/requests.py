@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cowfs import clock, failpoints
 from cowfs.control import Handler, MountSpec, messages
+from cowfs.control.handover import Handover
 from cowfs.control.messages import (
     Adoption,
     Committed,
@@ -28,6 +29,7 @@ from cowfs.control.messages import (
     WriterStatus,
 )
 from cowfs.daemon.audience import Audience
+from cowfs.daemon.feeding import Feeding
 from cowfs.daemon.mappings import Mappings
 from cowfs.errors import InvalidStateError, ReadOnlyError
 from cowfs.session.keeper import Keeper
@@ -39,7 +41,8 @@ from cowfs.version.volumes import locator
 class Requests:
     """`end(force, discard)` takes the mount down and returns once everything is released; raises
     ConflictError while in use. `detach()` takes it off its path; it ends when nobody uses it any
-    more. `transport()` says what carries the kernel's requests, `waiting()` which of them wait."""
+    more. `transport()` says what carries the kernel's requests, `waiting()` which of them wait. `feeding`:
+    where the store's credentials come from."""
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Requests:
         detach: Callable[[], None],
         transport: Callable[[], str],
         waiting: Callable[[], Waiting | None] = lambda: None,
+        feeding: Feeding | None = None,
     ) -> None:
         self._spec = spec
         self._session = session
@@ -60,6 +64,7 @@ class Requests:
         self._take_off = detach
         self._transport = transport
         self._waiting = waiting
+        self._feeding = feeding or Feeding(Handover())
         self._since_ns = clock.now_ns()
         self._commits = threading.Lock()
         self._audience = Audience()
@@ -76,6 +81,7 @@ class Requests:
             messages.UNMOUNT.answered_by(self._unmount),
             messages.DETACH.answered_by(self._detach),
             messages.DISCARD.answered_by(self._discard),
+            messages.FEED.answered_by(lambda offer, _: self._feeding.offer(offer)),
         )
         return dict(answers)
 
@@ -110,6 +116,7 @@ class Requests:
             memory_bytes=_memory_bytes(),
             abandoned_loads=self._keeper.abandoned_loads,
             waiting=self._waiting(),
+            credentials_problem=self._feeding.problem,
             writer=self._writer_status(session.writer) if session.writer is not None else None,
         )
 

@@ -52,7 +52,7 @@ from cowfs.session.lost import LostFiles
 from cowfs.session.residency import Residency
 from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
-from cowfs.store import ObjectStore, leases, load_record, open_store, refs, require_writable
+from cowfs.store import AMBIENT, Access, ObjectStore, leases, load_record, open_store, refs, require_writable
 from cowfs.store.holder import current_holder
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
@@ -73,7 +73,11 @@ _logger = log.get("mount")
 
 @contextmanager
 def opened(
-    spec: SessionSpec, report: ProgressListener = lambda _: None, discard: threading.Event | None = None
+    spec: SessionSpec,
+    report: ProgressListener = lambda _: None,
+    discard: threading.Event | None = None,
+    *,
+    access: Access = AMBIENT,
 ) -> Iterator[Session]:
     """A session for the length of a block, in this process: no kernel, no daemon. Uncommitted work
     stays in the working copy, unless the block sets `discard`.
@@ -81,7 +85,7 @@ def opened(
     The lease and the pin of a writer are renewed meanwhile.
     """
     with ExitStack() as stack:
-        session = open_session(spec, stack, discard or threading.Event(), report)
+        session = open_session(spec, stack, discard or threading.Event(), report, access=access)
         if session.writer is not None:
             stack.enter_context(renewed(session.writer))
         session.wait_patiently()
@@ -89,21 +93,26 @@ def opened(
 
 
 def open_session(
-    spec: SessionSpec, stack: ExitStack, discard: threading.Event, report: ProgressListener = lambda _: None
+    spec: SessionSpec,
+    stack: ExitStack,
+    discard: threading.Event,
+    report: ProgressListener = lambda _: None,
+    *,
+    access: Access = AMBIENT,
 ) -> Session:
     """Raises errors of our tree only; what was acquired until then is on the stack. report: see
-    `during_opening.reported`.
+    `during_opening.reported`. access: how the store is asked.
 
     When `discard` is set before the stack is closed, the working copy is deleted, still under its
     lock.
     """
     _check_cache_dir(spec.options.cache_path)
     if spec.mode != "rw":
-        session = _open_scratch(spec, stack) if spec.is_scratch else _open_read_only(spec, stack)
+        session = _open_scratch(spec, stack, access) if spec.is_scratch else _open_read_only(spec, stack, access)
         _make_resident(session)
         return session
     with ExitStack() as opening:
-        session = _open_writable(spec, stack, discard, opening, report)
+        session = _open_writable(spec, stack, access, discard, opening, report)
         _make_resident(session)
         return session
 
@@ -120,9 +129,9 @@ def _make_resident(session: Session) -> None:
         session.residency.load_namespace()
 
 
-def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
+def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:
     assert spec.version is not None
-    store = _open_store(spec, stack).read_only()
+    store = _open_store(spec, stack, access).read_only()
     record = load_record(store)
     base = _open_base(store, 0, VersionId.from_hex(spec.version))
     packs = PackReader(store)
@@ -134,13 +143,13 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack) -> Session:
     return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
 
 
-def _open_scratch(spec: SessionSpec, stack: ExitStack) -> Session:
+def _open_scratch(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:
     assert spec.working_copy is not None
     assert spec.version is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
     stack.callback(working_copy.delete)
-    store = _open_store(spec, stack)
+    store = _open_store(spec, stack, access)
     record = load_record(store)
     base = _open_base(store, 0, VersionId.from_hex(spec.version))
     working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, 0, base.version_id))
@@ -188,14 +197,19 @@ def _adopted(
 
 
 def _open_writable(
-    spec: SessionSpec, stack: ExitStack, discard: threading.Event, opening: ExitStack, report: ProgressListener
+    spec: SessionSpec,
+    stack: ExitStack,
+    access: Access,
+    discard: threading.Event,
+    opening: ExitStack,
+    report: ProgressListener,
 ) -> Session:
     assert spec.working_copy is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
     stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
     working_copy.make_room()
-    store = _open_store(spec, stack)
+    store = _open_store(spec, stack, access)
     record = load_record(store)
     _prepare_working_copy(spec, working_copy, store, record)
     writer, head = _claim(spec, stack, store, working_copy)
@@ -254,8 +268,8 @@ def _commit_with(
     return committer
 
 
-def _open_store(spec: SessionSpec, stack: ExitStack) -> ObjectStore:
-    store = open_store(spec.store_url)
+def _open_store(spec: SessionSpec, stack: ExitStack, access: Access) -> ObjectStore:
+    store = open_store(spec.store_url, access=access)
     stack.callback(store.close)
     return store
 

@@ -148,6 +148,19 @@ class Identity:
                 self._fetching.release()
         return newest
 
+    def other_than(self, known: Credentials | None) -> Credentials | None:
+        """Others than those, fetched if need be; None when there are none."""
+        newest = self.ready()
+        if known is None or not newest.is_same(known):
+            return newest
+        with self._fetching:
+            if not self.newest.is_same(known):
+                return self.newest
+            if not self._source.can_renew:
+                return None
+            found = self._fetch()
+            return None if found.is_same(known) else found
+
     def supply(self, credentials: Credentials) -> None:
         """Somebody brings new ones."""
         with self._lock:
@@ -237,10 +250,15 @@ class Identity:
 @dataclass(frozen=True, slots=True)
 class Access:
     """identity None: what the store's tools find in the environment. path_style: of s3, whether the
-    bucket stands in the path (True) or in the host's name (False); None: as usual there."""
+    bucket stands in the path (True) or in the host's name (False); None: as usual there.
+
+    For another process that is to ask it: credential_process, the command that prints credentials;
+    is_fed, whether this process can make others."""
 
     identity: Identity | None = None
     path_style: bool | None = None
+    credential_process: str | None = field(default=None, repr=False)
+    is_fed: bool = False
 
 
 AMBIENT = Access()

@@ -46,6 +46,7 @@ from cowfs.api import ro_volume, rw_volume
 from cowfs.api import volume as volume_module
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
+from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions

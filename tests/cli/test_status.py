@@ -37,6 +37,7 @@ def status(writer: WriterStatus) -> Status:
         memory_bytes=1,
         abandoned_loads=0,
         waiting=None,
+        credentials_problem=None,
         writer=writer,
     )
     mount = MountSummary(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from cowfs import blocking, errors
+from cowfs import blocking, errors, storage
 from cowfs.cli.main import COMMANDS, cowfs
 from cowfs.control import MountOptions
 
@@ -48,6 +48,7 @@ def api() -> str:
     for owner in (blocking.Volume, blocking.RWVolume, blocking.ROVolume):
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
         parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner)]
+    parts += _storage()
     parts.append(f"\n## Mount options\n\n{_block(inspect.getdoc(MountOptions) or '')}")
     parts.append("\n## Errors\n\n`cowfs.errors`; each has `message`, `hint`, `details` and a stable `kind`.\n")
     parts.append("| kind | class | exit code | what to do |\n|---|---|---|---|")
@@ -55,6 +56,16 @@ def api() -> str:
         meaning = (inspect.getdoc(each) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         parts.append(f"| `{kind}` | `{each.__name__}` | {each.exit_code} | {meaning} |")
     return "\n".join(parts) + "\n"
+
+
+def _storage() -> Iterator[str]:
+    yield f"\n## cowfs.storage\n\n{inspect.getdoc(storage)}"
+    for made in (storage.Storage, *storage.PRESETS.values()):
+        said = _short(str(inspect.signature(made)))
+        yield f"\n### `{made.__name__}`\n\n{_block(made.__name__ + said)}\n\n{inspect.getdoc(made)}"
+    yield f"\n### `Objects`\n\n{inspect.getdoc(storage.Objects)}"
+    for title, text in _members(storage.Objects):
+        yield f"\n#### {title}\n\n{text}"
 
 
 def variables() -> set[str]:

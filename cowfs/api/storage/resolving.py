@@ -30,7 +30,8 @@ def access(storage: Storage | None) -> Access:
     """How its store is asked: an identity of its own each time. Nothing is called yet."""
     if storage is None:
         return AMBIENT
-    return Access(Identity(_source(storage)) if storage.has_credentials else None, storage.path_style)
+    identity = Identity(_source(storage)) if storage.has_credentials else None
+    return Access(identity, storage.path_style, storage.credential_process, has_functions(storage))
 
 
 def has_functions(storage: Storage) -> bool:

@@ -1,0 +1,118 @@
+"""Credentials of a mount that a program gave: who is asked for others, and in which order.
+
+    1. a process that feeds this mount, if one is there: it has been asking (`offer`) within ATTACHED_S
+    2. credential_process
+
+A process that feeds waits in `offer` on a thread of the control socket, for LISTEN_S at most, and is
+woken when credentials are wanted: the store has refused those in use, or they expire soon. What it
+brings without being asked is used from then on; what comes too late as well.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from cowfs import clock
+from cowfs.control.handover import Handover, Offer, Wanted
+from cowfs.errors import AccessDeniedError, CowfsError
+from cowfs.store import Access, Credentials, Identity
+from cowfs.store.credential_process import CredentialProcess
+
+LISTEN_S = 60.0
+ANSWER_S = 15.0
+ATTACHED_S = 5.0
+MOST_FEEDERS = 16
+"""That wait at a time; connections are for commands, too."""
+
+
+class Feeding:
+    """Any thread may call. `access`: how the mount's store is asked."""
+
+    def __init__(self, handover: Handover) -> None:
+        self._is_fed = handover.is_fed
+        command = handover.credential_process
+        self._process = CredentialProcess(command) if command is not None else None
+        self._changed = threading.Condition()  # guards what follows
+        self._feeders = 0
+        self._seen_s = clock.monotonic_s() if handover.is_fed else float("-inf")
+        self._is_wanted = False
+        self._brought: Credentials | None = None
+        self._problem = ""
+        self._is_over = False
+        self._identity = Identity(self, handover.credentials) if handover.credentials is not None else None
+        self.access = Access(self._identity, handover.path_style)
+
+    # -- as the identity's source
+
+    renew_s = None
+
+    @property
+    def can_renew(self) -> bool:
+        return self._is_fed or self._process is not None or self._has_feeder()
+
+    def fetch(self) -> Credentials:
+        found = self._asked_for() if self._is_fed or self._has_feeder() else None
+        if found is not None:
+            return found
+        if self._process is not None:
+            return self._process.fetch()
+        raise self._none()
+
+    # -- for the control socket
+
+    def offer(self, offer: Offer) -> Wanted:
+        """Waits until credentials are wanted, for LISTEN_S at most."""
+        with self._changed:
+            if self._identity is None or self._is_over or self._feeders >= MOST_FEEDERS:
+                return Wanted(is_wanted=False, is_over=self._identity is None or self._is_over)
+            self._take(offer, self._identity)
+            self._feeders += 1
+            try:
+                self._changed.wait_for(lambda: self._is_wanted or self._is_over, LISTEN_S)
+            finally:
+                self._feeders -= 1
+                self._seen_s = clock.monotonic_s()
+            return Wanted(self._is_wanted, self._is_over)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the store cannot be asked any more, for people."""
+        found = self._identity.problem if self._identity is not None else None
+        return found.message if found is not None else None
+
+    def end(self) -> None:
+        """Nobody is asked any more."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _take(self, offer: Offer, identity: Identity) -> None:
+        self._seen_s = clock.monotonic_s()
+        self._problem = offer.problem
+        if offer.credentials is not None:
+            if not self._is_wanted:
+                identity.supply(offer.credentials)
+            self._brought, self._is_wanted = offer.credentials, False
+        self._changed.notify_all()
+
+    def _has_feeder(self) -> bool:
+        with self._changed:
+            return self._feeders > 0 or clock.monotonic_s() < self._seen_s + ATTACHED_S
+
+    def _asked_for(self) -> Credentials | None:
+        """What a process brings; None when none is there, or it does not bring any in time."""
+        with self._changed:
+            self._brought, self._problem, self._is_wanted = None, "", True
+            self._changed.notify_all()
+            if self._feeders or clock.monotonic_s() < self._seen_s + ATTACHED_S:
+                self._changed.wait_for(lambda: self._brought or self._problem or self._is_over, ANSWER_S)
+            return self._brought
+
+    def _none(self) -> CowfsError:
+        with self._changed:
+            why = self._problem or "the process that gave them has ended, or does not answer"
+        return AccessDeniedError(
+            f"no new credentials came: {why}",
+            hint="Mount the volume again from a program that has them: it brings them to the mount that is there. What was "
+            "written is kept.",
+        )

@@ -1,0 +1,238 @@
+"""Storage: which store a preset means, what it refuses, and that it shows no secret."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from cowfs import redaction, storage
+from cowfs.api import stores
+from cowfs.api.storage.presets import S3Credentials
+from cowfs.api.storage.resolving import access
+from cowfs.blocking import Volume
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError
+from cowfs.storage import Storage
+from cowfs.store import trust
+from tests.seaweedfs import SeaweedFS
+
+SECRET = "Zq7-the-secret-of-this-test-Zq7"
+KEYS: S3Credentials = {"access_key": "AKIDTESTTEST", "secret_key": SECRET}
+
+
+@pytest.fixture(autouse=True)
+def no_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def s3(host: str, region: str) -> str:
+    return f"s3://b;endpoint=https%3A%2F%2F{host};region={region}/p/q"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("made", "url"),
+    [
+        (storage.S3("b", "p/q", region="eu-west-1"), "s3://b;region=eu-west-1/p/q"),
+        (storage.S3("b"), "s3://b"),
+        (storage.R2("b", "p/q", account_id="A1b2"), s3("a1b2.r2.cloudflarestorage.com", "auto")),
+        (storage.R2("b", "p/q", account_id="a1", jurisdiction="eu"), s3("a1.eu.r2.cloudflarestorage.com", "auto")),
+        (storage.Wasabi("b", "p/q", region="eu-central-2"), s3("s3.eu-central-2.wasabisys.com", "eu-central-2")),
+        (storage.Backblaze("b", "p/q", region="us-west-004"), s3("s3.us-west-004.backblazeb2.com", "us-west-004")),
+        (storage.MinIO("b", "/p//q/", endpoint="https://m:9000/"), s3("m%3A9000", "us-east-1")),
+        (storage.Hyperstack("b", "p/q"), s3("ca1.obj.nexgencloud.io", "us-east-1")),
+        (storage.Hyperstack("b", "p/q", region="X", endpoint="https://x.example"), s3("x.example", "us-east-1")),
+        (storage.GCS("b", "p/q"), "gs://b/p/q"),
+        (storage.Azure("c", "p/q", account="acc"), "abfs://c@acc.dfs.core.windows.net/p/q"),
+        (storage.Local("/srv/a b"), "file:///srv/a%20b"),
+        (storage.S3("b", "a-b/-/é"), "s3://b/a-b/%2D/%C3%A9"),
+    ],
+)
+def test_a_preset_is_its_providers_store(made: Storage, url: str) -> None:
+    assert made.url == url
+    assert not made.has_credentials
+    assert stores.canonical_url(made) == url
+
+
+@pytest.mark.quick
+def test_presets_are_found_by_the_names_that_files_use() -> None:
+    assert set(storage.PRESETS) == {"s3", "gcs", "r2", "wasabi", "backblaze", "minio", "hyperstack", "azure", "local"}
+    assert storage.PRESETS["r2"]("b", account_id="a", **KEYS) == storage.R2("b", account_id="a", **KEYS)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: storage.R2("b", account_id="evil.example/"),
+        lambda: storage.R2("b", account_id="a", jurisdiction="evil.example#"),
+        lambda: storage.Wasabi("b", region="x.evil.example"),
+        lambda: storage.Backblaze("b", region="x@evil.example"),
+        lambda: storage.Hyperstack("b", region="MARS-1"),
+        lambda: storage.S3("b;endpoint=https://evil.example"),
+        lambda: storage.S3("b/c"),
+        lambda: storage.S3("b", "../c"),
+        lambda: storage.MinIO("b", endpoint=""),
+        lambda: storage.Azure("c", account="acc", secret_key="x", session_token="y"),
+        lambda: storage.Local("s3://b"),
+        lambda: Storage("s3://b;region=eu-west-1", region="eu-west-2"),
+        lambda: Storage("/dir", region="eu-west-1"),
+        lambda: Storage("/dir", access_key="a", secret_key="b"),
+        lambda: Storage("/dir", credential_process="x"),
+        lambda: Storage("s3://b", access_key="a"),
+        lambda: Storage("s3://b", access_key="a", secret_key=""),
+        lambda: Storage("s3://b", access_key="a", secret_key=7),  # type: ignore[arg-type]
+        lambda: Storage("s3://b", session_token="a"),
+        lambda: Storage("s3://b", credential_process=" "),
+        lambda: Storage("s3://b", credential_process="'"),
+        lambda: Storage("gs://b", access_key="a", secret_key="b"),
+        lambda: Storage("gs://b", path_style=True),
+    ],
+)
+def test_what_does_not_go_together_is_refused_at_once(make: Callable[[], Storage]) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        make()
+    assert caught.value.hint
+
+
+@pytest.mark.quick
+def test_no_secret_is_shown_or_pickled() -> None:
+    plain = storage.MinIO("b", endpoint="https://m", **KEYS)
+    made = replace(plain, session_token=SECRET, path_style=True, credential_process=f"tool {SECRET}")
+    identity = access(made).identity
+    assert identity is not None
+    identity.ready()
+    for value in (made, access(made), identity, identity.newest, Volume.new("v", store=made)):
+        assert SECRET not in f"{value!r} {value} {value:}"
+    pickled = pickle.dumps(made)
+    assert SECRET.encode() not in pickled
+    again = pickle.loads(pickled)
+    assert (again.url, again.path_style, again.has_credentials) == (made.url, True, False)
+    assert SECRET.encode() not in pickle.dumps(Volume.new("v", store=made))
+    with pytest.raises(TypeError):
+        pickle.dumps(identity.newest)
+    assert copy.copy(made) is made
+    assert copy.deepcopy([made])[0] is made
+    assert replace(made, path_style=None).secret_key == SECRET
+    assert hash(made) == hash(replace(made))
+    assert SECRET not in redaction.redacted(f"what a server may say of {SECRET}")
+    del pickled
+    shown = [repr(each) for each in gc.get_objects() if str(type(each).__module__).startswith("cowfs.")]
+    assert not [each for each in shown if SECRET in each]
+
+
+@pytest.mark.quick
+def test_given_credentials_do_not_make_a_server_trusted_with_those_of_the_environment() -> None:
+    from cowfs.format.store_url import StoreUrl
+
+    made = storage.MinIO("b", endpoint="https://given.example", **KEYS)
+    Volume.new("v", store=made)
+    assert not trust.is_trusted(StoreUrl.parse(made.url))
+    Volume.new("v", store=storage.MinIO("b", endpoint="https://named.example"))
+    assert trust.is_trusted(StoreUrl.parse("s3://b;endpoint=https://named.example/x"))
+
+
+@pytest.mark.quick
+def test_functions_are_called_and_awaited_also_below_a_running_loop() -> None:
+    async def token() -> str:
+        await anyio.lowlevel.checkpoint()
+        return "token-of-a-coroutine"
+
+    made = Storage("s3://b", access_key=lambda: "AKIDTESTTEST", secret_key=lambda: SECRET, session_token=token)
+    identity = access(made).identity
+    assert identity is not None
+
+    async def below_a_loop() -> None:
+        assert identity is not None
+        assert identity.ready().token == "token-of-a-coroutine"
+
+    anyio.run(below_a_loop)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("returned", [None, "", 7, b"bytes", ValueError(f"secret={SECRET}")])
+def test_a_function_that_has_none_is_named_without_what_it_said(returned: Any) -> None:
+    def function() -> str:
+        if isinstance(returned, Exception):
+            raise returned
+        return returned  # type: ignore[no-any-return]
+
+    identity = access(Storage("s3://b", access_key=lambda: "AKIDTESTTEST", secret_key=function)).identity
+    assert identity is not None
+    with pytest.raises(AccessDeniedError, match="secret_key") as caught:
+        identity.ready()
+    assert SECRET not in f"{caught.value}{caught.value.hint}"
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("path_style", [None, True])
+def test_objects_are_stored_listed_fetched_and_removed(
+    seaweedfs: SeaweedFS, tmp_path: Path, path_style: bool | None
+) -> None:
+    access_key, secret_key = seaweedfs.credentials.values()
+    made = storage.MinIO(
+        seaweedfs.bucket,
+        f"objects/{tmp_path.name}",
+        endpoint=seaweedfs.endpoint,
+        access_key=lambda: access_key,
+        secret_key=secret_key,
+        path_style=path_style,
+    )
+    check_objects(made, tmp_path)
+    anyio.run(check_async, made, tmp_path)
+    with replace(made, secret_key="a-wrong-secret-key") as wrong, pytest.raises(AccessDeniedError) as caught:
+        wrong.ls()
+    assert "Storage" in caught.value.hint
+
+
+@pytest.mark.quick
+def test_objects_of_a_directory(tmp_path: Path) -> None:
+    made = storage.Local(tmp_path / "store")
+    check_objects(made, tmp_path)
+    anyio.run(check_async, made, tmp_path)
+
+
+def check_objects(made: Storage, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(bytes(range(256)) * 1000)
+    target.mkdir(exist_ok=True)
+    with made as s, made as same:
+        s.upload(source, "a/b.bin")
+        assert [(each.key, each.size) for each in same.ls()] == [("a/b.bin", 256000)]
+        assert (s.ls("a/"), s.ls("b")) == (same.ls(), [])
+        assert s.exists("a/b.bin")
+        assert not s.exists("a/c")
+        for fetched in (s.download("a/b.bin", target), s.download("a/b.bin", tmp_path / "other")):
+            assert fetched.read_bytes() == source.read_bytes()
+        assert sorted(target.iterdir()) == [target / "b.bin"]
+        for wrong in ("../x", "/x", "é", ""):
+            with pytest.raises(InvalidInputError):
+                s.upload(source, wrong)
+        for call in (lambda: s.download("a/c", target), lambda: s.upload(tmp_path / "none", "x")):
+            with pytest.raises(NotFoundError):
+                call()
+        with pytest.raises(CowfsError):
+            s.download("a/b.bin", tmp_path / "none" / "x")
+        s.rm("a/b.bin")
+        s.rm("a/b.bin")
+        assert s.ls() == []
+
+
+async def check_async(made: Storage, tmp_path: Path) -> None:
+    async with made as s:
+        await s.upload(tmp_path / "source", "x")
+        assert [each.key for each in await s.ls()] == ["x"]
+        assert (await s.download("x", tmp_path / "again")).read_bytes() == (tmp_path / "source").read_bytes()
+        await s.rm("x")
+        assert not await s.exists("x")
