@@ -33,6 +33,9 @@ COMMANDS = {
     "ls": "List volumes, or the files of one.",
     "cat": "Print a file of a volume or version.",
     "cp": "Copy files into or out of a volume.",
+    "apply": "Make volumes and mounts as a file declares them.",
+    "up": "Mount the volumes that a file declares.",
+    "down": "Unmount what `up` or `apply` has mounted.",
     "status": "List mounts and working copies on this machine.",
     "bench": "Measure a directory beside the local disk.",
     "doctor": "Check what mounting needs, and say what to do.",
@@ -72,6 +75,10 @@ ELSEWHERE = {
 """What the same, or the nearest, is called by other programs."""
 
 
+ALSO = {2: "; of `apply --dry-run`: something is to be done"}
+"""What else an exit code means."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their names and are imported when they run."""
 
@@ -99,7 +106,7 @@ class LazyGroup(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
             rows = sorted({(kind.exit_code, kind.kind) for kind in errors.BY_KIND.values()})
-            codes = [(str(code), name.replace("_", " ")) for code, name in rows]
+            codes = [(str(code), name.replace("_", " ") + ALSO.get(code, "")) for code, name in rows]
             formatter.write_dl([("0", "success"), *codes, (str(INTERRUPTED), "interrupted")])
 
 

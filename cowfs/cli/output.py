@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cowfs import clock, sizes
+from cowfs import clock, errors, sizes
 from cowfs.errors import CowfsError, InvalidInputError
 
 if TYPE_CHECKING:
+    from cowfs.api.declared.mounting import Outcome
     from cowfs.blocking import Progress
 
 RATE_AFTER_S = 1.0
@@ -161,3 +162,30 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def printable(text: str) -> str:
     """Text from a store without control characters: a message must not drive the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def outcome(mount: Outcome) -> dict[str, Any]:
+    """What became of a declared mount, for JSON."""
+    error = errors.to_record(mount.error) if mount.error is not None else None
+    return {
+        "what": mount.what,
+        "volume": mount.volume,
+        "mount_path": mount.mount_path,
+        "uncommitted": mount.uncommitted,
+        "error": error,
+    }
+
+
+def outcome_line(mount: Outcome) -> str:
+    """The same for people."""
+    said = {
+        "mounted": "Mounted {} at {}",
+        "found": "{} is mounted at {} already",
+        "skipped": "Skipped {} at {}",
+        "unmounted": "Unmounted {} from {}",
+        "gone": "{} was not mounted at {} any more",
+        "failed": "Could not unmount {} from {}",
+    }[mount.what].format(mount.volume, printable(mount.mount_path))
+    if mount.error is not None:
+        return f"{said}: {printable(mount.error.message)}"
+    return f"{said}; uncommitted work is kept" if mount.uncommitted else said

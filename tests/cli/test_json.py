@@ -80,6 +80,13 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     check("cp", run("cp", "data:file", place, "--json").json)
     (mounted / "file").write_text("two")
     check("status", run("status", "--json").json)
+    declared = place / "cowfs.toml"
+    declared.write_text(f'volumes = [{{name = "other", path = "{place}/mnt/other", read_only = false}}]')
+    check("apply", run("apply", "--dry-run", "--json").json)
+    check("apply", run("apply", "-y", "--json").json)
+    check("down", run("down", "--json").json)
+    check("up", run("up", declared, "--json").json)
+    run("down")
     check("unmount", run("unmount", mounted, "--json").json)
     check("status", run("status", "--json").json)
     check("mount", run("mount", "data", mounted, "--json").json)

@@ -7,7 +7,8 @@
     )
 
 A declaration is a value: making one reads the environment for placeholders in names, and nothing
-else. What it says is on no disk and in no store until `plan` and `apply`, or `up`.
+else. Nothing is done until `plan().apply()`, or `up`; these block, and need a declaration that was
+loaded from a file, since what they do is recorded under its name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from cowfs import sizes
 from cowfs.api.declared import durations, mount_points, placeholders, problems
@@ -27,6 +37,11 @@ from cowfs.errors import InvalidInputError
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
 from cowfs.store.named import placed
+
+if TYPE_CHECKING:
+    from cowfs.api.declared.mounting import Outcome
+    from cowfs.api.declared.plan import Plan
+    from cowfs.version.commit import ProgressListener
 
 
 class _Value(BaseModel):
@@ -79,7 +94,13 @@ def _duration(given: object) -> object:
     return given
 
 
-def _subpath(text: str) -> str:
+def _checked_path(text: str) -> str:
+    mount_points.checked(text)
+    return text
+
+
+def _checked_subpath(text: str) -> str:
+    """Without slashes at its ends."""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in text:
         raise InvalidInputError(
@@ -101,10 +122,12 @@ class DeclaredVolume(_Value):
     size, idle_delete    recorded, and not enforced yet
     """
 
-    name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names), Field(min_length=1)]
-    path: str
+    name: Annotated[
+        tuple[Annotated[str, AfterValidator(_checked_source)], ...], BeforeValidator(_names), Field(min_length=1)
+    ]
+    path: Annotated[str, AfterValidator(_checked_path)]
     store: str | None = None
-    subpath: str = ""
+    subpath: Annotated[str, AfterValidator(_checked_subpath)] = ""
     read_only: bool = True
     optional: bool = False
     size: Annotated[int | str | None, BeforeValidator(_size)] = None
@@ -127,34 +150,21 @@ class DeclaredVolume(_Value):
 
     @model_validator(mode="after")
     def _are_one(self) -> DeclaredVolume:
-        if found := [*self._wrong_names(), *self._wrong_paths()]:
+        found = [] if self.read_only else self._wrong_to_write()
+        if self.store is not None:
+            located = [index for index, each in enumerate(self.candidates) if is_locator(each)]
+            found += [
+                Problem(("name", index), "a locator names its own store", "Leave store out.") for index in located
+            ]
+        if found:
             raise Refused(found)
         return self
 
-    def _wrong_names(self) -> list[Problem]:
-        found = []
-        for index, text in enumerate(self.name):
-            try:
-                filled = placeholders.filled(_checked_source(text))
-                if not self.read_only and (is_locator(filled) or "@" in filled):
-                    raise InvalidInputError(
-                        f"{filled} is a version, which does not change",
-                        hint="Leave read_only = false out, or name the volume.",
-                    )
-                if self.store is not None and is_locator(filled):
-                    raise InvalidInputError("a locator names its own store", hint="Leave store out.")
-            except InvalidInputError as error:
-                found.append(Problem(("name", index), error.message, error.hint))
-        return found
-
-    def _wrong_paths(self) -> list[Problem]:
-        found = []
-        for key, check in (("path", mount_points.checked), ("subpath", _subpath)):
-            try:
-                check(getattr(self, key))
-            except InvalidInputError as error:
-                found.append(Problem((key,), error.message, error.hint))
-        if self.subpath and not self.read_only:
+    def _wrong_to_write(self) -> list[Problem]:
+        hint = "Leave read_only = false out, or name the volume."
+        versions = [index for index, each in enumerate(self.candidates) if is_locator(each) or "@" in each]
+        found = [Problem(("name", index), "a version does not change", hint) for index in versions]
+        if self.subpath:
             hint = "Leave subpath out, or read_only = false."
             found.append(Problem(("subpath",), "one folder of a volume cannot be mounted writable", hint))
         return found
@@ -171,7 +181,7 @@ class DeclaredVolume(_Value):
     @property
     def folder(self) -> str:
         """The subpath, relative to the volume's root; "" for all of it."""
-        return _subpath(self.subpath)
+        return self.subpath
 
     @property
     def size_bytes(self) -> int | None:
@@ -234,6 +244,29 @@ class Declared(_Value):
         from cowfs.api.declared.loading import load
 
         return load(path)
+
+    def plan(self, *, prune: bool = False, mounts: bool = True) -> Plan:
+        """What has to be done so that stores and this machine are as declared; nothing is written.
+        prune: what an earlier apply of this file has recorded, and is declared no more, is
+        unmounted and forgotten. mounts: plan mounts, too.
+        """
+        from cowfs.api.declared import plan
+
+        return plan.make(self, prune=prune, mounts=mounts)
+
+    def up(self, *, progress: ProgressListener | None = None) -> list[Outcome]:
+        """Mounts every volume at its path, or none: what was mounted is unmounted again when one
+        fails that is not optional."""
+        from cowfs.api.declared import mounting
+
+        return mounting.up(self, progress=progress)
+
+    def down(self, *, force: bool = False) -> list[Outcome]:
+        """Unmounts what `up` or a plan of this file has mounted; uncommitted work is kept. An outcome
+        with an error is mounted still."""
+        from cowfs.api.declared import mounting, plan
+
+        return mounting.down(plan.file_of(self), force=force)
 
     def _wrong_stores(self) -> list[Problem]:
         return [

@@ -129,7 +129,7 @@ BAD: dict[str, tuple[str, list[int]]] = {
     "a folder to write": ('[[volumes]]\nname = "a"\npath = "/a"\nread_only = false\nsubpath = "b"\n', [5]),
     "a folder that leaves": ('[[volumes]]\nname = "a"\npath = "/a"\nsubpath = "../b"\n', [4]),
     "a version to write": ('[[volumes]]\nread_only = false\npath = "/a"\nname = "a@v1"\n', [4]),
-    "several": ('[[volumes]]\nname = "a"\npath = "a"\nsize = "x"\n[[volumes]]\nname = "b"\n', [4, 5]),
+    "several": ('[[volumes]]\nname = "a"\npath = "a"\nsize = "x"\n[[volumes]]\nname = "b"\n', [3, 4, 5]),
 }
 
 

@@ -1,0 +1,92 @@
+"""Does what a plan says, step by step; each step is recorded before the next one begins.
+
+A step that fails ends it, but for the mount of an optional volume; what was done before stays done
+and recorded, so that the next plan begins there. If the record has changed since the plan was made,
+nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from cowfs.api.declared import mounting, plan, targets
+from cowfs.api.declared.mounting import Outcome
+from cowfs.api.declared.plan import Plan, Step
+from cowfs.api.volume import Volume
+from cowfs.errors import ConflictError
+from cowfs.machine import applied
+from cowfs.machine.applied import Applied, AppliedVolume, Made
+from cowfs.version.commit import ProgressListener
+
+Hears = Callable[[Step, Outcome | None], None]
+
+
+def apply(made: Plan, *, progress: ProgressListener | None = None, hears: Hears = lambda *_: None) -> None:
+    """hears: of each step that is done, and of what became of a mount."""
+    file = plan.file_of(made.declared)
+    with applied.locked(file):
+        recorded = applied.load(file)
+        if recorded != made.recorded:
+            raise ConflictError(f"{file} was applied by another process meanwhile", hint="Plan again.")
+        for step in made.steps:
+            if step.is_change:
+                recorded, outcome = _done(made, step, recorded, progress)
+                hears(step, outcome)
+
+
+def _done(
+    made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None
+) -> tuple[Applied, Outcome | None]:
+    if step.action == "delete":
+        return _deleted(step, recorded), None
+    target = step.target
+    assert target is not None
+    if step.action == "mount":
+        return _mounted(made, step, recorded, progress)
+    if step.action == "create":
+        Volume.new(target.volume, store=targets.store_of(made.declared, target.declared), strict=True).resolve()
+    if step.recorded is not None:
+        recorded = _moved(step.recorded, target.path, recorded)
+    how: Made = "created" if step.action == "create" else "registered" if step.recorded is None else step.recorded.made
+    recorded = recorded.with_volume(AppliedVolume(target.store_url, target.volume, target.path, how, target.settings))
+    applied.store(recorded)
+    return recorded, None
+
+
+def _deleted(step: Step, recorded: Applied) -> Applied:
+    assert step.recorded is not None
+    recorded = _taken_off(step.recorded, recorded).without_volume(step.recorded)
+    applied.store(recorded)
+    return recorded
+
+
+def _moved(before: AppliedVolume, path: str, recorded: Applied) -> Applied:
+    """Without what is recorded of it at another path, and without its mount there."""
+    return recorded if before.path == path else _taken_off(before, recorded).without_volume(before)
+
+
+def _taken_off(volume: AppliedVolume, recorded: Applied) -> Applied:
+    """Its mount is unmounted, if it is one of ours; refused while it is in use."""
+    for mount in recorded.mounts:
+        if (mount.store_url, mount.volume, mount.mount_path) == (volume.store_url, volume.volume, volume.path):
+            recorded, outcome = mounting.take_off(recorded, mount)
+            if outcome.error is not None:
+                raise outcome.error
+    return recorded
+
+
+def _mounted(made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None) -> tuple[Applied, Outcome]:
+    target = step.target
+    assert target is not None
+    if target.is_missing:  # the step before has made it
+        target = replace(target, is_missing=False, trouble=None)
+    recorded, outcome = mounting.mount_or_skip(made.declared, target, recorded, progress)
+    if outcome.volume != target.volume:  # another candidate
+        mount = next(each for each in recorded.mounts if each.mount_path == target.path)
+        settings = {**target.settings, "source": mount.source}
+        recorded = recorded.with_volume(
+            AppliedVolume(mount.store_url, mount.volume, target.path, "registered", settings)
+        )
+        applied.store(recorded)
+    return recorded, outcome

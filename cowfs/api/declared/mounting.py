@@ -1,0 +1,194 @@
+"""Mounts what is declared, and unmounts what was mounted so.
+
+    up      every declared volume at its path. If one fails that is not optional, those that this call has mounted are
+            unmounted again, and the error is raised
+    down    what `up` or `apply` of that file has mounted and is mounted still, the last one first; uncommitted work is kept
+
+The record (`machine.applied`) says which mounts are ours: a mount that somebody else has made is
+found by `up` and left alone by `down`. Volumes of one store share the open store, its checks and the
+cache directory of this user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cowfs.api import targets as live_targets
+from cowfs.api.declared import plan, targets
+from cowfs.api.declared.model import Declared
+from cowfs.api.declared.targets import Target
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.targets import Mounted
+from cowfs.api.volume import Volume
+from cowfs.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
+from cowfs.format.locator import Locator
+from cowfs.format.store_url import StoreUrl
+from cowfs.machine import applied, registry
+from cowfs.machine.applied import Applied, AppliedMount
+from cowfs.version.commit import ProgressListener
+
+What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one mount. uncommitted: work is kept for the next mount. error: of a skipped or
+    failed one."""
+
+    what: What
+    volume: str
+    mount_path: str
+    uncommitted: bool = False
+    error: CowfsError | None = None
+
+
+Hears = Callable[[Outcome], None]
+
+
+def up(declared: Declared, *, progress: ProgressListener | None = None, hears: Hears = lambda _: None) -> list[Outcome]:
+    """hears: of each outcome, as it comes."""
+    file = plan.file_of(declared)
+    with applied.locked(file):
+        recorded = applied.load(file)
+        found = targets.find(declared, plan.mounted_by(recorded))
+        for target in found:
+            _require_there(target)
+        outcomes: list[Outcome] = []
+        made: list[AppliedMount] = []
+        try:
+            for target in found:
+                recorded, outcome = mount_or_skip(declared, target, recorded, progress, made)
+                outcomes.append(outcome)
+                hears(outcome)
+        except BaseException as error:
+            _undo(recorded, made, error)
+            raise
+        return outcomes
+
+
+def down(file: Path, *, force: bool = False, hears: Hears = lambda _: None) -> list[Outcome]:
+    """The file itself need not be there any more. What cannot be unmounted is in the outcomes, and
+    stays in the record."""
+    with applied.locked(file):
+        recorded = applied.load(file)
+        outcomes = []
+        for mount in reversed(recorded.mounts):
+            recorded, outcome = take_off(recorded, mount, force=force)
+            outcomes.append(outcome)
+            hears(outcome)
+        return outcomes
+
+
+def mount_or_skip(
+    declared: Declared,
+    target: Target,
+    recorded: Applied,
+    progress: ProgressListener | None,
+    made: list[AppliedMount] | None = None,
+) -> tuple[Applied, Outcome]:
+    """Mounts a target, or the next of its candidates that can be mounted. An optional one that cannot
+    is skipped. made: gets what was mounted."""
+    try:
+        if target.trouble is not None:
+            raise target.trouble
+        return _mount_any(declared, target, recorded, progress, made if made is not None else [])
+    except CowfsError as error:
+        if not target.declared.optional:
+            raise
+        return recorded, Outcome("skipped", target.volume, target.path, error=error)
+
+
+def take_off(recorded: Applied, mount: AppliedMount, *, force: bool = False) -> tuple[Applied, Outcome]:
+    """Unmounts it, if it is there and the same still; what fails is told by the outcome."""
+    entry = registry.find_by_id(mount.id)
+    try:
+        if entry is not None:
+            is_kept = Mounted(entry).unmount(force=force)
+            outcome = Outcome("unmounted", mount.volume, mount.mount_path, uncommitted=is_kept)
+        else:  # unmounted by somebody, or its daemon died: then its path is freed
+            is_dead = registry.find_by_path(mount.mount_path) is None and live_targets.detach_dead(
+                mount.mount_path, wants_work=False
+            )
+            outcome = Outcome("unmounted" if is_dead else "gone", mount.volume, mount.mount_path, uncommitted=is_dead)
+    except CowfsError as error:
+        return recorded, Outcome("failed", mount.volume, mount.mount_path, error=error)
+    recorded = recorded.without_mount(mount)
+    applied.store(recorded)
+    return recorded, outcome
+
+
+def _require_there(target: Target) -> None:
+    plan.require_usable(target)
+    if target.is_missing and target.trouble is not None and not target.declared.optional:
+        raise NotFoundError(
+            f"{target.trouble.message}, which is declared at {target.path}",
+            hint="`cowfs apply`, or Declared.plan().apply(), makes what is missing.",
+        ) from target.trouble
+
+
+def _mount_any(
+    declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None, made: list[AppliedMount]
+) -> tuple[Applied, Outcome]:
+    if plan.not_mounted(target, recorded) is None:
+        return recorded, Outcome("found", target.volume, target.path)
+    recorded = _cleared(target, recorded)
+    failures: list[CowfsError] = []
+    for each in targets.usable(declared, target.declared, {target.path: target.source}):
+        if each.trouble is not None:
+            break
+        try:
+            mount = _mount(declared, each, progress)
+        except (LeaseHeldError, NotFoundError, UnavailableError) as error:
+            failures.append(error)
+            continue
+        made.append(mount)
+        recorded = recorded.with_mount(mount)
+        applied.store(recorded)
+        return recorded, Outcome("mounted", each.volume, target.path)
+    raise failures[0] if failures else target.trouble or NotFoundError(f"{target.volume} is gone again")
+
+
+def _cleared(target: Target, recorded: Applied) -> Applied:
+    """Takes off a mount of ours that is at the path; ConflictError: one of somebody else."""
+    entry = registry.find_by_path(target.path)
+    if entry is None:
+        return recorded
+    ours = next((each for each in recorded.mounts if each.id == entry.id), None)
+    if ours is None:
+        raise ConflictError(
+            f"{entry.volume} is mounted at {target.path}, where {target.volume} is declared",
+            hint=f"Unmount it first: `cowfs unmount {target.path}`, or unmount().",
+        )
+    recorded, outcome = take_off(recorded, ours)
+    if outcome.error is not None:
+        raise outcome.error
+    return recorded
+
+
+def _mount(declared: Declared, target: Target, progress: ProgressListener | None) -> AppliedMount:
+    folder = target.declared.folder
+    if target.declared.read_only:
+        assert target.version is not None
+        locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
+        path = ROVolume(locator, folder=folder.encode()).mount(target.path)
+    else:
+        volume = Volume.open(target.volume, store=targets.store_of(declared, target.declared))
+        path = volume.mount(target.path, progress=progress)
+        live_targets.keep_mounted(volume)
+    entry = registry.find_by_path(path)
+    if entry is None:
+        raise UnavailableError(f"the mount at {path} has ended again", hint="Its log says why: `cowfs doctor` helps.")
+    return AppliedMount(target.path, entry.id, target.store_url, target.volume, target.source, folder)
+
+
+def _undo(recorded: Applied, made: list[AppliedMount], error: BaseException) -> None:
+    """Unmounts what this call has mounted. What cannot be stays recorded, and is said."""
+    for mount in reversed(made):
+        recorded, outcome = take_off(recorded, mount)
+        with suppress(AttributeError):
+            if outcome.error is not None:
+                error.add_note(f"{mount.mount_path} is still mounted: {outcome.error.message}")

@@ -1,0 +1,187 @@
+"""What has to be done so that this machine and its stores are as a declaration says.
+
+    create      a writable volume that is nowhere yet is made
+    register    a volume that is there, and that no apply of this file has seen, is recorded
+    change      what is recorded of it differs from what is declared
+    mount       it is not mounted at its path, or something else of it is
+    delete      it is recorded, and declared no more; with prune only. See below
+    keep        nothing
+    skip        an optional one that cannot be used
+
+A plan is made by reading alone. Applying it goes step by step and records each, so that one that was
+interrupted is continued by the next.
+
+delete: its mount is unmounted, work kept, and it is dropped from the record. A volume stays in its
+store, also one that apply created: nothing can be destroyed in a store yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cowfs.api.declared import targets
+from cowfs.api.declared.model import Declared
+from cowfs.api.declared.targets import Target
+from cowfs.errors import InvalidInputError
+from cowfs.machine import applied, registry
+from cowfs.machine.applied import Applied, AppliedVolume
+from cowfs.machine.registry import MountEntry
+
+if TYPE_CHECKING:
+    from cowfs.api.declared.applying import Hears
+    from cowfs.version.commit import ProgressListener
+
+Action = Literal["create", "register", "change", "mount", "delete", "keep", "skip"]
+CHANGES = ("create", "register", "change", "mount", "delete")
+
+
+@dataclass(frozen=True)
+class Step:
+    """details: what differs, or why. target: what is declared, recorded: what a delete or a change
+    is about."""
+
+    action: Action
+    volume: str
+    store_url: str
+    path: str
+    details: str = ""
+    target: Target | None = field(default=None, repr=False)
+    recorded: AppliedVolume | None = field(default=None, repr=False)
+
+    @property
+    def is_change(self) -> bool:
+        return self.action in CHANGES
+
+
+@dataclass(frozen=True)
+class Plan:
+    """steps: in the order in which they are applied. notes: what a person should know. recorded: what
+    it was compared with."""
+
+    declared: Declared
+    recorded: Applied
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def has_changes(self) -> bool:
+        return any(step.is_change for step in self.steps)
+
+    def apply(self, *, progress: ProgressListener | None = None, hears: Hears | None = None) -> None:
+        """Does it. What fails ends it; what was done until then is recorded, and no part of the next
+        plan. hears: of each step that is done, and of what became of a mount."""
+        from cowfs.api.declared import applying
+
+        applying.apply(self, progress=progress, hears=hears or (lambda *_: None))
+
+
+def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Plan:
+    """Looks at stores, mounts and the record. NotFoundError and others: a volume that is not optional
+    cannot be used. mounts: plan them, too."""
+    recorded = applied.load(file_of(declared))
+    found = targets.find(declared, mounted_by(recorded))
+    for target in found:
+        require_usable(target)
+    wanted = [each for each in found if each.trouble is None or each.is_missing]
+    matches, left = _matched(wanted, recorded)
+    steps = [_deleted(each) for each in left] if prune else []
+    for target in found:
+        if target in wanted:
+            steps += _steps(target, matches.get(target.path), recorded, mounts=mounts)
+        else:
+            steps.append(_step("skip", target, details=target.trouble.message if target.trouble else ""))
+    return Plan(declared, recorded, tuple(steps), tuple(_notes(declared, [] if prune else left)))
+
+
+def mounted_by(recorded: Applied) -> dict[str, str]:
+    """Path → source of what an apply or up has mounted and is mounted still."""
+    live = {entry.id: entry for entry in registry.list_mounts()}
+    return {each.mount_path: each.source for each in recorded.mounts if each.id in live}
+
+
+def file_of(declared: Declared) -> Path:
+    """The file whose record it has."""
+    if declared.file is None:
+        raise InvalidInputError(
+            "a declaration made in Python has no record of what was applied",
+            hint="Write it into a file and load that: Declared.load(FILE).",
+        )
+    return declared.file
+
+
+def require_usable(target: Target) -> None:
+    """Raises its trouble, unless it is optional or can be created."""
+    if target.trouble is not None and not target.is_missing and not target.declared.optional:
+        raise target.trouble
+
+
+def _matched(wanted: list[Target], recorded: Applied) -> tuple[dict[str, AppliedVolume], list[AppliedVolume]]:
+    """What is recorded of each target, by its path; and what is left over. A volume at another path
+    than it is declared at has moved."""
+    left = list(recorded.volumes)
+    matches: dict[str, AppliedVolume] = {}
+    for is_same_path in (True, False):
+        for target in wanted:
+            for each in left:
+                is_of = (each.store_url, each.volume) == (target.store_url, target.volume)
+                if target.path not in matches and is_of and (each.path == target.path or not is_same_path):
+                    matches[target.path] = each
+                    left.remove(each)
+                    break
+    others = {(each.path, source) for each in wanted for source in each.declared.candidates}
+    return matches, [each for each in left if (each.path, each.volume) not in others]
+
+
+def _steps(target: Target, before: AppliedVolume | None, recorded: Applied, *, mounts: bool) -> list[Step]:
+    steps = []
+    if target.is_missing:
+        steps.append(_step("create", target, details="its store is made, too, if it is none yet"))
+    elif before is None:
+        steps.append(_step("register", target))
+    elif changed := _changed(target, before):
+        steps.append(_step("change", target, details=changed, recorded=before))
+    if mounts and (why := not_mounted(target, recorded)) is not None:
+        steps.append(_step("mount", target, details=why))
+    return steps or [_step("keep", target)]
+
+
+def _step(action: Action, target: Target, details: str = "", recorded: AppliedVolume | None = None) -> Step:
+    return Step(action, target.volume, target.store_url, target.path, details, target, recorded)
+
+
+def _changed(target: Target, before: AppliedVolume) -> str:
+    was = {"path": before.path, **before.settings}
+    now = {"path": target.path, **target.settings}
+    return ", ".join(f"{key} {was.get(key)} → {now[key]}" for key in now if was.get(key) != now[key])
+
+
+def not_mounted(target: Target, recorded: Applied) -> str | None:
+    """None when it is mounted as declared; else what is there instead ("" for nothing)."""
+    entry = registry.find_by_path(target.path)
+    if entry is None:
+        return ""
+    ours = next((each for each in recorded.mounts if each.id == entry.id), None)
+    if not _is_mount_of(entry, target) or (ours.folder if ours is not None else "") != target.declared.folder:
+        return f"{entry.volume} is mounted there{' otherwise' if entry.volume == target.volume else ''}"
+    is_other_version = target.is_pinned and (entry.version_id or "") != (target.version.hex() if target.version else "")
+    return f"another version of {entry.volume} is mounted there" if is_other_version else None
+
+
+def _is_mount_of(entry: MountEntry, target: Target) -> bool:
+    of = (entry.store_url, entry.volume, entry.read_only, entry.is_scratch)
+    return of == (target.store_url, target.volume, target.declared.read_only, False)
+
+
+def _deleted(recorded: AppliedVolume) -> Step:
+    stays = "; the volume stays in its store: none can be destroyed yet" if recorded.made == "created" else ""
+    return Step("delete", recorded.volume, recorded.store_url, recorded.path, f"forgotten here{stays}", None, recorded)
+
+
+def _notes(declared: Declared, left: list[AppliedVolume]) -> Iterator[str]:
+    if any(each.size is not None or each.idle_delete is not None for each in declared.volumes):
+        yield "size and idle_delete are recorded, and not enforced yet"
+    for each in left:
+        yield f"{each.volume} at {each.path} was applied before, and is declared no more: --prune (prune=True) forgets it"

@@ -1,0 +1,108 @@
+"""What a declared volume means now: which of its candidates is usable, in which store, at which version.
+
+    usable     its store answers, the volume is there, and has a version if it is mounted read-only
+    missing    none is usable, and each says "not found": a writable one can be created, the first candidate
+    trouble    none is usable: the first error that is not "not found", else the first
+
+Only reads: a plan writes nothing. So nobody asks who holds a lease, which takes a write; a volume
+that somebody else writes to is passed over when it is mounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from cowfs.api import sources, stores
+from cowfs.api.declared.model import Declared, DeclaredVolume
+from cowfs.errors import CowfsError, NotFoundError
+from cowfs.format.locator import Locator, is_locator
+from cowfs.ids import VersionId
+from cowfs.machine.applied import Setting
+
+AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Target:
+    """source: the candidate that was chosen. version: None for one that is mounted to write, or is
+    missing. trouble: why it cannot be used."""
+
+    declared: DeclaredVolume
+    source: str
+    volume: str
+    store_url: str
+    version: VersionId | None
+    is_missing: bool
+    trouble: CowfsError | None
+
+    @property
+    def path(self) -> str:
+        return self.declared.mount_path
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """What a record keeps of it, to notice changes."""
+        said = self.declared
+        return {
+            "source": self.source,
+            "read_only": said.read_only,
+            "subpath": said.folder,
+            "optional": said.optional,
+            "size": said.size_bytes,
+            "idle_delete_s": said.idle_delete_s,
+        }
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the declaration names a version."""
+        return "@" in self.source or is_locator(self.source)
+
+
+def find(declared: Declared, mounted: Mapping[str, str]) -> list[Target]:
+    """In the order of the declaration; several at a time. mounted: path → source of what is mounted:
+    a candidate that is mounted is the first one."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda each: next(usable(declared, each, mounted)), declared.volumes))
+
+
+def usable(declared: Declared, volume: DeclaredVolume, mounted: Mapping[str, str]) -> Iterator[Target]:
+    """Every usable candidate, in order; else one with the trouble, or the one to create."""
+    seen = []
+    current = mounted.get(volume.mount_path)
+    for source in sorted(volume.candidates, key=lambda each: each != current):
+        seen.append(target := _look(declared, volume, source))
+        if target.trouble is None:
+            yield target
+    if all(each.trouble is not None for each in seen):
+        yield _worst(volume, seen)
+
+
+def _worst(volume: DeclaredVolume, seen: list[Target]) -> Target:
+    others = [each for each in seen if not isinstance(each.trouble, NotFoundError)]
+    first = (others or seen)[0]
+    if others or volume.read_only:
+        return first
+    return Target(volume, first.source, first.volume, first.store_url, None, is_missing=True, trouble=first.trouble)
+
+
+def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
+    store = store_of(declared, volume)
+    name, url = source.partition("@")[0], ""
+    try:
+        if is_locator(source):
+            locator = Locator.parse(source)
+            name, url = locator.volume, locator.store_url
+        else:
+            url = stores.canonical_url(stores.name(store))
+        found = sources.find(source, store)
+        version = found.locator().version if volume.read_only else None
+    except CowfsError as error:
+        return Target(volume, source, name, url, None, is_missing=False, trouble=error)
+    return Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)
+
+
+def store_of(declared: Declared, volume: DeclaredVolume) -> str | None:
+    """As `store=` takes it; None: the default store, or the locator's own."""
+    return None if volume.store is None else declared.stores[volume.store].url

@@ -1,0 +1,39 @@
+"""cowfs up [FILE]: mounts what a file declares; all of it, or nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
+
+if TYPE_CHECKING:
+    from cowfs.api.declared.mounting import Outcome
+
+
+@click.command("up")
+@click.argument("file", required=False, type=click.Path())
+@output.json_option
+def command(file: str | None, as_json: bool) -> None:
+    """Mount the volumes that FILE declares, by default the nearest cowfs.toml or *.cowfs.yml.
+
+    When one cannot be mounted and is not optional, those that were mounted before it are unmounted
+    again. Volumes that are mounted already are left as they are.
+    """
+    from cowfs import Declared
+    from cowfs.api.declared import mounting
+
+    tidy_up_when_terminated()
+    declared = Declared.load(file)
+
+    def hears(outcome: Outcome) -> None:
+        output.say(as_json, output.outcome_line(outcome))
+
+    with closing(output.ProgressLine()) as progress:
+        outcomes = mounting.up(declared, progress=progress, hears=hears)
+    record = {"file": str(declared.file), "mounts": [output.outcome(each) for each in outcomes]}
+    paths = [each.mount_path for each in outcomes if each.error is None]
+    output.emit(as_json, record, "\n".join(paths))

@@ -1,0 +1,166 @@
+"""What `apply` and `up` of one declaring file have done on this machine, so that it can be compared with the file, and undone.
+
+    <state dir>/declared/<24 hex>.json     the hex is of the file's path
+    {"format": 1, "file",
+     "volumes": [{"store_url", "volume", "path", "made", "settings"}],       made: "created" or "registered"
+     "mounts":  [{"mount_path", "id", "store_url", "volume", "source", "folder"}]}     id: of the registry
+
+Volumes are what `apply` knows: one that it created, or one that was there and was registered. Mounts
+are those that `apply` or `up` made; one that somebody else has made is never in it.
+
+Guarantees: the file is replaced whole and is on stable storage before a step counts as done. One
+process at a time works on it (`locked`); a second one is refused at once. Losing it loses no data:
+volumes are then registered again, as ones that were there, and mounts are unmounted by hand. Not
+here: stores, plans (`api.declared`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cowfs import config
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, UnsupportedFormatError
+from cowfs.machine.state import replace_durably
+
+FORMAT = 1
+Made = Literal["created", "registered"]
+Setting = str | int | bool | None
+
+
+@dataclass(frozen=True)
+class AppliedVolume:
+    store_url: str
+    volume: str
+    path: str
+    made: Made
+    settings: dict[str, Setting]
+
+
+@dataclass(frozen=True)
+class AppliedMount:
+    mount_path: str
+    id: str
+    store_url: str
+    volume: str
+    source: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The record of one file. Changing it makes another one, which `store` writes."""
+
+    file: str
+    volumes: tuple[AppliedVolume, ...] = ()
+    mounts: tuple[AppliedMount, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.volumes and not self.mounts
+
+    def with_volume(self, volume: AppliedVolume) -> Applied:
+        """In place of what is known of that volume at that path."""
+        return replace(self, volumes=(*self._others(volume), volume))
+
+    def without_volume(self, volume: AppliedVolume) -> Applied:
+        return replace(self, volumes=tuple(self._others(volume)))
+
+    def with_mount(self, mount: AppliedMount) -> Applied:
+        others = (each for each in self.mounts if each.mount_path != mount.mount_path)
+        return replace(self, mounts=(*others, mount))
+
+    def without_mount(self, mount: AppliedMount) -> Applied:
+        return replace(self, mounts=tuple(each for each in self.mounts if each.id != mount.id))
+
+    def _others(self, volume: AppliedVolume) -> Iterator[AppliedVolume]:
+        key = (volume.store_url, volume.volume, volume.path)
+        return (each for each in self.volumes if (each.store_url, each.volume, each.path) != key)
+
+    def to_json(self) -> bytes:
+        record = {
+            "format": FORMAT,
+            "file": self.file,
+            "volumes": [asdict(each) for each in self.volumes],
+            "mounts": [asdict(each) for each in self.mounts],
+        }
+        return json.dumps(record, indent=1).encode() + b"\n"
+
+
+def load(file: Path) -> Applied:
+    """An empty record when there is none. CorruptError, UnsupportedFormatError, AccessDeniedError."""
+    path = place_of(file)
+    try:
+        return parse(path.read_bytes(), path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Applied(str(file))
+    except OSError as error:
+        raise config.inaccessible(path, error) from error
+
+
+def parse(data: bytes, path: Path) -> Applied:
+    hint = "Remove the file: volumes are registered again by the next apply, and mounts are listed by `cowfs status`."
+    try:
+        record: dict[str, Any] = json.loads(data)
+        if record["format"] != FORMAT:
+            raise UnsupportedFormatError(
+                f"{path} has format {record['format']}; this cowfs reads format {FORMAT}", hint="Use a newer cowfs."
+            )
+        return Applied(
+            str(record["file"]),
+            tuple(AppliedVolume(**each) for each in record["volumes"]),
+            tuple(AppliedMount(**each) for each in record["mounts"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"{path} is no record of what was applied", hint=hint) from error
+
+
+def store(applied: Applied) -> None:
+    """On stable storage when this returns. Call it while `locked`."""
+    path = place_of(Path(applied.file))
+    try:
+        replace_durably(path, applied.to_json())
+    except OSError as error:
+        raise AccessDeniedError(
+            f"{path} cannot be written: {error.strerror}", hint="Make room or make it writable, or set COWFS_STATE_DIR."
+        ) from error
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Nobody else applies, mounts or unmounts what the file declares. ConflictError: somebody does."""
+    path = place_of(file).with_suffix(".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise config.inaccessible(path, error) from error
+    try:
+        _take(fd, file)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int, file: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        pid = os.read(fd, 32).decode(errors="replace").strip()
+        raise ConflictError(
+            f"process {pid or '?'} is applying or mounting what {file} declares", hint="Try again when it has ended."
+        ) from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+
+
+def place_of(file: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(os.path.realpath(file))).hexdigest()[:24]
+    return config.state_dir() / "declared" / f"{name}.json"

@@ -1,0 +1,133 @@
+"""What is declared is mounted whole or not at all, and exactly that is unmounted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cowfs import Declared
+from cowfs.api.declared import mounting
+from cowfs.blocking import ROVolume, Volume
+from cowfs.errors import ConflictError, NotFoundError
+from cowfs.machine import applied, registry
+
+pytestmark = pytest.mark.mount
+
+
+@pytest.fixture
+def data(place: Path) -> ROVolume:
+    """Volume "data" in the default store, with a folder."""
+    with Volume.new("data") as volume:
+        (volume.path / "train").mkdir()
+        (volume.path / "train" / "one").write_text("1")
+        return volume.commit("made")
+
+
+def declare(place: Path, *volumes: str) -> Declared:
+    path = place / "cowfs.toml"
+    text = ",\n".join(volumes).replace("MNT", str(place / "mnt"))
+    path.write_text(f"volumes = [\n{text}\n]\n")
+    return Declared.load(path)
+
+
+def whats(outcomes: list[mounting.Outcome]) -> list[tuple[str, str]]:
+    return [(each.what, os.path.basename(each.mount_path)) for each in outcomes]
+
+
+def paths() -> set[str]:
+    return {os.path.basename(entry.mount_path) for entry in registry.list_mounts()}
+
+
+DATA = '{name = "data", path = "MNT/data", subpath = "train"}'
+CKPT = '{name = "ckpt", path = "MNT/ckpt", read_only = false}'
+
+
+def test_up_mounts_what_is_declared_and_down_unmounts_exactly_that(place: Path, data: ROVolume) -> None:
+    declared = declare(place, DATA, CKPT)
+    with pytest.raises(NotFoundError, match=r"'ckpt', which is declared at .*ckpt"):
+        declared.up()
+    assert paths() == set(), "nothing was mounted before all are there"
+    Volume.new("ckpt").resolve()
+    by_hand = data.mount(place / "mnt" / "hand")
+    assert whats(declared.up()) == [("mounted", "data"), ("mounted", "ckpt")]
+    assert (place / "mnt" / "data" / "one").read_text() == "1"
+    (place / "mnt" / "ckpt" / "step").write_text("7")
+    assert whats(declared.up()) == [("found", "data"), ("found", "ckpt")]
+    assert [each.uncommitted for each in declared.down()] == [True, False]
+    assert paths() == {"hand"}
+    assert by_hand.is_dir()
+    assert declared.down() == []
+    declared.up()
+    assert (place / "mnt" / "ckpt" / "step").read_text() == "7", "uncommitted work is kept"
+    Volume.open("ckpt").discard()
+    assert whats(declared.down()) == [("gone", "ckpt"), ("unmounted", "data")]
+    data.unmount()
+
+
+def test_a_mount_that_fails_undoes_those_before_it(place: Path, data: ROVolume) -> None:
+    Volume.new("ckpt").resolve()
+    (place / "mnt" / "ckpt").mkdir()
+    (place / "mnt" / "ckpt" / "file").write_text("in the way")
+    bad = CKPT.replace("}", ", optional = true}")
+    with pytest.raises(ConflictError):
+        declare(place, DATA, CKPT).up()
+    assert paths() == set()
+    assert applied.load(place / "cowfs.toml").mounts == ()
+    declared = declare(place, bad, DATA)
+    assert whats(declared.up()) == [("skipped", "ckpt"), ("mounted", "data")]
+    assert paths() == {"data"}
+    declared.down()
+
+
+def test_the_first_candidate_that_can_be_mounted_is_and_stays(place: Path) -> None:
+    for name in ("a", "b"):
+        Volume.new(name).resolve()
+    declared = declare(place, '{name = ["none", "a", "b"], path = "MNT/work", read_only = false}')
+    held = Volume.open("a")
+    held.mount(place / "mnt" / "held")  # somebody else writes to it
+    declared.plan().apply()
+    entry = registry.find_by_path(place / "mnt" / "work")
+    assert entry is not None
+    assert entry.volume == "b"
+    held.unmount()
+    assert not declared.plan().has_changes, "a is free again, but b is mounted"
+    assert whats(declared.up()) == [("found", "work")]
+    declared.down()
+
+
+def test_apply_mounts_moves_and_prunes(place: Path, data: ROVolume) -> None:
+    declared = declare(place, DATA, CKPT)
+    plan = declared.plan()
+    assert [step.action for step in plan.steps] == ["register", "mount", "create", "mount"]
+    plan.apply()
+    assert not declared.plan().has_changes
+    (place / "mnt" / "ckpt" / "step").write_text("7")
+    moved = declare(place, DATA.replace(', subpath = "train"', ""), CKPT.replace("MNT/ckpt", "MNT/else"))
+    plan = moved.plan()
+    assert [step.action for step in plan.steps] == ["change", "mount", "change", "mount"]
+    plan.apply()
+    assert not moved.plan().has_changes
+    assert (place / "mnt" / "data" / "train" / "one").read_text() == "1"
+    assert (place / "mnt" / "else" / "step").read_text() == "7"
+    assert paths() == {"data", "else"}
+    pruned = declare(place)
+    with (place / "mnt" / "else" / "step").open(), pytest.raises(ConflictError):
+        pruned.plan(prune=True).apply()  # refused while attached
+    assert "else" in paths()
+    pruned.plan(prune=True).apply()
+    assert paths() == set()
+    assert not pruned.plan(prune=True).steps
+
+
+def test_a_mount_of_somebody_else_is_in_the_way(place: Path, data: ROVolume) -> None:
+    other = Volume.new("other")
+    other.mount(place / "mnt" / "data")
+    declared = declare(place, DATA)
+    assert declared.plan().steps[-1].details == "other is mounted there"
+    with pytest.raises(ConflictError, match=r"other is mounted at .*data"):
+        declared.plan().apply()
+    assert other.is_mounted
+    assert declared.down() == []
+    other.unmount()

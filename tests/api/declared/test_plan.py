@@ -1,0 +1,215 @@
+"""A plan says what is to be done and writes nothing; applied once, the next plan is empty."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs import Declared
+from cowfs.api.declared.plan import Plan
+from cowfs.blocking import Volume
+from cowfs.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFormatError,
+)
+from cowfs.machine import applied
+
+
+@pytest.fixture
+def file(place: Path) -> Path:
+    """One volume to write and one to read, in a store beside the file; the second may be missing."""
+    return declare(
+        place,
+        '{name = "ckpt", path = "/ckpt", store = "main", read_only = false, size = "1GB", idle_delete = "30d"}',
+        '{name = ["data-eu", "data"], path = "/data", store = "main", optional = true}',
+    )
+
+
+def declare(place: Path, *volumes: str) -> Path:
+    path = place / "cowfs.toml"
+    path.write_text(f"volumes = [\n{''.join(f'  {each},{chr(10)}' for each in volumes)}]\n[stores]\nmain = './main'\n")
+    return path
+
+
+def planned(file: Path, *, prune: bool = False) -> Plan:
+    return Declared.load(file).plan(prune=prune, mounts=False)
+
+
+def actions(plan: Plan) -> list[tuple[str, str]]:
+    return [(step.action, step.volume) for step in plan.steps]
+
+
+def objects(store: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+
+
+def commit(name: str, store: Path) -> None:
+    Volume.new(name, store=store, strict=True).commit("made")
+
+
+def test_a_plan_writes_no_object_and_no_record(file: Path, place: Path) -> None:
+    store = place / "main"
+    assert actions(planned(file)) == [("create", "ckpt"), ("skip", "data-eu")]
+    assert not store.exists()
+    commit("data", store)
+    before = objects(store)
+    assert before
+    assert actions(planned(file)) == [("create", "ckpt"), ("register", "data")]
+    assert objects(store) == before
+    assert not applied.place_of(file).exists()
+
+
+def test_a_second_apply_plans_nothing(file: Path, place: Path) -> None:
+    commit("data", place / "main")
+    planned(file).apply()
+    again = planned(file)
+    assert actions(again) == [("keep", "ckpt"), ("keep", "data")]
+    assert not again.has_changes
+    assert "not enforced yet" in again.notes[0]
+    assert [(each.volume, each.made) for each in applied.load(file).volumes] == [
+        ("ckpt", "created"),
+        ("data", "registered"),
+    ]
+    again.apply()
+    assert not planned(file).has_changes
+
+
+def test_a_changed_file_is_a_change_and_a_candidate_before_it_another_volume(file: Path, place: Path) -> None:
+    commit("data", place / "main")
+    planned(file).apply()
+    file.write_text(file.read_text().replace("1GB", "2GB").replace('"/data"', '"/else"'))
+    plan = planned(file)
+    assert actions(plan) == [("change", "ckpt"), ("change", "data")]
+    assert [step.details for step in plan.steps] == [f"size {1 << 30} → {2 << 30}", "path /data → /else"]
+    plan.apply()
+    assert not planned(file).has_changes
+    assert {each.volume: each.made for each in applied.load(file).volumes} == {"ckpt": "created", "data": "registered"}
+    commit("data-eu", place / "main")
+    plan = planned(file)
+    assert actions(plan) == [("keep", "ckpt"), ("register", "data-eu")]
+    plan.apply()
+    assert not planned(file).has_changes
+    assert not planned(file).notes[1:], "the other candidate is no volume that was left behind"
+
+
+def test_what_is_declared_no_more_is_forgotten_with_prune_and_stays_in_the_store(file: Path, place: Path) -> None:
+    commit("data", place / "main")
+    planned(file).apply()
+    declare(place)
+    plan = planned(file)
+    assert not plan.has_changes
+    assert "--prune" in plan.notes[0]
+    plan = planned(file, prune=True)
+    assert actions(plan) == [("delete", "ckpt"), ("delete", "data")]
+    assert "stays in its store" in plan.steps[0].details
+    before = objects(place / "main")
+    plan.apply()
+    assert objects(place / "main") == before
+    assert not planned(file, prune=True).steps
+    assert applied.load(file).is_empty
+
+
+def test_what_cannot_be_used_is_an_error_unless_it_is_optional(file: Path, place: Path) -> None:
+    commit("data", place / "main")
+    Volume.new("empty", store=place / "main").resolve()
+    for volume in ("missing", "empty", "data@v1", "data@00000000"):
+        declare(place, f'{{name = "{volume}", path = "/data", store = "main"}}')
+        with pytest.raises(NotFoundError):
+            planned(file)
+    declare(place, '{name = "data", path = "/data"}')
+    with pytest.raises(NotFoundError, match="no store"):
+        planned(file)
+    locator = Volume.open("data", store=place / "main").resolve().locator
+    declare(place, f'{{name = "{locator}", path = "/data"}}')
+    assert actions(planned(file)) == [("register", "data")]
+
+
+def test_an_unusable_store_is_never_a_reason_to_create_another_candidate(place: Path) -> None:
+    (place / "main").mkdir()
+    (place / "main" / "cowfs.json").write_text("torn")
+    file = declare(place, '{name = ["a", "b"], path = "/data", store = "main", read_only = false}')
+    with pytest.raises(CorruptError):
+        planned(file)
+
+
+def test_a_plan_that_is_no_longer_true_is_refused(file: Path) -> None:
+    first, second = planned(file), planned(file)
+    first.apply()
+    with pytest.raises(ConflictError, match="applied by another process"):
+        second.apply()
+
+
+def test_one_process_at_a_time(file: Path) -> None:
+    plan = planned(file)
+    with applied.locked(file):
+        with pytest.raises(ConflictError, match=r"process \d+ is applying"):
+            plan.apply()
+        with pytest.raises(ConflictError):
+            Declared.load(file).up()
+
+
+def test_an_apply_that_was_killed_is_continued(file: Path, place: Path) -> None:
+    commit("data", place / "main")
+    code = (
+        "import os, sys; from cowfs import Declared\n"
+        "Declared.load(sys.argv[1]).plan(mounts=False).apply(hears=lambda *_: os.kill(os.getpid(), 9))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -9, done.stderr
+    plan = planned(file)
+    assert actions(plan) == [("keep", "ckpt"), ("register", "data")]
+    plan.apply()
+    assert [each.made for each in applied.load(file).volumes] == ["created", "registered"]
+
+
+def test_a_declaration_without_a_file_has_no_record() -> None:
+    with pytest.raises(InvalidInputError, match="no record"):
+        Declared().plan()
+
+
+def test_records_of_today_stay_readable_and_others_are_refused(file: Path) -> None:
+    golden = {
+        "format": 1,
+        "file": str(file),
+        "volumes": [
+            {
+                "store_url": "file:///s",
+                "volume": "a",
+                "path": "/a",
+                "made": "created",
+                "settings": {
+                    "source": "a",
+                    "read_only": False,
+                    "subpath": "",
+                    "optional": False,
+                    "size": None,
+                    "idle_delete_s": None,
+                },
+            }
+        ],
+        "mounts": [
+            {"mount_path": "/a", "id": "00", "store_url": "file:///s", "volume": "a", "source": "a", "folder": ""}
+        ],
+    }
+    place = applied.place_of(file)
+    place.parent.mkdir(parents=True)
+    place.write_text(json.dumps(golden))
+    found = applied.load(file)
+    assert json.loads(found.to_json()) == golden
+    with applied.locked(file):
+        applied.store(found)
+    assert applied.load(file) == found
+    place.write_text(json.dumps({**golden, "format": 2}))
+    with pytest.raises(UnsupportedFormatError):
+        applied.load(file)
+    for text in ("", "[]", "{}", '{"format": 1, "file": "", "volumes": [{}], "mounts": []}'):
+        place.write_text(text)
+        with pytest.raises(CorruptError, match="no record"):
+            applied.load(file)

@@ -1,0 +1,88 @@
+"""cowfs apply, up and down as a user at a shell has them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.api.conftest import place
+from tests.cli.test_live import Command, run
+
+__all__ = ["place", "run"]
+
+
+@pytest.fixture
+def file(place: Path) -> Path:
+    path = place / "cowfs.toml"
+    path.write_text('volumes = [{name = "ckpt", path = "/ckpt", read_only = false}]\n')
+    return path
+
+
+def test_a_dry_run_exits_with_two_when_there_is_something_to_do(run: Command, place: Path, file: Path) -> None:
+    said = run("apply", "--dry-run", "--no-mount")
+    assert (said.code, said.out.split()[:6]) == (2, ["ACTION", "VOLUME", "PATH", "STORE", "WHY", "+"])
+    assert not (place / "store").exists()
+    said = run("apply", "--no-mount")
+    assert said.code == 2
+    assert "hint: Add -y" in said.err
+    assert not (place / "store").exists()
+    said = run("apply", "--no-mount", "-y")
+    assert (said.code, said.err) == (0, "Created ckpt (/ckpt)\n")
+    said = run("apply", "--no-mount", "--dry-run")
+    assert (said.code, said.err) == (0, "Nothing to do.\n")
+    assert run("apply", "--no-mount").code == 0, "nobody is asked when nothing is to be done"
+    assert "'ckpt'" not in run("ls").err
+
+
+def test_a_bad_file_is_told_with_its_lines(run: Command, place: Path, file: Path) -> None:
+    file.write_text('[[volumes]]\nname = "ckpt"\npath = "ckpt"\nsize = "big"\n')
+    said = run("apply", "--dry-run")
+    assert said.code == 2
+    assert f"cowfs: {file}:3: volumes[0].path: " in said.err
+    assert f"\n{file}:4: volumes[0].size: " in said.err
+    details = run("up", "--json").json["error"]["details"]
+    assert [each["where"] for each in details["problems"]] == [f"{file}:3", f"{file}:4"]
+    assert run("up", "missing.toml").code == 3
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 130)])
+def test_a_person_is_asked(place: Path, file: Path, answer: bytes, code: int) -> None:
+    terminal, end = pty.openpty()
+    os.write(terminal, answer)
+    done = subprocess.run(
+        [sys.executable, "-m", "cowfs.cli", "apply", "--no-mount"],
+        stdin=end,
+        stdout=subprocess.PIPE,
+        stderr=end,
+        timeout=120,
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        check=False,
+    )
+    os.close(end)
+    said = os.read(terminal, 65536)
+    os.close(terminal)
+    assert b"Apply 1 step?" in said
+    assert (done.returncode, (place / "store").exists()) == (code, answer == b"y\n")
+
+
+@pytest.mark.mount
+def test_up_and_down(run: Command, place: Path, file: Path) -> None:
+    path = place / "mnt" / "ckpt"
+    file.write_text(f'volumes = [{{name = "ckpt", path = "{path}", read_only = false}}]\n')
+    assert run("up").code == 3
+    assert run("apply", "-y").code == 0
+    assert (run("down").err, run("up").out) == (f"Unmounted ckpt from {path}\n", f"{path}\n")
+    (path / "file").write_text("one")
+    with (path / "file").open():
+        said = run("down")
+        assert said.code == 4
+        assert "Could not unmount" in said.err
+    file.unlink()
+    assert run("down", file).err == f"Unmounted ckpt from {path}; uncommitted work is kept\n"
+    assert "was mounted by it" in run("down", file).err
