@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from cowfs.session.copying import SourceTree, TargetTree
+    from cowfs.session.copying import TargetTree
+    from cowfs.session.local_files import LocalFiles
+    from cowfs.session.local_stream import LocalStream
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def not_copied(named: str) -> InvalidInputError:
     )
 
 
-def source(stack: ExitStack, path: bytes) -> tuple[SourceTree, bytes, bytes]:
+def source(stack: ExitStack, path: bytes) -> tuple[LocalFiles | LocalStream, bytes, bytes]:
     """(tree, path in it, name) of what is at `path`."""
     from cowfs.session.local_files import LocalFiles, is_special
     from cowfs.session.local_stream import LocalStream
@@ -107,6 +109,14 @@ def source(stack: ExitStack, path: bytes) -> tuple[SourceTree, bytes, bytes]:
         return stack.enter_context(LocalFiles(real)), b"", name
     directory, last = os.path.split(real)
     return stack.enter_context(LocalFiles(directory)), last, name
+
+
+def read_pipe(tree: object) -> None:
+    """Reads a pipe that is the source to its end."""
+    from cowfs.session.local_stream import LocalStream
+
+    if isinstance(tree, LocalStream):
+        tree.spool()
 
 
 def target(stack: ExitStack, path: bytes, file: bytes) -> tuple[TargetTree, bytes]:

@@ -180,11 +180,13 @@ class WorkingCopy:
         Never wrongly False. True also for records that change nothing, and for a commit whose
         outcome is not known yet.
         """
-        if not self.exists:
-            return False
-        state = self.state
-        return state.intent is not None or any(
-            layer > state.committed_layer and size_bytes > JOURNAL_HEADER_BYTES
+        return self.exists and (self.state.intent is not None or self.has_records)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether a journal of a layer not committed yet has records."""
+        return self.exists and any(
+            layer > self.state.committed_layer and size_bytes > JOURNAL_HEADER_BYTES
             for layer, size_bytes in self._journals()
         )
 

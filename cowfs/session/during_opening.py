@@ -28,14 +28,14 @@ _logger = log.get("mount")
 
 
 @contextmanager
-def renewed(writer: Writer) -> Iterator[None]:
+def renewed(writer: Writer, keep: Callable[[], None] | None = None) -> Iterator[None]:
     """Renews the writer's lease and pin every HEARTBEAT_S until the block ends. A lost lease is
-    noted in the writer."""
+    noted in the writer. keep: renews the pin of a writer that uploads already."""
 
     def beat() -> None:
         try:
             writer.lease.renew()
-            writer.protection.keep()
+            (keep or writer.protection.keep)()
         except LeaseLostError as error:
             writer.lease_lost = error
             _logger.error("%s", error)

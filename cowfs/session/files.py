@@ -23,6 +23,7 @@ from cowfs.native import Attr, Caller, Engine, Owners
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.loading import answered
 from cowfs.session.residency import Residency
+from cowfs.session.source_files import VersionFile
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -106,6 +107,10 @@ class Files:
                     yield offset, piece
                 offset += len(piece)
         yield offset, b""
+
+    def open_file(self, path: Path) -> VersionFile:
+        """To be read as the source of an upload."""
+        return VersionFile(self.stat(path), lambda offset, length: self.read(path, offset, length))
 
     def readlink(self, path: Path) -> bytes:
         return self._ask(self._engine.readlink, self._find(path))

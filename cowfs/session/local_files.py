@@ -21,7 +21,9 @@ from typing import Self
 from cowfs import clock
 from cowfs.errors import InvalidInputError, NoSpaceError
 from cowfs.session.files import PIECE_BYTES
+from cowfs.session.source_files import SourceFile
 
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -82,10 +84,15 @@ class LocalFiles:
         with self._parent(path) as (directory, name):
             return os.readlink(name, dir_fd=directory)
 
+    def open_file(self, path: bytes) -> SourceFile:
+        """To be closed by the caller."""
+        with self._parent(path) as (directory, name):
+            return SourceFile(os.open(name, _READ, dir_fd=directory))
+
     def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
         """As `Files.pieces`; holes are not read."""
         with self._parent(path) as (directory, name):
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+            fd = os.open(name, _READ, dir_fd=directory)
         try:
             offset = _next_data(fd, 0)
             while offset is not None and (piece := os.pread(fd, PIECE_BYTES, offset)):

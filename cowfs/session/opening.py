@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,43 +29,41 @@ from blake3 import blake3
 from cowfs import config, log
 from cowfs.control import SessionSpec
 from cowfs.errors import (
-    AccessDeniedError,
     ConflictError,
     CorruptError,
-    CowfsError,
-    InvalidStateError,
-    NotFoundError,
     from_local_disk,
 )
-from cowfs.format.records import StoreRecord
 from cowfs.ids import VersionId
-from cowfs.index import Index, Subtree, empty_index, open_index
+from cowfs.index import Index, Subtree
 from cowfs.machine import processes
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
 from cowfs.native.constants import ROOT_INO
+from cowfs.session.acquiring import (
+    check_cache_dir,
+    claim,
+    open_base,
+    open_base_index,
+    open_session_store,
+    prepare_working_copy,
+    within,
+)
 from cowfs.session.committer import Committer
 from cowfs.session.during_opening import renewed, reported
 from cowfs.session.lost import LostFiles
 from cowfs.session.residency import Residency
 from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
-from cowfs.store import AMBIENT, Access, ObjectStore, leases, load_record, open_store, refs, require_writable
-from cowfs.store.holder import current_holder
-from cowfs.store.leases import Lease
+from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
 from cowfs.store.packs import PackReader
-from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, Progress, ProgressListener
-from cowfs.version.heads import is_only_fenced, settle_head
-from cowfs.version.history import open_version
-from cowfs.version.protection import Protection
+from cowfs.version.heads import is_only_fenced
 from cowfs.version.publish import Publisher
 from cowfs.version.uploads import UploadLog
-from cowfs.version.volumes import Head, read_head
+from cowfs.version.volumes import read_head
 
-CLOSE_S = 4.0
 LOGGED_LOST_FILES = 1000
 
 _logger = log.get("mount")
@@ -106,7 +104,7 @@ def open_session(
     When `discard` is set before the stack is closed, the working copy is deleted, still under its
     lock.
     """
-    _check_cache_dir(spec.options.cache_path)
+    check_cache_dir(spec.options.cache_path)
     if spec.mode != "rw":
         session = _open_scratch(spec, stack, access) if spec.is_scratch else _open_read_only(spec, stack, access)
         _make_resident(session)
@@ -131,14 +129,14 @@ def _make_resident(session: Session) -> None:
 
 def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:
     assert spec.version is not None
-    store = _open_store(spec, stack, access).read_only()
+    store = open_session_store(spec, stack, access).read_only()
     record = load_record(store)
-    base = _open_base(store, 0, VersionId.from_hex(spec.version))
+    base = open_base(store, 0, VersionId.from_hex(spec.version))
     packs = PackReader(store)
-    index = _open_index(spec, stack, store, packs, base)
+    index = open_base_index(spec, stack, store, packs, base)
     if spec.folder:
         index = Subtree(index, os.fsencode(spec.folder))
-        stack.callback(_within, CLOSE_S, "close the folder's index", index.close)
+        stack.callback(within, "close the folder's index", index.close)
     engine = _open_engine(spec, stack, index)
     return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
 
@@ -149,12 +147,12 @@ def _open_scratch(spec: SessionSpec, stack: ExitStack, access: Access) -> Sessio
     working_copy = WorkingCopy(Path(spec.working_copy))
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
     stack.callback(working_copy.delete)
-    store = _open_store(spec, stack, access)
+    store = open_session_store(spec, stack, access)
     record = load_record(store)
-    base = _open_base(store, 0, VersionId.from_hex(spec.version))
+    base = open_base(store, 0, VersionId.from_hex(spec.version))
     working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, 0, base.version_id))
     packs = PackReader(store)
-    index = _open_index(spec, stack, store, packs, base)
+    index = open_base_index(spec, stack, store, packs, base)
     discard = threading.Event()
     discard.set()
     engine = _open_engine(spec, stack, index, working_copy, discard)
@@ -183,8 +181,8 @@ def _adopted(
         replace(working_copy.state, volume=volume, head_number=head.number, epoch=0, pin=None, intent=None)
     )
     spec = replace(session.spec, volume=volume, mode="rw", version=None)
-    writer, head = _claim(spec, held, store, working_copy)
-    held.callback(_within, CLOSE_S, "remove the pin", writer.protection.pin.remove)
+    writer, head = claim(spec, held, store, working_copy)
+    held.callback(within, "remove the pin", writer.protection.pin.remove)
     if head.version != base.version_id:
         raise ConflictError(
             f"volume {volume!r} does not stand on the version of this scratch any more",
@@ -209,10 +207,10 @@ def _open_writable(
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
     stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
     working_copy.make_room()
-    store = _open_store(spec, stack, access)
+    store = open_session_store(spec, stack, access)
     record = load_record(store)
-    _prepare_working_copy(spec, working_copy, store, record)
-    writer, head = _claim(spec, stack, store, working_copy)
+    prepare_working_copy(spec, working_copy, store, record)
+    writer, head = claim(spec, stack, store, working_copy)
     opening.enter_context(renewed(writer))
 
     packs = PackReader(store)
@@ -234,7 +232,7 @@ def _open_writable(
     residency = _residency(stack, engine, index, packs)
     resumed = _replay(engine, residency, recovery, report)
     state = working_copy.state
-    base = _open_base(store, state.head_number, state.base_version)
+    base = open_base(store, state.head_number, state.base_version)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
     committer = _commit_with(session, writer, index, packs, base, stack)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
@@ -263,78 +261,9 @@ def _commit_with(
         uploads=UploadLog(working_copy.uploads_path),
     )
     committer = Committer(session.engine, residency, publisher)
-    stack.callback(_within, CLOSE_S, "close the committer", committer.close)
+    stack.callback(within, "close the committer", committer.close)
     writer.commit_with(committer)
     return committer
-
-
-def _open_store(spec: SessionSpec, stack: ExitStack, access: Access) -> ObjectStore:
-    store = open_store(spec.store_url, access=access)
-    stack.callback(store.close)
-    return store
-
-
-def _prepare_working_copy(
-    spec: SessionSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord
-) -> None:
-    """Makes the first state, or checks that the one found belongs to this volume. The lock is
-    held."""
-    if working_copy.exists:
-        state = working_copy.state
-        if (state.store_id, state.volume) != (record.store_id, spec.volume):
-            raise InvalidStateError(
-                f"{working_copy.path} belongs to volume {state.volume!r} of store {state.store_id}",
-                hint="Another store stands at this URL now. Move the directory away to keep its work.",
-            )
-        working_copy.remember_place()
-        return
-    head = read_head(store, spec.volume)
-    working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
-    working_copy.remember_place()
-
-
-def _claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
-    """Lease and pin, and the volume's head with every earlier writer shut out."""
-    holder = current_holder(spec.place)
-    left_epoch = working_copy.left_epoch
-    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=left_epoch)
-    stack.callback(_give_back, lease, working_copy)
-    state = working_copy.state
-    pin = _resume_pin(store, state)
-    if pin is None:
-        pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")
-    working_copy.record_lease(lease.epoch, pin.key)
-    protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
-    settled = settle_head(store, spec.volume, epoch=lease.epoch, intent=state.intent, needs_fence=lease.needs_fence)
-    if state.intent is not None:
-        if settled.is_published:
-            working_copy.record_published(state.intent)
-        else:
-            working_copy.drop_intent()
-    lease.settled()
-    lease.renew()  # paused since it was taken? Then somebody may be writing already: better told now than at the commit
-    return Writer(working_copy, lease, protection), settled.head
-
-
-def _resume_pin(store: ObjectStore, state: State) -> Pin | None:
-    """The pin the working copy has left, as a writer's and proven alive; None when there is none
-    any more."""
-    pin = Pin.resume(store, state.pin) if state.pin is not None else None
-    try:
-        if pin is not None:
-            pin.renew(volume=state.volume, number=state.head_number)
-    except NotFoundError:
-        return None
-    return pin
-
-
-def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
-    """Only without a head of unknown outcome: while its put may still arrive, the next writer has
-    to fence it off."""
-    if working_copy.exists and working_copy.state.intent is not None:
-        _logger.warning("the outcome of a commit is not known; the lease is left to expire")
-        return
-    _within(CLOSE_S, "give the lease back", lease.release)
 
 
 def _open_base_engine(
@@ -347,8 +276,8 @@ def _open_base_engine(
     report: ProgressListener,
 ) -> tuple[Index, Engine, Recovery]:
     state = working_copy.state
-    base = _open_base(store, state.head_number, state.base_version)
-    index = _open_index(spec, stack, store, packs, base)
+    base = open_base(store, state.head_number, state.base_version)
+    index = open_base_index(spec, stack, store, packs, base)
     engine = _open_engine(spec, stack, index, working_copy, discard)
     try:
         with reported(engine, report):
@@ -358,31 +287,10 @@ def _open_base_engine(
     return index, engine, recovery
 
 
-def _open_base(store: ObjectStore, head_number: int, version: VersionId | None) -> Base:
-    return Base(head_number, version, open_version(store, version) if version is not None else None)
-
-
-def _open_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
-    cache_dir = spec.options.cache_path
-    if base.manifest is None:
-        index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
-    else:
-        index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
-    stack.callback(_within, CLOSE_S, "close the index", index.close)  # a load may wait for the store in a query
-    return index
-
-
 def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader) -> Residency:
     residency = Residency(engine, index, packs)
-    stack.callback(_within, CLOSE_S, "end fetches under way", residency.close)
+    stack.callback(within, "end fetches under way", residency.close)
     return residency
-
-
-def _created_ns(spec: SessionSpec, store: ObjectStore) -> int:
-    """When the volume was made: the times of its root directory until something changes them, on
-    every mount the same."""
-    oldest = refs.history(store, refs.head(spec.volume))[-1]
-    return oldest[1].created_ns
 
 
 def _open_engine(
@@ -460,47 +368,11 @@ def _drop_pin(session: Session, discard: threading.Event) -> None:
     if writer is None:
         return
     if session.is_left_dirty:
-        _within(CLOSE_S, "turn the pin into a hold", writer.committer.hold)
+        within("turn the pin into a hold", writer.committer.hold)
         return
-    _within(CLOSE_S, "remove the pin", writer.protection.pin.remove)
+    within("remove the pin", writer.protection.pin.remove)
     if not discard.is_set():
         writer.working_copy.record_lease(writer.lease.epoch, None)
-
-
-def _within(timeout_s: float, what: str, action: Callable[[], None]) -> None:
-    """For steps of the way out that need the store: one that does not answer keeps nobody from
-    unmounting.
-
-    What they leave behind expires; a thread left behind ends with the process.
-    """
-
-    def run() -> None:
-        try:
-            action()
-        except CowfsError as error:
-            _logger.warning("could not %s: %s", what, error)
-
-    thread = threading.Thread(target=run, name=what, daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if thread.is_alive():
-        _logger.warning("could not %s within %.0f s: the store does not answer", what, timeout_s)
-
-
-def _check_cache_dir(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        is_writable = os.access(path, os.W_OK | os.X_OK)
-    except OSError as error:
-        raise AccessDeniedError(
-            f"the cache directory {path} cannot be made: {error.strerror}",
-            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
-        ) from error
-    if not is_writable:
-        raise AccessDeniedError(
-            f"the cache directory {path} is not writable",
-            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
-        )
 
 
 def _corrupt_journal(working_copy: WorkingCopy, error: JournalCorrupt) -> CorruptError:

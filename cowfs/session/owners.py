@@ -19,8 +19,18 @@ from cowfs.native.constants import ROOT_INO
 def of_session(engine: Engine, options: MountOptions) -> Owners:
     """As the resolved options say; the engine has replayed its journal."""
     root = engine.getattr(ROOT_INO)
-    kept = root.uid, root.gid
+    return _of_root((root.uid, root.gid), options)
+
+
+def kept_as(root: tuple[int, int], options: MountOptions) -> tuple[int, int]:
+    """As whose the files that this process makes are kept, in a version whose root belongs to
+    `root`."""
+    owners = _of_root(root, options)
+    return owners.kept_user(os.geteuid()), owners.kept_group(os.getegid())
+
+
+def _of_root(kept: tuple[int, int], options: MountOptions) -> Owners:
     if (given := options.mapped_owner) is not None:
         return Owners(kept, given)
-    is_of_another = options.map_owner == "caller" and root.uid != os.geteuid()
+    is_of_another = options.map_owner == "caller" and kept[0] != os.geteuid()
     return Owners(kept, (os.geteuid(), os.getegid()) if is_of_another else kept)

@@ -100,6 +100,10 @@ class KnownChunks:
         left_s = LOAD_WAIT_S - (clock.monotonic_s() - since_s)
         self._loader.join(max(min(left_s, FOREIGN_WAIT_S + new_bytes / FOREIGN_WAIT_BYTES_PER_S), 0.0))
 
+    def wait_own_loaded(self) -> None:
+        """However long it takes: what it saves may be most of an upload."""
+        self._own_are_loaded.wait()
+
     def close(self) -> None:
         self._closing.set()
         self._loader.join()

@@ -117,6 +117,12 @@ class StoredChunks:
         if not self._known.is_loaded:
             self._known.wait_loaded(new_bytes)
 
+    def wait_for_uploads(self) -> None:
+        """Until it is known what an earlier writer of this working copy has uploaded, and what the
+        base version has; a moment longer for other volumes."""
+        self._known.wait_own_loaded()
+        self._known.wait_loaded()
+
     # -- relying on what is stored
 
     @property

@@ -18,7 +18,13 @@ pytestmark = pytest.mark.quick
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("control", "daemon", "index", "session", "store", "version")
 POOLS = {"Thread": "name", "ThreadPoolExecutor": "thread_name_prefix"}
-NAMERS = {("keeper.py", "_run"): 0, ("during_opening.py", "_repeated"): 0, ("opening.py", "_within"): 1}
+NAMERS = {
+    ("keeper.py", "_run"): 0,
+    ("during_opening.py", "_repeated"): 0,
+    ("acquiring.py", "within"): 0,
+    ("opening.py", "within"): 0,
+    ("publishing.py", "within"): 0,
+}
 """Functions that start a thread of the name they are given, and which argument that is."""
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from cowfs.errors import LeaseLostError, UnavailableError
-from cowfs.session import opening
+from cowfs.session import acquiring, opening
 from cowfs.session.session import Session
 from cowfs.store import open_store as really_open_store
 from cowfs.store import patience, refs
@@ -63,7 +63,7 @@ def opened(place: Place, **fields: Any) -> Iterator[OpenSession]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refs, "APPEND_S", 0.2)
     monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(opening, "CLOSE_S", 2.0)
+    monkeypatch.setattr(acquiring, "CLOSE_S", 2.0)
 
 
 def check(place: Place, content: dict[bytes, bytes]) -> None:
@@ -91,7 +91,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> int:
     with Place() as place:
         place.volume("v")
         faulty = FaultyStore(place.store)
-        monkeypatch.setattr(opening, "open_store", lambda url: faulty)
+        monkeypatch.setattr(acquiring, "open_store", lambda url, **_: faulty)
         with opened(place) as volume:
             volume.write(b"f", FIRST)
             volume.commit("first")
@@ -105,14 +105,14 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_an_outage_from_any_call_on_and_an_unmount(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
     calls = count_calls(monkeypatch)
     monkeypatch.setattr(
-        opening, "current_holder", lambda path: replace(current_holder(path), start_time=1)
+        acquiring, "current_holder", lambda path: replace(current_holder(path), start_time=1)
     )  # soon dead
     for failing in range(calls):
         print(f"call {failing}")
         with Place() as place:
             place.volume("v")
             faulty = FaultyStore(really_open_store(place.store_url))
-            monkeypatch.setattr(opening, "open_store", lambda url, faulty=faulty: faulty)
+            monkeypatch.setattr(acquiring, "open_store", lambda url, faulty=faulty, **_: faulty)
             with opened(place) as volume:
                 volume.write(b"f", FIRST)
                 volume.commit("first")
@@ -125,7 +125,7 @@ def test_an_outage_from_any_call_on_and_an_unmount(monkeypatch: pytest.MonkeyPat
                 with pytest.raises(UnavailableError):
                     volume.commit("not yet")
                 assert volume.tree() == {b"f": FIRST, b"g": SECOND, b"h": THIRD}
-            monkeypatch.setattr(opening, "open_store", really_open_store)
+            monkeypatch.setattr(acquiring, "open_store", really_open_store)
             check(place, {b"f": FIRST, b"g": SECOND, b"h": THIRD})
 
 
@@ -133,7 +133,7 @@ CHILD = """
 import os, signal, sys, threading
 from contextlib import ExitStack
 from cowfs.control import MountSpec
-from cowfs.session import opening
+from cowfs.session import acquiring, opening
 from cowfs.store import open_store
 from cowfs.errors import CowfsError
 from tests.faulty_store import FaultyStore
@@ -153,11 +153,11 @@ class DyingStore(FaultyStore):
         return result
 
 store = None
-def open_dying(url):
+def open_dying(url, **_):
     global store
     store = DyingStore(open_store(url))
     return store
-opening.open_store = open_dying
+acquiring.open_store = open_dying
 with ExitStack() as stack:
     volume = OpenSession(opening.open_session(MountSpec.from_json(sys.stdin.read()), stack, threading.Event()))
     volume.write(b"f", FIRST)
@@ -173,7 +173,7 @@ with ExitStack() as stack:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_death_at_any_call_of_a_commit(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     calls = count_calls(monkeypatch)
-    monkeypatch.setattr(opening, "open_store", really_open_store)
+    monkeypatch.setattr(acquiring, "open_store", really_open_store)
     for dying in range(1, calls + 2):
         print(f"call {dying}")
         with Place() as place:
@@ -199,7 +199,7 @@ def test_an_unknown_head_and_a_take_over_elsewhere(monkeypatch: pytest.MonkeyPat
             with opened(place) as volume:
                 volume.write(b"f", FIRST)
                 volume.commit("first")
-            monkeypatch.setattr(opening, "open_store", lambda url, faulty=faulty: faulty)
+            monkeypatch.setattr(acquiring, "open_store", lambda url, faulty=faulty, **_: faulty)
             with ExitStack() as stack:
                 here = OpenSession(opening.open_session(place.spec("v"), stack, threading.Event()))
                 here.write(b"g", SECOND)
@@ -207,7 +207,7 @@ def test_an_unknown_head_and_a_take_over_elsewhere(monkeypatch: pytest.MonkeyPat
                 faulty.inject(Fault.FAIL, key_part="head/", skip=1, times=math.inf)
                 with pytest.raises(UnavailableError):
                     here.commit("second")
-                monkeypatch.setattr(opening, "open_store", really_open_store)
+                monkeypatch.setattr(acquiring, "open_store", really_open_store)
                 with opened(place, take_over=True, working_copy=str(place.root / "c" / "elsewhere")) as elsewhere:
                     assert (b"g" in elsewhere.tree()) == is_put
                     elsewhere.write(b"h", THIRD)

@@ -13,7 +13,7 @@ from cowfs.errors import NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord
 from cowfs.native import Caller
-from cowfs.session import opening
+from cowfs.session import acquiring, opening
 from cowfs.session.during_opening import _repeated
 from cowfs.session.session import Session
 from cowfs.store import leases
@@ -86,7 +86,7 @@ def test_a_step_that_fails_is_tried_again() -> None:
 def test_a_query_that_waits_for_the_store_keeps_no_mount_from_ending(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "CLOSE_S", 0.05)
+    monkeypatch.setattr(acquiring, "CLOSE_S", 0.05)
     answer, asks, ended = threading.Event(), threading.Event(), threading.Event()
 
     def query(session: Session) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cowfs.errors import ConflictError, LeaseLostError
-from cowfs.session import opening
+from cowfs.session import acquiring
 from cowfs.session.committer import Committer
 from cowfs.store import ObjectStore, refs
 from cowfs.store.leases import Lease
@@ -44,7 +44,7 @@ def superseded_writer_goes_on(patch: pytest.MonkeyPatch) -> None:
         except LeaseLostError:
             return Settled(read_head(store, volume), False)
 
-    patch.setattr(opening, "settle_head", settle)
+    patch.setattr(acquiring, "settle_head", settle)
     patch.setattr(Lease, "renew", lambda self: None)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
-from cowfs.session import opening
+from cowfs.session import acquiring
 from cowfs.store import initialize
 from cowfs.version.volumes import create_volume
 from tests.simulation.collector import Collector
@@ -41,8 +41,8 @@ def simulate(seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int 
             create_volume(world.objects, volume)
         machines = [Machine(world, name, volume) for name, volume in world.conditions.machines]
         world.actors = [*machines, Collector(world, "collector")]
-        patch.setattr(opening, "open_store", lambda url: world.acting.store)
-        patch.setattr(opening, "CLOSE_S", 60.0)
+        patch.setattr(acquiring, "open_store", lambda url, **_: world.acting.store)
+        patch.setattr(acquiring, "CLOSE_S", 60.0)
         world.run(turns)
         world.check_store("at the end")
     return world

@@ -1,0 +1,38 @@
+"""Errors of system calls about paths as ours, for copies and uploads: what they are about, and what
+to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError, from_local_disk
+
+NOT_HERE = "It is a path of this machine; a volume's files are named SOURCE:PATH."
+NOT_DOWN = (
+    "Only directories have anything below them; one never takes the place of a file or link, nor the other way round."
+)
+
+
+@contextmanager
+def errors_of_ours(name: str, missing: str) -> Iterator[None]:
+    """Errors of system calls as ours. name: what they are about, if they do not say; missing: what
+    to do when it is not there."""
+    try:
+        yield
+    except OSError as error:
+        raise _error(error, name, missing) from error
+
+
+def _error(error: OSError, name: str, missing: str) -> CowfsError:
+    about = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else name
+    text = f"{about}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(text, hint=missing)
+    if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) or error.errno == errno.ELOOP:
+        return InvalidInputError(text, hint=NOT_DOWN)
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return AccessDeniedError(text, hint="Choose a path that you may read, or write to.")
+    return from_local_disk(error, about)

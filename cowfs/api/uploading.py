@@ -1,0 +1,244 @@
+"""Directories and files into a volume without a mount and without staging: cut, looked up and packed
+from where they are, and published as one version, or not at all.
+
+An upload that is killed leaves nothing of itself in the volume. What had reached the store is
+remembered on this machine: the next upload, mount or commit of the volume finds it there and moves
+only what is missing. The volume must not be mounted here, nor have uncommitted work here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cowfs import config
+from cowfs import store as stores_layer
+from cowfs.api import arguments, kept_work, local_paths, stores
+from cowfs.api.local_paths import Own
+from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
+from cowfs.api.provenance import commit_request
+from cowfs.api.ro_volume import ROVolume
+from cowfs.control import MountOptions, SessionSpec
+from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.format.store_url import StoreUrl
+from cowfs.machine import registry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.version.commit import Base, CommitRequest, ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.api.rw_volume import RWVolume
+    from cowfs.session.tree_upload import SourceTree, Uploaded
+
+
+@dataclass(frozen=True)
+class TransferReport:
+    """What was looked at, and what became of it.
+
+    files, directories, symlinks: in the source, without what is excluded. bytes: of the files'
+    sizes. skipped: devices, pipes and sockets, which are left out. unchanged: files that the target
+    had already. removed: names that are gone from the target. version: the volume's last one; its
+    `is_new` tells whether this made it. None for a download.
+    """
+
+    files: int
+    directories: int
+    symlinks: int
+    bytes: int
+    skipped: int
+    unchanged: int
+    removed: int
+    version: ROVolume | None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A volume that this process is going to write to."""
+
+    name: str
+    store: stores.OpenStore
+    working_copy: WorkingCopy
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is at `at` of a tree. name: of a file."""
+
+    tree: SourceTree
+    at: bytes
+    name: bytes
+
+
+def upload(
+    volume: RWVolume,
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str] = "/",
+    *,
+    delete: bool = False,
+    exclude: Iterable[str] = (),
+    message: str = "",
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """Publishes what is in the directory `src` (or the file `src`) at `dst` of the volume, as one
+    version; nothing changed: no version.
+
+    dst: a path from the volume's root on; what is missing of it is made. A file goes into `dst` if
+    that ends in "/", and takes that name else. delete: removes what is below dst and not in src;
+    without it a directory takes the place of nothing else, nor the other way round. exclude:
+    patterns as in .gitignore, relative to src; what they match is neither uploaded nor removed.
+    A file of the same size and time of modification as in the volume is not read.
+
+    Killed, or failed: nothing is published, and the next upload moves only what is missing.
+    ConflictError: the volume is mounted here, or a file never stood still. InvalidStateError: it
+    has uncommitted work here. LeaseHeldError: somebody else writes to it.
+    """
+    request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
+    given, to = os.fsencode(src), _path_in_volume(dst)
+    is_directory = os.fspath(dst).endswith("/")
+    ignored = excluding(exclude)
+    volume.resolve()
+    target = Target(volume.name, volume._opened(), volume._working_copy())
+    require_not_mounted(target, to)
+    local_paths.require_apart(given, own_directories(target.store.url, target.working_copy.path))
+    with ExitStack() as stack, errors_of_ours(os.fsdecode(given), NOT_HERE):
+        tree, at, name = local_paths.source(stack, given)
+        source = Source(tree, at, name)
+        done, base, is_new = publish(
+            target, source, to, request, hears, is_directory=is_directory, delete=delete, excluded=ignored
+        )
+    assert base.version_id is not None
+    version = volume._committed(base.head_number, base.version_id, is_new=is_new)
+    return report(done, version)
+
+
+def report(done: Uploaded, version: ROVolume) -> TransferReport:
+    return TransferReport(
+        done.files,
+        done.directories,
+        done.symlinks,
+        done.bytes,
+        done.skipped,
+        done.unchanged,
+        done.removed,
+        version,
+    )
+
+
+def publish(
+    target: Target,
+    source: Source,
+    to: bytes,
+    request: CommitRequest,
+    progress: ProgressListener | None,
+    *,
+    is_directory: bool = False,
+    delete: bool = False,
+    excluded: Callable[[bytes], bool] = lambda path: False,
+) -> tuple[Uploaded, Base, bool]:
+    """The source becomes the volume's `to` (see `UploadPlan`): what was done, the version that the
+    volume stands on now, and whether this has made it."""
+    from cowfs.session.publishing import publishing
+    from cowfs.session.tree_upload import NothingToUpload, TreeUpload, UploadPlan
+
+    local_paths.read_pipe(source.tree)
+    spec = _spec(target)
+    kept_work.require_all(target.working_copy, target.store.record.store_id)
+    _require_committed(target, spec)
+    try:
+        with publishing(spec, access=target.store.access) as line, errors_of_ours(target.name, NOT_DOWN):
+            before = line.publisher.base
+            plan = UploadPlan(
+                source.at,
+                to,
+                line.owner,
+                name=source.name,
+                is_directory=is_directory,
+                delete=delete,
+                excluded=excluded,
+            )
+            is_due = before.manifest is None or (bool(request.given) and request.says_more_than(before.manifest))
+            tree = TreeUpload(line.publisher, source.tree, plan, wants_version=is_due, progress=progress)
+            try:
+                base = line.publisher.publish(tree, request, progress or (lambda _: None))
+            except NothingToUpload:
+                base = before
+    finally:
+        target.working_copy.delete_if_committed()
+    return tree.done, base, base.version_id != before.version_id
+
+
+def require_not_mounted(target: Target, to: bytes) -> None:
+    """Of a volume that this process may write to otherwise. ConflictError: it is mounted here."""
+    stores_layer.require_writable(target.store.record)
+    entry = registry.find_by_volume(target.store.record.store_id.hex(), target.name)
+    if entry is not None:
+        there = os.path.join(entry.mount_path, os.fsdecode(to))
+        raise ConflictError(
+            f"volume {target.name!r} is mounted at {entry.mount_path}",
+            hint=f"Copy to {there}, and commit (`cowfs commit {target.name}`, commit()); or unmount it first.",
+        )
+
+
+def own_directories(store_url: str, working: Path) -> list[Own]:
+    """The directories of this machine that cowfs writes to meanwhile."""
+    found = [
+        Own(working, "the directory of uncommitted work", "set COWFS_STATE_DIR to a directory outside of it"),
+        Own(config.cache_dir(), "the cache directory", "set COWFS_CACHE_DIR to a directory outside of it"),
+    ]
+    url = StoreUrl.parse(store_url)
+    if url.protocol == "file":
+        found.append(Own(Path("/" + url.path), "the store", "use a store outside of it (--store, store=)"))
+    return found
+
+
+def excluding(patterns: Iterable[str]) -> Callable[[bytes], bool]:
+    """Whether a path is excluded, relative, a directory's ending in "/". InvalidInputError for what
+    is no pattern."""
+    given = list(patterns) if not isinstance(patterns, str) else [patterns]
+    if not given:
+        return lambda path: False
+    from pathspec import GitIgnoreSpec
+
+    try:
+        spec = GitIgnoreSpec.from_lines(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"exclude has something that is no pattern: {error}", hint="Give patterns as in .gitignore."
+        ) from error
+    return lambda path: spec.match_file(os.fsdecode(path))
+
+
+def _spec(target: Target) -> SessionSpec:
+    return SessionSpec(
+        store_url=target.store.url,
+        volume=target.name,
+        mode="rw",
+        options=replace(MountOptions(), resident=False).resolved(),
+        working_copy=str(target.working_copy.path),
+    )
+
+
+def _require_committed(target: Target, spec: SessionSpec) -> None:
+    """InvalidStateError when uncommitted work is here. A journal may also have records that change
+    nothing: only opening it tells."""
+    if not target.working_copy.has_records:
+        return
+    from cowfs.session.opening import opened
+    from cowfs.session.publishing import has_uncommitted
+
+    discard = threading.Event()
+    with opened(spec, discard=discard, access=target.store.access) as session:
+        if session.engine.is_dirty():
+            raise has_uncommitted(target.name)
+        discard.set()
+
+
+def _path_in_volume(path: str | os.PathLike[str]) -> bytes:
+    parts = [part for part in os.fsencode(path).split(b"/") if part not in (b"", b".")]
+    if b".." in parts:
+        raise InvalidInputError(f"{os.fspath(path)!r} has '..' in it", hint="Give the path from the volume's root on.")
+    return b"/".join(parts)

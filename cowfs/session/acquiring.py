@@ -1,0 +1,167 @@
+"""What opening a volume consists of, whoever writes to it: a mount's engine (`opening`), or a bulk
+upload, which has none (`publishing`).
+
+Each step enters into the caller's ExitStack what must be given back. Lease and pin come before
+anything of the volume is read; the working copy's lock comes before both.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cowfs import log
+from cowfs.errors import AccessDeniedError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.index import empty_index, open_index
+from cowfs.machine.state import State
+from cowfs.session.session import Writer
+from cowfs.store import leases, open_store, refs
+from cowfs.store.holder import current_holder
+from cowfs.store.pins import Pin
+from cowfs.version.commit import Base
+from cowfs.version.heads import settle_head
+from cowfs.version.history import open_version
+from cowfs.version.protection import Protection
+from cowfs.version.volumes import Head, read_head
+
+if TYPE_CHECKING:
+    from cowfs.control import SessionSpec
+    from cowfs.format.records import StoreRecord
+    from cowfs.ids import VersionId
+    from cowfs.index import Index
+    from cowfs.machine.working_copy import WorkingCopy
+    from cowfs.store import Access, ObjectStore
+    from cowfs.store.leases import Lease
+    from cowfs.store.packs import PackReader
+
+CLOSE_S = 4.0
+
+_logger = log.get("mount")
+
+
+def check_cache_dir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_writable = os.access(path, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise AccessDeniedError(
+            f"the cache directory {path} cannot be made: {error.strerror}",
+            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
+        ) from error
+    if not is_writable:
+        raise AccessDeniedError(
+            f"the cache directory {path} is not writable",
+            hint="Choose another with cache_dir (--cache-dir) or COWFS_CACHE_DIR.",
+        )
+
+
+def open_session_store(spec: SessionSpec, stack: ExitStack, access: Access) -> ObjectStore:
+    store = open_store(spec.store_url, access=access)
+    stack.callback(store.close)
+    return store
+
+
+def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord) -> None:
+    """Makes the first state, or checks that the one found belongs to this volume. The lock is
+    held."""
+    if working_copy.exists:
+        state = working_copy.state
+        if (state.store_id, state.volume) != (record.store_id, spec.volume):
+            raise InvalidStateError(
+                f"{working_copy.path} belongs to volume {state.volume!r} of store {state.store_id}",
+                hint="Another store stands at this URL now. Move the directory away to keep its work.",
+            )
+        working_copy.remember_place()
+        return
+    head = read_head(store, spec.volume)
+    working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
+    working_copy.remember_place()
+
+
+def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
+    """Lease and pin, and the volume's head with every earlier writer shut out."""
+    holder = current_holder(spec.place)
+    left_epoch = working_copy.left_epoch
+    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=left_epoch)
+    stack.callback(_give_back, lease, working_copy)
+    state = working_copy.state
+    pin = _resume_pin(store, state)
+    if pin is None:
+        pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")
+    working_copy.record_lease(lease.epoch, pin.key)
+    protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
+    settled = settle_head(store, spec.volume, epoch=lease.epoch, intent=state.intent, needs_fence=lease.needs_fence)
+    if state.intent is not None:
+        if settled.is_published:
+            working_copy.record_published(state.intent)
+        else:
+            working_copy.drop_intent()
+    lease.settled()
+    lease.renew()  # paused since it was taken? Then somebody may be writing already: better told now than at the commit
+    return Writer(working_copy, lease, protection), settled.head
+
+
+def _resume_pin(store: ObjectStore, state: State) -> Pin | None:
+    """The pin the working copy has left, as a writer's and proven alive; None when there is none
+    any more."""
+    pin = Pin.resume(store, state.pin) if state.pin is not None else None
+    try:
+        if pin is not None:
+            pin.renew(volume=state.volume, number=state.head_number)
+    except NotFoundError:
+        return None
+    return pin
+
+
+def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
+    """Only without a head of unknown outcome: while its put may still arrive, the next writer has
+    to fence it off."""
+    if working_copy.exists and working_copy.state.intent is not None:
+        _logger.warning("the outcome of a commit is not known; the lease is left to expire")
+        return
+    within("give the lease back", lease.release)
+
+
+def open_base(store: ObjectStore, head_number: int, version: VersionId | None) -> Base:
+    return Base(head_number, version, open_version(store, version) if version is not None else None)
+
+
+def open_base_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
+    cache_dir = spec.options.cache_path
+    if base.manifest is None:
+        index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
+    else:
+        index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
+    stack.callback(within, "close the index", index.close)  # a load may wait for the store in a query
+    return index
+
+
+def _created_ns(spec: SessionSpec, store: ObjectStore) -> int:
+    """When the volume was made: the times of its root directory until something changes them, on
+    every mount the same."""
+    oldest = refs.history(store, refs.head(spec.volume))[-1]
+    return oldest[1].created_ns
+
+
+def within(what: str, action: Callable[[], None]) -> None:
+    """For steps of the way out that need the store: one that does not answer keeps nobody from
+    unmounting.
+
+    What they leave behind expires; a thread left behind ends with the process.
+    """
+
+    def run() -> None:
+        try:
+            action()
+        except CowfsError as error:
+            _logger.warning("could not %s: %s", what, error)
+
+    thread = threading.Thread(target=run, name=what, daemon=True)
+    thread.start()
+    thread.join(CLOSE_S)
+    if thread.is_alive():
+        _logger.warning("could not %s within %.0f s: the store does not answer", what, CLOSE_S)

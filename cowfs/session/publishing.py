@@ -1,0 +1,116 @@
+"""A volume that is opened for publishing alone: lease, pin, index and publisher, as behind a mount,
+but no engine, no journal and no staging.
+
+    working copy's lock → store and its record → lease → pin → head settled → base index → publisher
+
+There is no uncommitted work that could be lost or left: what was uploaded and is in no version is
+in the working copy's `uploads`, under its pin, and the next writer on this machine finds it there.
+A working copy with uncommitted work is refused, since the version would leave it behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cowfs.control import SessionSpec
+from cowfs.errors import CorruptError, InvalidStateError
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.native.constants import ROOT_INO
+from cowfs.session import owners
+from cowfs.session.acquiring import (
+    check_cache_dir,
+    claim,
+    open_base,
+    open_base_index,
+    open_session_store,
+    prepare_working_copy,
+    within,
+)
+from cowfs.session.during_opening import renewed
+from cowfs.session.session import Writer
+from cowfs.store import AMBIENT, Access, load_record, require_writable
+from cowfs.store.packs import PackReader
+from cowfs.store.patience import patience_of
+from cowfs.version.pack_numbers import PackNumbers
+from cowfs.version.publish import Publisher
+from cowfs.version.uploads import UploadLog
+
+
+@dataclass(frozen=True)
+class Line:
+    """The volume's line, for its one writer. owner: user and group as which this process' files are
+    kept, as behind a mount."""
+
+    publisher: Publisher
+    owner: tuple[int, int]
+
+
+@contextmanager
+def publishing(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[Line]:
+    """For the length of a block, in which lease and pin are renewed."""
+    assert spec.working_copy is not None
+    check_cache_dir(spec.options.cache_path)
+    working_copy = WorkingCopy(Path(spec.working_copy))
+    with ExitStack() as stack:
+        stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
+        store = open_session_store(spec, stack, access)
+        record = load_record(store)
+        require_writable(record, accept_unsafe=spec.options.accept_unsafe_store)
+        prepare_working_copy(spec, working_copy, store, record)
+        writer, head = claim(spec, stack, store, working_copy)
+        if working_copy.has_records:
+            raise has_uncommitted(spec.volume)
+        working_copy.rebase(head.number, head.version)
+        writer.protection.pin.renew(number=head.number)
+        packs = PackReader(store)
+        base = open_base(store, head.number, head.version)
+        index = open_base_index(spec, stack, store, packs, base)
+        root = index.inode(ROOT_INO)
+        if root is None:
+            raise CorruptError("the version's index has no root directory", hint="Report this.")
+        publisher = Publisher(
+            store,
+            volume=spec.volume,
+            epoch=writer.lease.epoch,
+            base=base,
+            index=index,
+            packs=packs,
+            numbers=PackNumbers(index),
+            protection=writer.protection,
+            record_intent=working_copy.record_intent,
+            record_published=working_copy.record_published,
+            drop_intent=working_copy.drop_intent,
+            max_uploads=spec.options.max_uploads,
+            uploads=UploadLog(working_copy.uploads_path),
+        )
+        is_done = threading.Event()
+        stack.callback(_leave, writer, publisher, is_done)
+        stack.enter_context(renewed(writer, publisher.acknowledge))
+        if (patience := patience_of(store)) is not None:
+            patience.limit_s = spec.options.store_timeout_s
+        yield Line(publisher, owners.kept_as((root[3], root[4]), spec.options))
+        is_done.set()
+
+
+def has_uncommitted(volume: str) -> InvalidStateError:
+    return InvalidStateError(
+        f"volume {volume!r} has uncommitted work on this machine, which the new version would not have",
+        hint=f"Look at it first: mount the volume (`cowfs mount {volume}`, mount()). Then publish it "
+        f"(`cowfs commit {volume}`, commit()), or drop it (`cowfs unmount {volume} --discard`, discard()).",
+    )
+
+
+def _leave(writer: Writer, publisher: Publisher, is_done: threading.Event) -> None:
+    """What was uploaded for a version that was not made stays, under its pin, for the next try."""
+    left = not is_done.is_set() and publisher.chunks.uploaded_packs()
+    within("end the upload", publisher.close)
+    within("close the index", publisher.index.close)
+    if left or writer.working_copy.state.intent is not None:
+        return
+    within("remove the pin", writer.protection.pin.remove)
+    writer.working_copy.record_lease(writer.lease.epoch, None)

@@ -1,0 +1,132 @@
+"""One regular file that is read into a volume, and how it is known that it stood still meanwhile:
+of this machine (`SourceFile`), or of a version, which never changes (`VersionFile`).
+
+A file of this machine may be written to while it is read. It counts as read only if its size,
+times and number are the same afterwards, and if its last change lies further back than the clock
+that stamps changes is coarse (`settled`): a change within the same tick would not show.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cowfs import clock
+from cowfs.native.chunks import ChunkRef
+
+if TYPE_CHECKING:
+    from cowfs.native import Attr
+
+STAMP_NS = 20_000_000  # a file's times come from the kernel's tick: 1 to 10 ms
+
+
+class SourceChanged(Exception):
+    """The file is not what it was when it was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceExtent:
+    """Bytes of a file that are no hole; an `Extent` of `version.recut`."""
+
+    offset: int
+    length: int
+    skip: int = 0
+    chunk: ChunkRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Equal before and after: nothing was written in between."""
+
+    ino: int
+    mode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+class SourceFile:
+    """An open regular file; takes over the descriptor. Any thread may read."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    @property
+    def ino(self) -> int:
+        """Unique on this machine, as `LocalAttr` has it."""
+        found = os.fstat(self.fd)
+        return found.st_dev << 64 | found.st_ino
+
+    def stamp(self) -> Stamp:
+        found = os.fstat(self.fd)
+        return Stamp(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def settled(self) -> Stamp:
+        """The stamp, once every later change will alter it."""
+        while True:
+            found = self.stamp()
+            wait_ns = found.ctime_ns + STAMP_NS - clock.now_ns()
+            if not 0 < wait_ns <= STAMP_NS:  # long ago; or by a clock that is not ours
+                return found
+            clock.sleep_s(wait_ns / 1e9)
+
+    def extents(self, size: int) -> list[SourceExtent]:
+        """What is no hole of the first `size` bytes, in order."""
+        found, offset = [], 0
+        while offset < size:
+            try:
+                begin = os.lseek(self.fd, offset, os.SEEK_DATA)
+                end = os.lseek(self.fd, begin, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break
+                if error.errno != errno.EINVAL:
+                    raise
+                begin, end = offset, size  # a file system that knows no holes
+            if begin >= size:
+                break
+            found.append(SourceExtent(begin, min(end, size) - begin))
+            offset = end
+        return found
+
+    def read(self, extent: SourceExtent, first: int, length: int) -> bytes:
+        """SourceChanged: the file has become shorter."""
+        offset = extent.offset + first
+        data = os.pread(self.fd, length, offset)
+        while len(data) < length:
+            more = os.pread(self.fd, length - len(data), offset + len(data))
+            if not more:
+                raise SourceChanged
+            data += more
+        return data
+
+
+class VersionFile:
+    """read: (offset, length) → its bytes."""
+
+    def __init__(self, attr: Attr, read: Callable[[int, int], bytes]) -> None:
+        self.ino = attr.ino
+        self._stamp = Stamp(attr.ino, attr.mode, attr.size, attr.mtime_ns, 0)
+        self._read = read
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def stamp(self) -> Stamp:
+        return self._stamp
+
+    def settled(self) -> Stamp:
+        return self._stamp
+
+    def extents(self, size: int) -> list[SourceExtent]:
+        """Holes are zeros, and found as such when they are cut."""
+        return [SourceExtent(0, size)] if size else []
+
+    def read(self, extent: SourceExtent, first: int, length: int) -> bytes:
+        return self._read(extent.offset + first, length)

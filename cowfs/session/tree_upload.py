@@ -1,0 +1,588 @@
+"""A directory, or a file, of this machine as the next version of a volume: the source that a
+publisher drafts from where there is no engine, no journal and no staging.
+
+    source, directory by directory ──┐
+                                     ├─▶ compare ─▶ files that differ: cut, look up, pack (`version.stored_chunks`)
+    index of the volume's head ──────┘        └───▶ names, links, attributes (`version.tree_changes`)
+
+Files are read and stored by a few threads; what came of them is put into the change set in the
+order in which they were found, so that the numbers of new inodes ascend with their contents. A file
+of the same size and time of modification is not read, unless that time is so close to when it was
+stored that a later write may bear it too.
+
+What is kept, and what takes the place of what, is as `copying` has it. A file that differs gets an
+inode of its own, as if it had been renamed into place: other names of the old one keep their bytes.
+Hard links among what is uploaded are links again.
+
+A file that is written to while it is read is read again; one that never stands still ends the
+upload. Nothing is published then. Drafting again reads all files that differ again: what was found
+before may be what a collection has condemned.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Protocol
+
+from cowfs import clock
+from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.failpoints import hit
+from cowfs.index import InodeRow
+from cowfs.native.chunks import FileRows
+from cowfs.native.constants import ROOT_INO
+from cowfs.session.copying import KEPT_BITS, Attributes
+from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
+from cowfs.version.commit import Progress, ProgressListener
+from cowfs.version.publish import Draft
+from cowfs.version.tree_changes import CTIME, INO, MODE, MTIME, NLINK, SIZE, TARGET, TreeChanges
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow, Index
+    from cowfs.version.publish import Publisher
+
+THREADS = 4  # of these each reads one file; cutting and compressing large ones has a pool of its own
+WAITING_MAX = 256
+LARGE_BYTES = 4 << 20
+READS_MAX = 5
+SAME_TICK_NS = 2_000_000_000  # clocks of file servers differ a little from ours
+REPORT_S = 0.1
+
+
+class ReadFile(Protocol):
+    """As `SourceFile`."""
+
+    @property
+    def ino(self) -> int: ...
+    def close(self) -> None: ...
+    def stamp(self) -> Stamp: ...
+    def settled(self) -> Stamp: ...
+    def extents(self, size: int) -> list[SourceExtent]: ...
+    def read(self, extent: SourceExtent, first: int, length: int) -> bytes: ...
+
+
+class SourceTree(Protocol):
+    """Paths are relative, "/"-separated; "" is the tree itself. Links are not followed."""
+
+    def stat(self, path: bytes) -> Attributes: ...
+    def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
+    def readlink(self, path: bytes) -> bytes: ...
+    def open_file(self, path: bytes) -> ReadFile: ...
+
+
+@dataclass
+class Uploaded:
+    """What was looked at, and what became of it. bytes: of the files' sizes. skipped: special
+    files, left out. unchanged: files that the volume has already; removed: names that are gone."""
+
+    files: int = 0
+    directories: int = 0
+    symlinks: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    unchanged: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True)
+class UploadPlan:
+    """at: what is uploaded, "" for all of the tree; to: where it goes, a path of the volume. A file
+    goes below it, as `name`, if that is a directory, or is to be one (is_directory).
+
+    delete: what is in the target and not in the source goes, but for what is excluded. excluded: is
+    asked of each path below `at`, a directory's ending in "/"; such a path is not looked at. owner:
+    of what is new.
+    """
+
+    at: bytes
+    to: bytes
+    owner: tuple[int, int]
+    name: bytes = b""
+    is_directory: bool = False
+    delete: bool = False
+    excluded: Callable[[bytes], bool] = lambda path: False
+
+
+class NothingToUpload(Exception):
+    """The volume has all of it, and the commit says no more than the last one did."""
+
+
+class TreeUpload:
+    """A `Source` of `version.publish`. wants_version: whether a version is made though nothing
+    differs; else drafting raises NothingToUpload."""
+
+    layer = 0
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        tree: SourceTree,
+        plan: UploadPlan,
+        *,
+        wants_version: bool,
+        progress: ProgressListener | None = None,
+    ) -> None:
+        self._publisher = publisher
+        self._tree = tree
+        self._plan = plan
+        self._wants_version = wants_version
+        self._progress = progress
+        self.done = Uploaded()
+
+    def draft(self) -> Draft:
+        drafting = _Drafting(self._publisher, self._tree, self._plan, self._progress)
+        changes = drafting.run()
+        self.done = drafting.done
+        if changes.is_empty and not self._wants_version:
+            raise NothingToUpload
+        return Draft(changes.changes(), drafting.contents)
+
+    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
+        return ()  # all contents are new inodes'
+
+    def published(self, index: Index) -> None:
+        """Nobody reads the version here."""
+
+    def abandoned(self) -> None:
+        """The source has everything still."""
+
+
+@dataclass
+class _Directory:
+    """One of the volume that is gone through. base: its row, None for a new one. mtime: whether
+    its time follows its entries, or is set from the source."""
+
+    ino: int
+    base: InodeRow | None
+    entries: list[tuple[bytes, int]] = field(default_factory=list)
+    is_own: bool = False
+
+
+@dataclass
+class _Read:
+    """What came of reading a file. rows None: it was there already, and nothing was read. is_other:
+    of the file that has taken its name meanwhile, and of none of its other names."""
+
+    mode: int
+    mtime_ns: int
+    size: int
+    rows: list[ExtentRow] | None
+    is_other: bool = False
+
+
+@dataclass
+class _File:
+    """A file that was found, on its way into the change set."""
+
+    path: bytes
+    name: bytes
+    attr: Attributes
+    directory: _Directory
+    base: InodeRow | None  # of the same name
+    known: _Read | None = None  # nothing has to be read
+    reading: Future[_Read | None] | None = None  # neither: another name of a file that was found before
+
+
+class _Stopped(Exception):
+    """Something else failed, or the upload was interrupted."""
+
+
+class _Drafting:
+    """One draft. The thread that runs it goes through directories and makes the change set; its
+    helpers read files."""
+
+    def __init__(
+        self, publisher: Publisher, tree: SourceTree, plan: UploadPlan, progress: ProgressListener | None
+    ) -> None:
+        self.contents = FileRows()
+        self.done = Uploaded()
+        self._publisher = publisher
+        self._index = publisher.index
+        self._tree = tree
+        self._plan = plan
+        self._changes = TreeChanges(self._index, owner=plan.owner, now_ns=clock.now_ns())
+        self._pending: deque[_File | _Directory] = deque()
+        self._helpers: ThreadPoolExecutor
+        self._stop = Event()
+        self._knows_store = False
+        self._large = Lock()  # chunks of one large file lie together in packs
+        self._linked: dict[int, InodeRow | int] = {}  # source inode with several names → the one here
+        self._claimed: set[int] = set()  # base inodes with several names that stand for a source inode
+        self._count = _Count(progress)
+
+    def run(self) -> TreeChanges:
+        hit("upload-before-files")
+        first = self._tree.stat(self._plan.at)
+        self._count.expect(self._tree, self._plan.at, first, self._is_excluded)
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-read") as self._helpers:
+            try:
+                if stat.S_ISDIR(first.mode):
+                    self._walk(self._plan.at, self._target_directory(self._plan.to))
+                else:
+                    self._walk_file(first)
+                self._settle(0)
+            except BaseException:
+                self._stop.set()
+                self._helpers.shutdown(cancel_futures=True)
+                raise
+        self._count.tell(is_last=True)
+        return self._changes
+
+    # -- directories
+
+    def _target_directory(self, path: bytes) -> _Directory:
+        """The directory there; it is made, and those above it, where they are missing."""
+        root = self._changes.root()
+        directory = _Directory(ROOT_INO, root)
+        for name in filter(None, path.split(b"/")):
+            row = self._base_entry(directory, name)
+            if row is not None and not stat.S_ISDIR(row[MODE]):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(path))
+            if row is not None:
+                directory = _Directory(row[INO], row)
+                continue
+            ino = self._changes.make_directory(directory.ino, mode=0o755, mtime_ns=clock.now_ns())
+            directory.entries.append((name, ino))
+            self._end_directory(directory)
+            directory = _Directory(ino, None)
+        return directory
+
+    def _walk_file(self, attr: Attributes) -> None:
+        to, file = self._plan.to, self._plan.name
+        if self._plan.is_directory or not to or self._is_directory(to):
+            to = _below(to, file)
+        above, _, name = to.rpartition(b"/")
+        directory = self._target_directory(above)
+        self._meet(self._plan.at, name, attr, directory, self._base_entry(directory, name))
+        self._end_directory(directory)
+
+    def _is_directory(self, path: bytes) -> bool:
+        row: InodeRow | None = self._changes.root()
+        for name in path.split(b"/"):
+            row = self._base_entry(_Directory(row[INO], row), name) if row is not None else None
+        return row is not None and stat.S_ISDIR(row[MODE])
+
+    def _base_entry(self, directory: _Directory, name: bytes) -> InodeRow | None:
+        ino = self._index.entry(directory.ino, name) if directory.base is not None else None
+        return self._index.inode(ino) if ino is not None else None
+
+    def _walk(self, at: bytes, first: _Directory) -> None:
+        """Merges the source directory into the volume's, and so on with all below."""
+        waiting = [(at, first)]
+        while waiting:
+            path, directory = waiting.pop()
+            self.done.directories += 1
+            base = dict(self._index.directory(directory.ino)) if directory.base is not None else {}
+            below: list[tuple[bytes, _Directory]] = []
+            for name, attr in self._tree.list(path):
+                there, old = _below(path, name), base.pop(name, None)
+                if self._is_excluded(there, attr):
+                    continue
+                if stat.S_ISDIR(attr.mode):
+                    below.append((there, self._enter(there, name, attr, directory, old)))
+                else:
+                    self._meet(there, name, attr, directory, old)
+            if self._plan.delete:
+                for name, row in base.items():
+                    if not self._is_excluded(_below(path, name), row):
+                        self._remove(directory, name, row)
+            self._end_directory(directory)
+            waiting += reversed(below)
+
+    def _enter(
+        self, path: bytes, name: bytes, attr: Attributes, directory: _Directory, old: InodeRow | None
+    ) -> _Directory:
+        """The directory of the volume that a source directory below the first stands for."""
+        mode = attr.mode & KEPT_BITS
+        if old is not None and stat.S_ISDIR(old[MODE]):
+            self._changes.set_attributes(old, mode=mode, mtime_ns=attr.mtime_ns)
+            return _Directory(old[INO], old, is_own=True)
+        if old is not None:
+            self._require_delete(path, errno.ENOTDIR)
+            self._changes.lose(old)
+        ino = self._changes.make_directory(directory.ino, mode=mode, mtime_ns=attr.mtime_ns)
+        directory.entries.append((name, ino))
+        return _Directory(ino, None)
+
+    def _end_directory(self, directory: _Directory) -> None:
+        self._pending.append(directory)
+
+    def _remove(self, directory: _Directory, name: bytes, row: InodeRow) -> None:
+        """A name of the base, and all below it."""
+        directory.entries.append((name, 0))
+        self._drop(directory, row)
+        self.done.removed += 1
+
+    def _drop(self, directory: _Directory, row: InodeRow) -> None:
+        """What the name led to loses it."""
+        if stat.S_ISDIR(row[MODE]):
+            assert directory.base is not None
+            self.done.removed += self._changes.remove_tree(directory.base, row)
+        else:
+            self._changes.lose(row)
+
+    def _require_delete(self, path: bytes, code: int) -> None:
+        """A directory takes the place of something else, or the other way round, only where what is
+        not in the source goes."""
+        if not self._plan.delete:
+            raise OSError(code, os.strerror(code), os.fsdecode(path))
+
+    # -- files and links
+
+    def _meet(self, path: bytes, name: bytes, attr: Attributes, directory: _Directory, old: InodeRow | None) -> None:
+        """Anything but a directory."""
+        if stat.S_ISREG(attr.mode):
+            self._make_way(path, old)
+            file = _File(path, name, attr, directory, old)
+            if attr.nlink < 2 or attr.ino not in self._linked:
+                self._linked.update({attr.ino: 0} if attr.nlink > 1 else {})
+                if self._is_same(file):
+                    file.known = _Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None)
+                    self._count.add_bytes(attr.size)
+                else:
+                    self._wait_for_store()
+                    file.reading = self._helpers.submit(self._read, file)
+            self._pending.append(file)
+            self._settle(WAITING_MAX)
+        elif stat.S_ISLNK(attr.mode):
+            self._make_way(path, old)
+            self._put_symlink(name, self._tree.readlink(path), attr, directory, old)
+        else:
+            self.done.skipped += 1
+
+    def _wait_for_store(self) -> None:
+        """Before the first file is read: until it is known what the store has."""
+        if not self._knows_store:
+            self._publisher.chunks.wait_for_uploads()
+            self._knows_store = True
+
+    def _make_way(self, path: bytes, old: InodeRow | None) -> None:
+        if old is None or self._plan.delete:
+            return
+        if stat.S_ISDIR(old[MODE]):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
+        if stat.S_IFMT(old[MODE]) not in (stat.S_IFREG, stat.S_IFLNK):
+            raise InvalidInputError(
+                f"{os.fsdecode(path)} is a device, a pipe or a socket in the volume, which is not replaced",
+                hint="Choose another name, or mount the volume and remove it.",
+            )
+
+    def _put_symlink(
+        self, name: bytes, target: bytes, attr: Attributes, directory: _Directory, old: InodeRow | None
+    ) -> None:
+        self.done.symlinks += 1
+        if old is not None and stat.S_ISLNK(old[MODE]) and (old[TARGET], old[MTIME]) == (target, attr.mtime_ns):
+            return
+        self._name(directory, name, self._changes.make_symlink(directory.ino, target, mtime_ns=attr.mtime_ns), old)
+
+    def _is_same(self, file: _File) -> bool:
+        """Whether the base has this file by all appearances: then it is not read."""
+        old, attr = file.base, file.attr
+        return (
+            old is not None
+            and stat.S_ISREG(old[MODE])
+            and (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns)
+            and old[MTIME] + SAME_TICK_NS < old[CTIME]
+            and self._may_stay(file, old, attr.mode & KEPT_BITS, attr.mtime_ns)
+        )
+
+    def _may_stay(self, file: _File, old: InodeRow, mode: int, mtime_ns: int) -> bool:
+        """Whether the base's inode may stand for the file: one with several names only unaltered,
+        and only for one file of the source."""
+        if old[NLINK] < 2:
+            return True
+        return (stat.S_IMODE(old[MODE]), old[MTIME]) == (mode, mtime_ns) and old[INO] not in self._claimed
+
+    def _settle(self, left: int) -> None:
+        """Puts what was found into the change set, in order, until no more than `left` waits."""
+        while len(self._pending) > left:
+            found = self._pending.popleft()
+            if isinstance(found, _Directory):
+                self._put_directory(found)
+            elif found.known is not None:
+                self._put_file(found, found.known)
+            elif found.reading is not None:
+                self._put_file(found, found.reading.result())
+            else:
+                self._put_link(found)
+
+    def _put_directory(self, directory: _Directory) -> None:
+        if directory.entries and directory.base is not None:
+            self._changes.touch(directory.base, mtime=not directory.is_own)
+        self._changes.put_entries(directory.ino, directory.entries)
+
+    def _put_link(self, file: _File) -> None:
+        """Another name of a file that was put before, or has vanished under that name."""
+        known = self._linked[file.attr.ino]
+        if known == 0:
+            self._put_file(file, self._read(file))
+            return
+        self._counted(file.attr.size)
+        if isinstance(known, int):
+            self._name(file.directory, file.name, known, file.base)
+        elif file.base is None or file.base[INO] != known[INO]:
+            self._name(file.directory, file.name, known[INO], file.base, known)
+
+    def _put_file(self, file: _File, read: _Read | None) -> None:
+        if read is None:
+            return  # it has vanished since its directory was listed
+        self._counted(read.size)
+        old = file.base
+        if old is not None and self._stays(file, old, read):
+            self._changes.set_attributes(old, mode=read.mode, mtime_ns=read.mtime_ns)
+            self.done.unchanged += 1
+            if old[NLINK] > 1:
+                self._claimed.add(old[INO])
+            if file.attr.nlink > 1 and not read.is_other:
+                self._linked[file.attr.ino] = old
+            return
+        if read.rows is None:  # its inode has come to stand for another file meanwhile
+            read = self._read(file)
+            if read is None:
+                return
+        rows = read.rows or []
+        ino = self._changes.make_file(
+            file.directory.ino,
+            mode=read.mode,
+            mtime_ns=read.mtime_ns,
+            size=read.size,
+            mapped_bytes=sum(row[1] for row in rows),
+        )
+        self.contents.put(ino, 0, rows)
+        self._name(file.directory, file.name, ino, old)
+        if file.attr.nlink > 1 and not read.is_other:
+            self._linked[file.attr.ino] = ino
+
+    def _stays(self, file: _File, old: InodeRow, read: _Read) -> bool:
+        if not stat.S_ISREG(old[MODE]) or not self._may_stay(file, old, read.mode, read.mtime_ns):
+            return False
+        if read.rows is None:
+            return True
+        return old[SIZE] == read.size and _shown(self._index.content(old[INO])[0]) == _shown(read.rows)
+
+    def _name(
+        self, directory: _Directory, name: bytes, ino: int, old: InodeRow | None, base: InodeRow | None = None
+    ) -> None:
+        directory.entries.append((name, ino))
+        self._changes.gain(ino, base)
+        if old is not None:
+            self._drop(directory, old)
+
+    def _counted(self, size: int) -> None:
+        self.done.files += 1
+        self.done.bytes += size
+        self._count.file_done()
+
+    # -- reading, by helpers
+
+    def _read(self, file: _File) -> _Read | None:
+        """None: there is no such file any more."""
+        if self._stop.is_set():
+            raise _Stopped
+        earlier: Sequence[ExtentRow] = ()
+        if file.base is not None and stat.S_ISREG(file.base[MODE]):
+            earlier = self._index.content(file.base[INO])[0]
+        try:
+            with closing(self._tree.open_file(file.path)) as opened:
+                for _ in range(READS_MAX):
+                    if (read := self._read_once(opened, earlier)) is not None:
+                        hit("upload-file-stored")
+                        read.is_other = file.attr.nlink > 1 and opened.ino != file.attr.ino
+                        return read
+        except FileNotFoundError:
+            return None
+        raise ConflictError(
+            f"{os.fsdecode(file.path)} was written to while it was read, {READS_MAX} times",
+            hint="Upload again when nobody writes to it, or upload a snapshot. Nothing was published.",
+        )
+
+    def _read_once(self, opened: ReadFile, earlier: Iterable[ExtentRow]) -> _Read | None:
+        """None: somebody wrote to it meanwhile."""
+        before = opened.settled()
+        if not stat.S_ISREG(before.mode):
+            return None  # something else has taken its name
+        try:
+            with self._large if before.size >= LARGE_BYTES else nullcontext():
+                rows = self._publisher.chunks.rows(opened.extents(before.size), self._reader(opened), earlier)
+        except SourceChanged:
+            return None
+        if opened.stamp() != before:
+            return None
+        return _Read(before.mode & KEPT_BITS, before.mtime_ns, before.size, rows)
+
+    def _reader(self, opened: ReadFile) -> Callable[[SourceExtent, int, int], bytes]:
+        def read(extent: SourceExtent, first: int, length: int) -> bytes:
+            if self._stop.is_set():
+                raise _Stopped
+            self._count.add_bytes(length)
+            return opened.read(extent, first, length)
+
+        return read
+
+    def _is_excluded(self, path: bytes, attr: Attributes | InodeRow) -> bool:
+        mode = attr[MODE] if isinstance(attr, tuple) else attr.mode
+        relative = path[len(self._plan.at) :].lstrip(b"/")
+        return self._plan.excluded(relative + b"/" if stat.S_ISDIR(mode) else relative)
+
+
+class _Count:
+    """Tells how many files and bytes are done, at most every REPORT_S and at the end. The bytes are
+    added by helpers, and told by the thread that runs the upload."""
+
+    def __init__(self, progress: ProgressListener | None) -> None:
+        self._progress = progress
+        self._lock = Lock()
+        self._files = 0
+        self._bytes = 0
+        self._total = (0, 0)
+        self._told_s = 0.0
+
+    def expect(
+        self, tree: SourceTree, at: bytes, first: Attributes, excluded: Callable[[bytes, Attributes], bool]
+    ) -> None:
+        """Counts what there is to do, if anybody wants to know."""
+        if self._progress is None:
+            return
+        files, size, waiting = 0, 0, [(at, first)]
+        while waiting:
+            path, attr = waiting.pop()
+            if stat.S_ISDIR(attr.mode):
+                found = ((_below(path, name), each) for name, each in tree.list(path))
+                waiting += (each for each in found if not excluded(*each))
+            elif stat.S_ISREG(attr.mode):
+                files, size = files + 1, size + attr.size
+        self._total = (files, size)
+
+    def add_bytes(self, more: int) -> None:
+        if self._progress is not None:
+            with self._lock:
+                self._bytes += more
+
+    def file_done(self) -> None:
+        self._files += 1
+        self.tell()
+
+    def tell(self, *, is_last: bool = False) -> None:
+        if self._progress is None:
+            return
+        now_s = clock.monotonic_s()
+        if is_last or now_s - self._told_s >= REPORT_S:
+            self._told_s = now_s
+            done_bytes = self._total[1] if is_last else min(self._bytes, self._total[1])
+            self._progress(Progress("files", self._files, self._total[0], done_bytes, self._total[1]))
+
+
+def _shown(rows: Iterable[ExtentRow]) -> list[tuple[int, int, bytes, int]]:
+    """Offset, length, chunk and skip of each: the same content, wherever its chunks lie."""
+    return [(row[0], row[1], bytes(row[2]), row[7]) for row in rows]
+
+
+def _below(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name

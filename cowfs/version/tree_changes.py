@@ -1,0 +1,213 @@
+"""A change set that is made name by name on top of an index: who numbers inodes and counts links
+where no engine does.
+
+    new inode       the next number never used; its row is packed (44 bytes), since there may be millions
+    base inode      kept as it is, changed (`set_attributes`, `touch`), or losing and gaining names
+    no name left    its row goes, and with it extents and attributes
+
+Whoever uses it goes through each directory once and says which of its names lead elsewhere now
+(`put_entries`). Numbers of new inodes ascend in the order in which they are made, so that contents
+may be put in that order as well. Link counts of files follow from `gain` and `lose`, those of
+directories from `make_directory` and `remove_tree`.
+
+What is new belongs to `owner`; below a base directory with the set-group-id bit to its group. Access
+lists of directories are not handed down. Pure but for reading the index; for one thread.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from cowfs.index import ChangeSet, Entry, Index, InodeRow, Stream
+from cowfs.native.constants import ROOT_INO
+
+_NEW = struct.Struct("<IIIIqqq")  # mode, nlink, uid, gid, size, mapped bytes, mtime
+_NAMED = struct.Struct("<qB")  # inode, length of the name that follows
+_I64 = (1 << 63) - 1
+
+# Places in an InodeRow.
+INO: Final = 0
+MODE: Final = 1
+NLINK: Final = 2
+GID: Final = 4
+SIZE: Final = 6
+MTIME: Final = 9
+CTIME: Final = 10
+TARGET: Final = 12
+
+
+class TreeChanges:
+    """owner: user and group of what is new. now_ns: when it all happens."""
+
+    def __init__(self, index: Index, *, owner: tuple[int, int], now_ns: int) -> None:
+        self._index = index
+        self._owner = owner
+        self._now_ns = now_ns
+        self._first = index.next_ino
+        self._new = bytearray()
+        self._targets: dict[int, bytes] = {}
+        self._changed: dict[int, InodeRow] = {}  # of the base
+        self._removed = array("q")
+        self._entries: dict[int, bytes] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._new or self._changed or self._removed or self._entries)
+
+    @property
+    def next_ino(self) -> int:
+        return self._first + len(self._new) // _NEW.size
+
+    def root(self) -> InodeRow:
+        row = self._index.inode(ROOT_INO)
+        assert row is not None, "an index has a root"
+        return row
+
+    # -- what is new
+
+    def make_directory(self, parent: int, *, mode: int, mtime_ns: int) -> int:
+        """A directory that will be named in `parent`; its number."""
+        self._change_links(parent, +1)
+        return self._make(parent, stat.S_IFDIR | mode, links=2, mtime_ns=mtime_ns)
+
+    def make_file(self, parent: int, *, mode: int, mtime_ns: int, size: int, mapped_bytes: int) -> int:
+        """A regular file without names so far (`gain`), to be named in `parent` first."""
+        return self._make(parent, stat.S_IFREG | mode, mtime_ns=mtime_ns, size=size, mapped_bytes=mapped_bytes)
+
+    def make_symlink(self, parent: int, target: bytes, *, mtime_ns: int) -> int:
+        """A symbolic link without names so far."""
+        ino = self._make(parent, stat.S_IFLNK | 0o777, mtime_ns=mtime_ns, size=len(target))
+        self._targets[ino] = target
+        return ino
+
+    def gain(self, ino: int, base: InodeRow | None = None) -> None:
+        """One name more. base: its row in the base, of an inode that is not new."""
+        if base is not None:
+            self._know(base)
+        self._change_links(ino, +1)
+
+    # -- what was there
+
+    def lose(self, base: InodeRow) -> None:
+        """One name fewer, of anything but a directory."""
+        if base[NLINK] <= 1 and base[INO] not in self._changed:
+            self._removed.append(base[INO])
+        else:
+            self._know(base)
+            self._change_links(base[INO], -1)
+
+    def set_attributes(self, base: InodeRow, *, mode: int, mtime_ns: int) -> None:
+        """mode: permissions. Nothing happens if they are the same."""
+        row = self._changed.get(base[INO], base)
+        wanted = stat.S_IFMT(row[MODE]) | mode
+        if (row[MODE], row[MTIME]) != (wanted, mtime_ns):
+            self._changed[base[INO]] = _with(row, {MODE: wanted, MTIME: mtime_ns, CTIME: self._now_ns})
+
+    def touch(self, base: InodeRow, *, mtime: bool = True) -> None:
+        """Names in this directory change."""
+        row = self._changed.get(base[INO], base)
+        times = {CTIME: self._now_ns, **({MTIME: self._now_ns} if mtime else {})}
+        self._changed[base[INO]] = _with(row, times)
+
+    def remove_tree(self, parent: InodeRow | None, directory: InodeRow) -> int:
+        """The directory and all below it, of the base. parent: the one it is named in, which stays;
+        None: it goes too. Returns how many names went with it, but its own."""
+        if parent is not None:
+            self._know(parent)
+            self._change_links(parent[INO], -1)
+        count, waiting = 0, [directory[INO]]
+        while waiting:
+            ino = waiting.pop()
+            self._removed.append(ino)
+            gone: list[tuple[bytes, int]] = []
+            for page in self._index.directory_pages(ino):
+                for name, row in page:
+                    gone.append((name, 0))
+                    if stat.S_ISDIR(row[MODE]):
+                        waiting.append(row[INO])
+                    else:
+                        self.lose(row)
+            self.put_entries(ino, gone)
+            count += len(gone)
+        return count
+
+    # -- names
+
+    def put_entries(self, directory: int, entries: Iterable[tuple[bytes, int]]) -> None:
+        """All names of the directory that lead elsewhere than in the base, once; inode 0: the name
+        is gone."""
+        packed = b"".join(_NAMED.pack(ino, len(name)) + name for name, ino in sorted(entries))
+        if packed:
+            assert directory not in self._entries, "each directory is gone through once"
+            self._entries[directory] = packed
+
+    # -- the change set
+
+    def changes(self) -> ChangeSet:
+        """Of everything so far; nothing may follow."""
+        gone = sorted({*self._removed, *(ino for ino, row in self._changed.items() if row[NLINK] == 0)})
+        for ino in gone:
+            self._changed.pop(ino, None)
+        return ChangeSet(
+            next_ino=self.next_ino,
+            inodes=Stream(self._inodes),
+            removed=gone,
+            entries=Stream(self._all_entries),
+        )
+
+    def _inodes(self) -> Iterator[InodeRow]:
+        for ino in sorted(self._changed):
+            yield self._changed[ino]
+        for ino, (mode, links, uid, gid, size, mapped, mtime_ns) in enumerate(_NEW.iter_unpack(self._new), self._first):
+            target = self._targets.get(ino, b"")
+            yield (ino, mode, links, uid, gid, 0, size, mapped, mtime_ns, mtime_ns, self._now_ns, 0, target)
+
+    def _all_entries(self) -> Iterator[Entry]:
+        for directory in sorted(self._entries):
+            packed, at = self._entries[directory], 0
+            while at < len(packed):
+                ino, length = _NAMED.unpack_from(packed, at)
+                at += _NAMED.size + length
+                yield directory, packed[at - length : at], ino
+
+    # -- inside
+
+    def _make(
+        self, parent: int, mode: int, *, mtime_ns: int, links: int = 0, size: int = 0, mapped_bytes: int = 0
+    ) -> int:
+        ino = self.next_ino
+        mtime_ns = max(-_I64, min(mtime_ns, _I64))
+        self._new += _NEW.pack(mode, links, self._owner[0], self._group(parent), size, mapped_bytes, mtime_ns)
+        return ino
+
+    def _group(self, parent: int) -> int:
+        if parent >= self._first:
+            group: int = _NEW.unpack_from(self._new, (parent - self._first) * _NEW.size)[3]
+            return group
+        row = self._changed.get(parent) or self._index.inode(parent)
+        return row[GID] if row is not None and row[MODE] & stat.S_ISGID else self._owner[1]
+
+    def _know(self, base: InodeRow) -> None:
+        self._changed.setdefault(base[INO], base)
+
+    def _change_links(self, ino: int, by: int) -> None:
+        if ino >= self._first:
+            place = (ino - self._first) * _NEW.size
+            values = list(_NEW.unpack_from(self._new, place))
+            values[1] += by
+            _NEW.pack_into(self._new, place, *values)
+            return
+        row = self._changed.get(ino) or self._index.inode(ino)
+        assert row is not None, "a parent is in the base, or is new"
+        self._changed[ino] = _with(row, {NLINK: row[NLINK] + by, CTIME: self._now_ns})
+
+
+def _with(row: InodeRow, values: dict[int, int]) -> InodeRow:
+    changed = list(row)
+    for place, value in values.items():
+        changed[place] = value
+    return tuple(changed)  # type: ignore[return-value] # the same places as before
