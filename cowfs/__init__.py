@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cowfs.api.asynchronous import Volume as Volume
     from cowfs.api.asynchronous import volume as volume
     from cowfs.api.declared.model import Declared as Declared
-    from cowfs.api.declared.model import DeclaredStore as DeclaredStore
     from cowfs.api.declared.model import DeclaredVolume as DeclaredVolume
+    from cowfs.api.declared.store import DeclaredStore as DeclaredStore
     from cowfs.api.overview import MountSummary as MountSummary
     from cowfs.api.overview import VolumeSummary as VolumeSummary
     from cowfs.api.overview import WorkingCopySummary as WorkingCopySummary
@@ -50,7 +50,7 @@ __all__ = [
 
 _HOMES = {
     "Declared": "cowfs.api.declared.model",
-    "DeclaredStore": "cowfs.api.declared.model",
+    "DeclaredStore": "cowfs.api.declared.store",
     "DeclaredVolume": "cowfs.api.declared.model",
     "Locator": "cowfs.format.locator",
     "MountOptions": "cowfs.control.options",

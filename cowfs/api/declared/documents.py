@@ -131,10 +131,10 @@ def _whole(store: Any, directory: Path) -> Any:
         return _whole_url(store, directory)
     if not isinstance(store, dict):
         return store
-    return {
-        key: _whole_url(value, directory) if key == "url" else _whole_file(value, directory)
-        for key, value in store.items()
-    }
+    found = {key: _whole_file(value, directory) for key, value in store.items()}
+    for key in {"url", "path"} & found.keys():
+        found[key] = _whole_url(found[key], directory)
+    return found
 
 
 def _whole_url(url: Any, directory: Path) -> Any:

@@ -23,14 +23,14 @@ from pydantic import ValidationError
 from cowfs import config
 from cowfs.api.declared import documents, problems
 from cowfs.api.declared.documents import Document
-from cowfs.api.declared.model import Declared, keys_at
+from cowfs.api.declared.model import Declared
+from cowfs.api.declared.store import SECRETS
 from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 NAMES = "cowfs.toml, *.cowfs.yml or *.cowfs.yaml"
 VARIABLE = "COWFS_DECLARED"
 PREFIX = "COWFS_STORES__"
-SECRETS = ("access_key", "secret_key", "session_token", "app_key")
 FLAGS = ("path_style",)
 
 Where = Callable[[KeyPath], str]
@@ -125,7 +125,7 @@ def _checked(document: Document, own: Document | None) -> Declared:
     try:
         declared = Declared.model_validate(values)
     except ValidationError as error:
-        raise problems.raised(problems.found_in(error, keys_at), where) from None
+        raise problems.raised(problems.found_in(error, Declared.keys_at), where) from None
     declared._file = document.file
     return declared
 

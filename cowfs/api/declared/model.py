@@ -20,44 +20,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
-    ValidationError,
     model_validator,
 )
 
 from cowfs import sizes
 from cowfs.api.declared import durations, mount_points, placeholders, problems
 from cowfs.api.declared.problems import Problem, Refused
+from cowfs.api.declared.store import AnyStore, DeclaredStore
 from cowfs.api.declared.toml_lines import Path as KeyPath
+from cowfs.api.declared.value import Value
 from cowfs.errors import InvalidInputError
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
-from cowfs.store.named import placed
 
 if TYPE_CHECKING:
     from cowfs.api.declared.mounting import Outcome
     from cowfs.api.declared.plan import Plan
+    from cowfs.api.storage.storage import Storage
     from cowfs.version.commit import ProgressListener
-
-
-class _Value(BaseModel):
-    """Frozen, without unknown keys, and with the errors of cowfs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-    def __init__(self, /, **given: Any) -> None:
-        try:
-            super().__init__(**given)
-        except ValidationError as error:
-            title = type(self).__name__
-            found = problems.found_in(error, lambda path: _keys(type(self), path))
-            raise problems.raised(found, lambda _: title) from None
-
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # else pydantic calls it for each nested value, too
 
 
 def _names(given: object) -> object:
@@ -109,7 +92,7 @@ def _checked_subpath(text: str) -> str:
     return "/".join(parts)
 
 
-class DeclaredVolume(_Value):
+class DeclaredVolume(Value):
     """A volume, or a version of one, and where it is mounted.
 
     name        NAME, NAME@TAG, NAME@VERSION or a locator; or a list of candidates, of which the first usable one is
@@ -192,29 +175,11 @@ class DeclaredVolume(_Value):
         return durations.parsed_s(self.idle_delete) if self.idle_delete is not None else None
 
 
-class DeclaredStore(_Value):
-    """A store. url: as everywhere; a relative directory of a file is relative to that file."""
-
-    url: str
-
-    @model_validator(mode="after")
-    def _is_one(self) -> DeclaredStore:
-        try:
-            placed(self.url)
-        except InvalidInputError as error:
-            raise Refused([Problem(("url",), error.message, error.hint)]) from error
-        return self
-
-
-def _store(given: object) -> object:
-    return {"url": given} if isinstance(given, str) else given
-
-
-class Declared(_Value):
+class Declared(Value):
     """Volumes and stores. InvalidInputError says all that is wrong, for a file with its lines."""
 
     volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
-    stores: dict[str, Annotated[DeclaredStore, BeforeValidator(_store)]] = {}
+    stores: dict[str, AnyStore] = Field(default_factory=dict)
     _file: Path | None = PrivateAttr(None)
 
     if TYPE_CHECKING:
@@ -223,7 +188,7 @@ class Declared(_Value):
             self,
             *,
             volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
-            stores: Mapping[str, DeclaredStore | Mapping[str, Any] | str] = ...,
+            stores: Mapping[str, DeclaredStore | Storage | Mapping[str, Any] | str] = ...,
         ) -> None: ...
 
     @model_validator(mode="after")
@@ -231,6 +196,12 @@ class Declared(_Value):
         if found := [*self._wrong_stores(), *self._wrong_places()]:
             raise Refused(found)
         return self
+
+    @classmethod
+    def keys_at(cls, path: KeyPath) -> list[str]:
+        if not path:
+            return list(cls.model_fields)
+        return DeclaredVolume.keys_at(path[2:]) if path[0] == "volumes" else DeclaredStore.keys_at(path[2:])
 
     @property
     def file(self) -> Path | None:
@@ -289,14 +260,3 @@ class Declared(_Value):
                 found.append(Problem(("volumes", index, "path"), f"the mount path {path} {what}", "Give each its own."))
             seen.append(path)
         return found
-
-
-def keys_at(path: KeyPath) -> list[str]:
-    """The keys that the table at this path of a document may have."""
-    return _keys(Declared, path)
-
-
-def _keys(model: type[_Value], path: KeyPath) -> list[str]:
-    if model is Declared and path:
-        model = DeclaredVolume if path[0] == "volumes" else DeclaredStore
-    return list(model.model_fields)

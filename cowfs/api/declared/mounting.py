@@ -11,12 +11,14 @@ cache directory of this user.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cowfs.api import stores
 from cowfs.api import targets as live_targets
 from cowfs.api.declared import plan, targets
 from cowfs.api.declared.model import Declared
@@ -170,13 +172,14 @@ def _cleared(target: Target, recorded: Applied) -> Applied:
 
 
 def _mount(declared: Declared, target: Target, progress: ProgressListener | None) -> AppliedMount:
-    folder = target.declared.folder
+    folder, store = target.declared.folder, targets.store_of(declared, target.declared)
     if target.declared.read_only:
         assert target.version is not None
         locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
-        path = ROVolume(locator, folder=folder.encode()).mount(target.path)
+        asked = stores.storage_of(stores.name(store))
+        path = ROVolume(locator, folder=os.fsencode(folder), storage=asked).mount(target.path)
     else:
-        volume = Volume.open(target.volume, store=targets.store_of(declared, target.declared))
+        volume = Volume.open(target.volume, store=store)
         path = volume.mount(target.path, progress=progress)
         live_targets.keep_mounted(volume)
     entry = registry.find_by_path(path)

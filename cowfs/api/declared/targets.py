@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from cowfs.api import sources, stores
 from cowfs.api.declared.model import Declared, DeclaredVolume
+from cowfs.api.declared.store import storage_of
+from cowfs.api.storage.storage import Storage
 from cowfs.errors import CowfsError, NotFoundError
 from cowfs.format.locator import Locator, is_locator
 from cowfs.ids import VersionId
@@ -88,14 +90,14 @@ def _worst(volume: DeclaredVolume, seen: list[Target]) -> Target:
 
 
 def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
-    store = store_of(declared, volume)
     name, url = source.partition("@")[0], ""
     try:
+        store = stores.name(store_of(declared, volume))
         if is_locator(source):
             locator = Locator.parse(source)
             name, url = locator.volume, locator.store_url
         else:
-            url = stores.canonical_url(stores.name(store))
+            url = stores.canonical_url(store)
         found = sources.find(source, store)
         version = found.locator().version if volume.read_only else None
     except CowfsError as error:
@@ -103,6 +105,7 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
     return Target(volume, source, found.volume, found.store.url, version, is_missing=False, trouble=None)
 
 
-def store_of(declared: Declared, volume: DeclaredVolume) -> str | None:
-    """As `store=` takes it; None: the default store, or the locator's own."""
-    return None if volume.store is None else declared.stores[volume.store].url
+def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:
+    """With its credentials; None: the default store, or the locator's own. AccessDeniedError: a secret
+    is not where it should be."""
+    return None if volume.store is None else storage_of(declared.stores[volume.store])

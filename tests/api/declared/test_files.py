@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import tomllib
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cowfs import Declared, DeclaredStore, DeclaredVolume
+from cowfs import Declared, DeclaredStore, DeclaredVolume, storage
 from cowfs.api.declared import documents, loading, toml_lines, yaml_tree
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
@@ -121,6 +122,20 @@ BAD: dict[str, tuple[str, list[int]]] = {
     "a path in another": ('[[volumes]]\nname = "a"\npath = "/a/b"\n[[volumes]]\nname = "b"\npath = "/a"\n', [6]),
     "an unknown store": ('[[volumes]]\nname = "a"\npath = "/a"\nstore = "mian"\n[stores]\nmain = "s3://b"\n', [4]),
     "a bad store": ('[stores]\n\nmain = "sftp://host/dir"\n', [3]),
+    "a store that is nowhere": ("[stores.main]\nregion = 'eu'\n", [1]),
+    "a store that is twice": ("[stores.main]\nurl = 's3://b'\npreset = 's3'\nbucket = 'b'\n", [1]),
+    "an unknown preset": ("[stores.main]\nbucket = 'b'\npreset = 'r3'\n", [3]),
+    "a key of another preset": (
+        "[stores.main]\npreset = 'wasabi'\nbucket = 'b'\nregion = 'x'\nkey_id = {env = 'A'}\n",
+        [5],
+    ),
+    "no account of a preset": ("\n[stores]\nmain = {preset = 'r2', bucket = 'b'}\n", [3]),
+    "a bad account": ("\n[stores.main]\npreset = 'r2'\nbucket = 'b'\naccount_id = 'a/b'\n", [3]),
+    "a key without its other": ("[stores.main]\nurl = 's3://b'\naccess_key = {env = 'A'}\n", [2]),
+    "a secret": ("[stores.main]\nurl = 's3://b'\naccess_key = {env = 'A'}\nsecret_key = 'hunter2-and-more'\n", [4]),
+    "a secret in a table": ("[stores.main]\nurl = 's3://b'\nsecret_key = {value = 'hunter2-and-more'}\n", [3]),
+    "a secret in two places": ("[stores.main]\nurl = 's3://b'\nsecret_key = {env = 'A', file = 'b'}\n", [3]),
+    "credentials in a URL": ("[stores.main]\nurl = 's3://AKIA:hunter2-and-more@b'\n", [2]),
     "a bad size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = "100 apples"\n', [4]),
     "a negative size": ('[[volumes]]\nname = "a"\npath = "/a"\nsize = -1\n', [4]),
     "a bad duration": ('[[volumes]]\nname = "a"\npath = "/a"\nidle_delete = "30"\n', [4]),
@@ -139,6 +154,9 @@ def test_each_kind_of_bad_file_names_its_line(kind: str) -> None:
     error = refused(text)
     assert lines_of(error) == [f"cowfs.toml:{line}" for line in lines], error.message
     assert error.message.startswith(f"/project/cowfs.toml:{lines[0]}: ")
+    assert "hunter2" not in f"{error}{error.hint}{error.details}{getattr(error, '__notes__', '')}", (
+        "a secret is never repeated"
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,6 +221,71 @@ def test_names_take_what_is_known_of_the_process(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TEAM", "no good name")
     with pytest.raises(InvalidInputError, match="is not a volume name"):
         DeclaredVolume(name="{env.TEAM}", path="/a")
+
+
+# -- stores
+
+R2 = """
+[stores.main]
+preset = "r2"
+account_id = "a1"
+bucket = "data"
+prefix = "team/"
+access_key = {env = "R2_KEY"}
+secret_key = {file = "r2.secret"}
+"""
+
+
+def test_presets_are_those_of_cowfs_storage(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = loading.parsed(R2.encode(), project / "cowfs.toml")
+    found = declared.stores["main"]
+    assert isinstance(found, DeclaredStore)
+    with pytest.raises(AccessDeniedError, match="R2_KEY, which access_key names, is not set"):
+        found.storage()
+    monkeypatch.setenv("R2_KEY", "the-key-id")
+    with pytest.raises(AccessDeniedError, match=r"r2\.secret, which secret_key names, cannot be read"):
+        found.storage()
+    (project / "r2.secret").write_text("hunter2-and-more\n")
+    made = found.storage()
+    assert made == storage.R2("data", "team", account_id="a1", access_key="the-key-id", secret_key="hunter2-and-more")
+    assert "hunter2" not in f"{declared!r}{declared}{made!r}{pickle.dumps(declared)!r}"
+
+
+def test_each_preset_can_be_declared() -> None:
+    keys = {
+        "bucket": "b",
+        "container": "b",
+        "path": "/b",
+        "account": "abc",
+        "account_id": "a",
+        "region": "r-1",
+        "endpoint": "https://h",
+    }
+    for name, preset in storage.PRESETS.items():
+        parameters = inspect.signature(preset).parameters.values()
+        needed = {each.name: keys[each.name] for each in parameters if each.default is each.empty and each.name in keys}
+        store = DeclaredStore.model_validate({"preset": name, **needed})
+        assert store.storage() == preset(**needed)
+        named = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
+        assert named <= set(DeclaredStore.model_fields), name
+
+
+def test_a_storage_is_a_store_as_it_is() -> None:
+    given = storage.S3("b", access_key=lambda: "a", secret_key=lambda: "b")
+    assert Declared(stores={"main": given}).stores["main"] is given
+    with pytest.raises(InvalidInputError, match=r"DeclaredStore: secret_key: a secret does not stand"):
+        DeclaredStore(url="s3://b", secret_key="hunter2-and-more")  # type: ignore[arg-type]
+
+
+def test_secrets_of_the_environment_are_named_not_copied(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "cowfs.toml").write_text('stores = {main = "s3://a"}\n')
+    monkeypatch.setenv("COWFS_STORES__MAIN__ACCESS_KEY", "the-key-id")
+    monkeypatch.setenv("COWFS_STORES__MAIN__SECRET_KEY", "hunter2-and-more")
+    monkeypatch.setenv("COWFS_STORES__MAIN__PATH_STYLE", "true")
+    found = Declared.load().stores["main"]
+    assert "hunter2" not in repr(found)
+    assert isinstance(found, DeclaredStore)
+    assert found.storage() == storage.S3("a", access_key="the-key-id", secret_key="hunter2-and-more", path_style=True)
 
 
 # -- which file

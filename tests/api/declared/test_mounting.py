@@ -9,9 +9,11 @@ import pytest
 
 from cowfs import Declared
 from cowfs.api.declared import mounting
+from cowfs.api.declared.store import storage_of
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import ConflictError, NotFoundError
 from cowfs.machine import applied, registry
+from tests.seaweedfs import SeaweedFS
 
 pytestmark = pytest.mark.mount
 
@@ -131,3 +133,39 @@ def test_a_mount_of_somebody_else_is_in_the_way(place: Path, data: ROVolume) -> 
     assert other.is_mounted
     assert declared.down() == []
     other.unmount()
+
+
+@pytest.mark.s3
+def test_a_store_is_asked_with_the_credentials_that_are_declared(
+    place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = seaweedfs.credentials
+    for name in given:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("THE_KEY", given["AWS_ACCESS_KEY_ID"])
+    (place / "secret").write_text(given["AWS_SECRET_ACCESS_KEY"] + "\n")
+    data, ckpt = (
+        f"{each.removesuffix('}')}, store = 'main'}}" for each in (DATA.replace(', subpath = "train"', ""), CKPT)
+    )
+    volumes = f"{data}, {ckpt}"
+    file = place / "cowfs.toml"
+    file.write_text(
+        f"""volumes = [{volumes.replace("MNT", str(place / "mnt"))}]
+        [stores.main]
+        preset = "minio"
+        endpoint = "{seaweedfs.endpoint}"
+        bucket = "{seaweedfs.bucket}"
+        prefix = "declared/{os.urandom(6).hex()}"
+        access_key = {{env = "THE_KEY"}}
+        secret_key = {{file = "secret"}}
+        """
+    )
+    declared = Declared.load(file)
+    Volume.new("data", store=storage_of(declared.stores["main"])).commit("made")
+    declared.plan().apply()
+    assert list((place / "mnt" / "data").iterdir()) == []
+    (place / "mnt" / "ckpt" / "step").write_text("7")
+    assert not declared.plan().has_changes
+    assert [each.uncommitted for each in declared.down()] == [True, False]
+    assert given["AWS_SECRET_ACCESS_KEY"] not in applied.place_of(file).read_text()
