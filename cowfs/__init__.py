@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cowfs import errors as errors
+    from cowfs.api.asynchronous import ROFiles as ROFiles
     from cowfs.api.asynchronous import ROVolume as ROVolume
+    from cowfs.api.asynchronous import RWFiles as RWFiles
     from cowfs.api.asynchronous import RWVolume as RWVolume
     from cowfs.api.asynchronous import Volume as Volume
     from cowfs.api.asynchronous import volume as volume
     from cowfs.api.declared.model import Declared as Declared
     from cowfs.api.declared.model import DeclaredVolume as DeclaredVolume
     from cowfs.api.declared.store import DeclaredStore as DeclaredStore
+    from cowfs.api.files import Entry as Entry
     from cowfs.api.overview import MountSummary as MountSummary
     from cowfs.api.overview import VolumeSummary as VolumeSummary
     from cowfs.api.overview import WorkingCopySummary as WorkingCopySummary
@@ -33,11 +36,14 @@ __all__ = [
     "Declared",
     "DeclaredStore",
     "DeclaredVolume",
+    "Entry",
     "Locator",
     "MountOptions",
     "MountSummary",
     "Progress",
+    "ROFiles",
     "ROVolume",
+    "RWFiles",
     "RWVolume",
     "Stats",
     "Volume",
@@ -59,6 +65,9 @@ _HOMES = {
     "WorkingCopySummary": "cowfs.api.overview",
     "Progress": "cowfs.version.commit",
     "Stats": "cowfs.format.manifest",
+    "Entry": "cowfs.api.files",
+    "ROFiles": "cowfs.api.asynchronous",
+    "RWFiles": "cowfs.api.asynchronous",
     "ROVolume": "cowfs.api.asynchronous",
     "RWVolume": "cowfs.api.asynchronous",
     "Volume": "cowfs.api.asynchronous",

@@ -298,6 +298,10 @@ class Engine:
         setuid/setgid as the kernel would for anybody but root; who writes is not known here. ENOSPC
         on a full disk: `relieve`, and call again. Does not wait for `reclaim_overdue`: ask
         `is_reclaim_overdue` before."""
+    def copy_range(self, source: tuple[int, int], target: tuple[int, int], length: int) -> int:
+        """Copies up to `length` bytes by sharing extents; each end is (file handle, offset). Returns
+        how many, 0 at the source's end. EOPNOTSUPP where only a copy of the bytes will do: the
+        source may have a writable mapping, or one of the files has no name."""
     def note_failed_write(self, fh: int, offset: int, length: int, errno: int) -> None:
         """For a server that cannot tell a mapped store from another write: one that failed and may
         have been one counts as lost (`refused_stores`)."""

@@ -1,6 +1,7 @@
 """cowfs without async: the same names and arguments, without await. For scripts, threads and
 notebooks."""
 
+from cowfs.api.files import Entry, ROFiles, RWFiles
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -11,11 +12,14 @@ from cowfs.format.manifest import Stats
 from cowfs.version.commit import Progress
 
 __all__ = [
+    "Entry",
     "Locator",
     "MountOptions",
     "MountSummary",
     "Progress",
+    "ROFiles",
     "ROVolume",
+    "RWFiles",
     "RWVolume",
     "Stats",
     "Volume",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,19 +18,109 @@ from typing import Any, Self, Unpack
 
 import anyio
 
-from cowfs.api import ro_volume, rw_volume
+from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
+from cowfs.api.files import Entry, FilePath
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.storage.storage import Storage
-from cowfs.api.threads import in_thread
+from cowfs.api.threads import in_thread, iterated
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.version.commit import ProgressListener
 
-__all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
+__all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
+
+
+class ROFiles:
+    """The files of a version, or of one folder of it. `ROVolume.files` gives it."""
+
+    _blocking: files.ROFiles
+
+    def __init__(self, blocking: files.ROFiles) -> None:
+        self._blocking = blocking
+
+    def ls(self, path: FilePath = "/", recursive: bool = False) -> AsyncIterator[Entry]:
+        """The entries of a directory, by name; of anything else its own. recursive: everything below
+        as well, each directory before what is in it; links are not followed. FileNotFoundError."""
+        return iterated(partial(self._blocking.ls, path, recursive))
+
+    async def stat(self, path: FilePath = "/", *, follow: bool = True) -> Entry:
+        """What is at a path. follow: where a link that is named leads, else the link.
+        FileNotFoundError."""
+        return await in_thread(partial(self._blocking.stat, path, follow=follow))
+
+    async def exists(self, path: FilePath) -> bool:
+        """Whether there is something at a path; of a link, where it leads."""
+        return await in_thread(partial(self._blocking.exists, path))
+
+    def glob(self, pattern: FilePath) -> AsyncIterator[Entry]:
+        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between. Links
+        are followed only where the pattern has their whole name."""
+        return iterated(partial(self._blocking.glob, pattern))
+
+    def walk(self, path: FilePath = "/") -> AsyncIterator[tuple[str, list[Entry], list[Entry]]]:
+        """As os.walk, from the top down: path of a directory, the directories in it, everything else
+        in it. What is removed from the second is not walked into."""
+        return iterated(partial(self._blocking.walk, path), 1)
+
+    async def read(self, path: FilePath, offset: int = 0, length: int | None = None) -> bytes:
+        """The bytes of a file; length None: to the end. Shorter at the end of the file."""
+        return await in_thread(partial(self._blocking.read, path, offset, length))
+
+    async def open(self, path: FilePath, mode: str = "rb") -> anyio.AsyncFile[bytes]:
+        """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
+        "w+b"."""
+        return anyio.wrap_file(await in_thread(partial(self._blocking.open, path, mode)))
+
+
+class RWFiles(ROFiles):
+    """The files of a volume. `RWVolume.files` gives it.
+
+    A call that has returned survives this process; a commit publishes it.
+    """
+
+    _blocking: files.RWFiles
+
+    def __init__(self, blocking: files.RWFiles) -> None:
+        self._blocking = blocking
+
+    async def write(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+        """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
+        missing."""
+        await in_thread(partial(self._blocking.write, path, data))
+
+    async def append(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+        """Writes to the end of a file, which is made if it is missing."""
+        await in_thread(partial(self._blocking.append, path, data))
+
+    async def mkdir(self, path: FilePath, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
+        await in_thread(partial(self._blocking.mkdir, path, parents=parents, exist_ok=exist_ok))
+
+    async def move(self, source: FilePath, target: FilePath) -> None:
+        """As os.rename: the target may be a file, which is replaced, or an empty directory in the
+        way of a directory."""
+        await in_thread(partial(self._blocking.move, source, target))
+
+    async def copy(self, source: FilePath, target: FilePath, *, recursive: bool = False) -> None:
+        """Copies a file by sharing its chunks: nothing is read or stored again. Permissions go with
+        it. recursive: directories, too, into the target if it is one already."""
+        await in_thread(partial(self._blocking.copy, source, target, recursive=recursive))
+
+    async def remove(self, path: FilePath, *, recursive: bool = False) -> None:
+        """A file, a link, or an empty directory; recursive: a directory with everything in it."""
+        await in_thread(partial(self._blocking.remove, path, recursive=recursive))
+
+    async def symlink(self, path: FilePath, target: FilePath) -> None:
+        """Makes `path` a symbolic link to `target`, which is kept as it is given. FileExistsError."""
+        await in_thread(partial(self._blocking.symlink, path, target))
+
+    async def chmod(self, path: FilePath, mode: int) -> None:
+        """Sets the permission bits; a link is followed."""
+        await in_thread(partial(self._blocking.chmod, path, mode))
 
 
 class ROVolume:
@@ -156,6 +246,12 @@ class ROVolume:
     @property
     def is_mounted(self) -> bool:
         return self._blocking.is_mounted
+
+    @property
+    def files(self) -> ROFiles:
+        """The version's files without a mount; of a folder, what is in it. Nothing is read before the
+        first call."""
+        return ROFiles(self._blocking.files)
 
     async def resolve(self) -> Self:
         """Fetches the manifest unless it is here already; of an async version `await version` does
@@ -321,9 +417,17 @@ class RWVolume:
     def is_mounted(self) -> bool:
         return self._blocking.is_mounted
 
+    @property
+    def files(self) -> RWFiles:
+        """The volume's files, without a mount: through the mount, if the volume is mounted on this
+        machine, else in this process. The first call does what mount() does, but for mounting:
+        uncommitted work of this machine is there. LeaseHeldError: somebody else writes to this
+        volume; it says who, where and since when."""
+        return RWFiles(self._blocking.files)
+
     async def has_changes(self) -> bool:
-        """Whether this machine has work of the volume that is in no version. Without a mount also
-        True for changes that cancel out."""
+        """Whether this machine has work of the volume that is in no version. Without a mount, and
+        without calls of `files` in this process, also True for changes that cancel out."""
         return await in_thread(self._blocking.has_changes)
 
     async def status(self) -> MountSummary | WorkingCopySummary | None:
@@ -373,7 +477,8 @@ class RWVolume:
 
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that other
-        processes of this user have mounted, too, stays with them.
+        processes of this user have mounted, too, stays with them. What `files` has opened in this
+        process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.

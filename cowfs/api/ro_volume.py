@@ -19,9 +19,12 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import arguments, launch, mount_paths, names, sources, stores
+from cowfs.api import arguments, file_access, launch, mount_paths, names, sources, stores
 from cowfs.api import scratch as scratches
 from cowfs.api.claiming import claimed
+from cowfs.api.file_access import SessionAccess
+from cowfs.api.file_session import FileSession
+from cowfs.api.files import ROFiles
 from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
 from cowfs.api.provenance import author as default_author
@@ -67,6 +70,7 @@ class ROVolume:
         self._mount_path: str | None = None
         self._mutex = RLock()
         self._pid = os.getpid()
+        self._file_session: FileSession | None = None
         self.started: launch.Started | None = None
         """The daemon of the last mount that this object made."""
 
@@ -173,6 +177,20 @@ class ROVolume:
     def owns_mount(self) -> bool:
         """Whether a mount that this object made is there: the same, since it counts no other."""
         return self.is_mounted
+
+    @property
+    def files(self) -> ROFiles:
+        """The version's files without a mount; of a folder, what is in it. Nothing is read before the
+        first call."""
+        return ROFiles(SessionAccess(self._opened_files))
+
+    def _opened_files(self) -> FileSession:
+        held = self._file_session
+        if held is None or not held.is_usable:
+            self._fetched()
+            held = file_access.of_version(self._store(), self.name, self.id, self._folder)
+            self._file_session = held
+        return held
 
     @names_locator
     def resolve(self) -> Self:

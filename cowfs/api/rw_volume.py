@@ -44,12 +44,16 @@ from cowfs.api import (
     used_mount,
 )
 from cowfs.api.claiming import Claim
+from cowfs.api.file_access import VolumeAccess
+from cowfs.api.file_session import FileSession
+from cowfs.api.files import RWFiles
 from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.storage.storage import Storage
+from cowfs.api.used_files import UsedFiles
 from cowfs.api.used_mount import UsedMount
 from cowfs.control import MountOptions, MountSpec, live_mount
 from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
@@ -93,6 +97,7 @@ class RWVolume:
         self._mutex = RLock()
         self._pid = os.getpid()
         self._forked_from: ROVolume | None = None
+        self._files_used = UsedFiles()
         self.started: launch.Started | None = None
         """The daemon of the last mount that this object made."""
 
@@ -156,9 +161,19 @@ class RWVolume:
         """Whether a mount that this object made is there."""
         return self._mount_used.entry() is not None
 
+    @property
+    def files(self) -> RWFiles:
+        """The volume's files, without a mount: through the mount, if the volume is mounted on this
+        machine, else in this process. The first call does what mount() does, but for mounting:
+        uncommitted work of this machine is there. LeaseHeldError: somebody else writes to this
+        volume; it says who, where and since when."""
+        return RWFiles(VolumeAccess(self._live_to_use, self._found_files, self._opened_files))
+
     def has_changes(self) -> bool:
-        """Whether this machine has work of the volume that is in no version. Without a mount also
-        True for changes that cancel out."""
+        """Whether this machine has work of the volume that is in no version. Without a mount, and
+        without calls of `files` in this process, also True for changes that cancel out."""
+        if self._found_files() is not None and (is_dirty := self._files_used.is_dirty()) is not None:
+            return is_dirty
         if (entry := self.live()) is not None:
             return live_mount.has_uncommitted(entry)
         if self._is_unclaimed:
@@ -246,6 +261,7 @@ class RWVolume:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
             self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
+            self._end_files(force=False)
             store_id = self._opened().record.store_id
             with mount_paths.turn(self.name, store_id):
                 if not chosen.take_over and (meta_dir := chosen.meta_path) is not None:
@@ -293,13 +309,15 @@ class RWVolume:
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that other
-        processes of this user have mounted, too, stays with them.
+        processes of this user have mounted, too, stays with them. What `files` has opened in this
+        process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.
         """
         with self._mutex:
             self._require_not_ended()
+            self._end_files(force=force)
             entry = self.live()
             if entry is not None and not force and sharing.holds(entry) and not sharing.is_last(entry):
                 self._mount_used.leave_to_others(self.name)
@@ -323,9 +341,14 @@ class RWVolume:
             entry = self.live()
             if meta_dir is not None:
                 named = self._kept_below(Path(os.path.abspath(meta_dir)))
+                if self._found_files() is not None and self._files_used.works_in(named):
+                    self._end_files(force=force, discard=True)
+                    return
                 if entry is None or entry.working_copy != str(named.path):
                     unmounted.discard(self._opened(), named)
                     return
+            elif self._end_files(force=force, discard=True):
+                pass
             elif entry is None and self._claim != "new":
                 self.resolve()
                 used, store = self._working_copy(), self._opened()
@@ -394,6 +417,7 @@ class RWVolume:
             return
         trouble = live_mount.release(entry, force=force).trouble if entry is not None else ""
         try:
+            self._end_files(force=True)
             self._mount_used.leave(entry)
             self._working_copy().delete_if_committed()
         except (CowfsError, OSError) as error:
@@ -441,6 +465,10 @@ class RWVolume:
                 self._mount_used.require_kept(self.name, self.live())
             else:
                 return self._committed(done.head_number, done.version, is_new=done.is_new)
+        elif self._found_files() is not None and (made := self._files_used.commit(request, hears)) is not None:
+            before, base = made
+            assert base.version_id is not None
+            return self._committed(base.head_number, base.version_id, is_new=base.version_id != before)
         # Not mounted, or its daemon has just died: whether that had published is found out by
         # opening the volume.
         with self._mutex:
@@ -470,6 +498,7 @@ class RWVolume:
 
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         store, working_copy, options = self._opened(), self._working_copy(), self._options
+        self._end_files(force=True)
         self._mount_used.end(self.live(), live_mount.unmount, force=False)
         head, base = rescue.fork(store, working_copy, name, strict=strict)
         rescued = RWVolume.made(store, head, ROVolume(base, storage=store.storage) if base is not None else None)
@@ -510,6 +539,7 @@ class RWVolume:
         """Unmounts, unless other processes share the mount; whether there is work that is in no
         version. A commit under way ends before."""
         with self._mutex:
+            self._end_files(force=True)
             entry = self.live()
             if self._mount_used.is_lost(entry):
                 self._mount_used.forget()
@@ -574,6 +604,25 @@ class RWVolume:
     def _is_unclaimed(self) -> bool:
         """New, and nothing was read or written for it yet."""
         return self._claim == "new" and self._store is None
+
+    def _live_to_use(self) -> MountEntry | None:
+        self._require_not_ended()
+        return self.live()
+
+    def _found_files(self) -> FileSession | None:
+        """The session that this process has open of the volume."""
+        self._require_not_ended()
+        return self._files_used.found(self._store, self.name)
+
+    def _opened_files(self) -> FileSession:
+        with self._mutex:
+            self._require_not_ended()
+            self.resolve()
+            return self._files_used.opened(self._opened(), self._working_copy(), self._options)
+
+    def _end_files(self, *, force: bool, discard: bool = False) -> bool:
+        """Whether a session was open here."""
+        return self._found_files() is not None and self._files_used.end(force=force, discard=discard)
 
     def _opened(self) -> stores.OpenStore:
         assert self._store is not None, "resolve comes first"

@@ -8,8 +8,9 @@ shields: it is let through when the call is over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import ParamSpec, TypeVar
 
 import anyio
@@ -37,3 +38,15 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
         running.exception()  # seen: the cancellation is what the caller hears of
         raise cancelled
     return running.result()
+
+
+AT_ONCE = 256
+"""What one visit of a worker thread brings of an iterator."""
+
+
+async def iterated(make: Callable[[], Iterator[T]], at_once: int = AT_ONCE) -> AsyncIterator[T]:
+    """The items of a blocking iterator, which a worker thread makes and advances."""
+    iterator = await in_thread(make)
+    while found := await in_thread(lambda: list(islice(iterator, at_once))):
+        for each in found:
+            yield each

@@ -33,6 +33,9 @@ NAMELESS_S = 1.0
 """A holder writes its name right after it has the lock, and removes it right before it lets go."""
 PAUSE_S = 0.05
 
+_locked: set[int] = set()
+"""Descriptors that hold a lock of this process."""
+
 
 @dataclass(frozen=True)
 class LockHolder:
@@ -94,6 +97,7 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_same_file(fd, path):
                 _write_text(fd, holder.to_json())
+                _locked.add(fd)
                 return fd
         except BlockingIOError:
             found = LockHolder.from_json(os.pread(fd, 65536, 0))
@@ -139,6 +143,9 @@ def make_directory(path: Path) -> None:
 
 
 def release(fd: int) -> None:
+    if fd not in _locked:
+        return  # a forked child, which has closed its copy: the lock is its parent's
+    _locked.discard(fd)
     os.ftruncate(fd, 0)
     fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has a copy of the descriptor, which would keep the lock
     os.close(fd)
@@ -210,6 +217,15 @@ def time_text(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _close_inherited() -> None:
+    """In a forked child: its copy of a descriptor would keep the lock when the parent is killed."""
+    while _locked:
+        os.close(_locked.pop())
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
 def _is_same_file(fd: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
@@ -234,7 +250,8 @@ def _held(volume: str, found: LockHolder | None) -> LeaseHeldError:
     if not found.mount_path.startswith("/"):
         return LeaseHeldError(
             f"volume {volume!r} is being written to by {found.user} on {found.host}, {found.mount_path}, since {since}",
-            hint="A copy or a commit is at work and ends by itself: wait for it and try again, or fork the volume to work beside it.",
+            hint="A copy, a commit or a program that uses vol.files is at work. Wait until it ends and try again, or fork the "
+            "volume to work beside it.",
             details={
                 "who": f"{found.user}@{found.host}",
                 "where": found.mount_path,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
@@ -21,7 +22,9 @@ from typing import ParamSpec, TypeVar
 from cowfs.errors import InvalidInputError
 from cowfs.native import Attr, Caller, Engine, Owners
 from cowfs.native.constants import ROOT_INO
+from cowfs.session import links
 from cowfs.session.loading import answered
+from cowfs.session.opened_file import EngineFile, is_for_writing
 from cowfs.session.residency import Residency
 from cowfs.session.source_files import VersionFile
 
@@ -31,7 +34,6 @@ Path = str | bytes
 
 PIECE_BYTES = 1 << 20
 ENTRIES_AT_ONCE = 1000
-LINKS_MAX = 40  # as the kernel
 ZEROS = bytes(PIECE_BYTES)
 
 
@@ -54,6 +56,7 @@ class Files:
         self._load = residency.load
         self._relieve = relieve
         self._caller = caller or this_process()
+        self._appending = threading.Lock()
 
     # -- reading
 
@@ -118,28 +121,7 @@ class Files:
     def follow(self, path: Path) -> bytes:
         """Where the path leads when its symbolic links are followed. FileNotFoundError: out of the
         volume, since what lies there is another machine's."""
-        waiting, found = [*reversed(_bytes(path).split(b"/"))], list[bytes]()
-        links = 0
-        while waiting:
-            name = waiting.pop()
-            if name == b".." and found:
-                found.pop()
-            elif name == b"..":
-                raise FileNotFoundError(errno.ENOENT, "it leads out of the volume", os.fsdecode(path))
-            elif name not in (b"", b"."):
-                here = b"/".join([*found, name])
-                if not stat.S_ISLNK(self.stat(here).mode):
-                    found.append(name)
-                    continue
-                target = self.readlink(here)
-                if (links := links + 1) > LINKS_MAX:
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fsdecode(path))
-                if target.startswith(b"/"):
-                    raise FileNotFoundError(
-                        errno.ENOENT, f"it leads out of the volume, to {os.fsdecode(target)}", os.fsdecode(path)
-                    )
-                waiting += reversed(target.split(b"/"))
-        return b"/".join(found)
+        return links.followed(self, _bytes(path))
 
     # -- changing
 
@@ -197,6 +179,33 @@ class Files:
     def set_attributes(self, path: Path, *, mode: int, mtime_ns: int) -> None:
         self._set(self._find(path), mode=mode, mtime_ns=mtime_ns)
 
+    def new_symlink(self, path: Path, target: bytes) -> None:
+        """As symlink(2)."""
+        parent, name = self._place(path)
+        self._engine.forget(self._ask(self._engine.symlink, parent, name, target, self._caller).ino, 1)
+
+    def chmod(self, path: Path, mode: int) -> None:
+        self._set(self._find(path), mode=mode)
+
+    def share(self, source: Path, target: Path) -> None:
+        """Makes the target what the source is, without moving a byte where that is possible: the
+        extents are shared. A target that is there keeps its permissions, a new one gets the
+        source's."""
+        found = self.stat(source)
+        is_new = not self._is_there(target)
+        with self.open(source, os.O_RDONLY) as from_file, self.open(target, os.O_WRONLY | os.O_CREAT) as to_file:
+            if found.ino == to_file.ino:
+                return
+            to_file.truncate(0)
+            offset = 0
+            while offset < found.size:
+                done = self._share_range(from_file, to_file, offset, found.size - offset)
+                if done == 0:
+                    break
+                offset += done
+        if is_new:
+            self.chmod(target, found.mode & 0o777)
+
     def mkdir(self, path: Path) -> None:
         parent, name = self._place(path)
         self._engine.forget(self._ask(self._engine.mkdir, parent, name, 0o755, self._caller).ino, 1)
@@ -211,7 +220,77 @@ class Files:
         """As rename(2): replaces a file, or an empty directory."""
         self._ask(self._engine.rename, *self._place(source), *self._place(target), 0, self._caller)
 
+    # -- open files
+
+    def open(self, path: Path, flags: int) -> EngineFile:
+        """As open(2), of regular files only, and of a link that is the last name an error."""
+        parent, name = self._place(path)
+        if not name:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
+        access = flags & os.O_ACCMODE
+        if flags & os.O_CREAT:
+            try:
+                new = stat.S_IFREG | 0o644, access | os.O_EXCL
+                attr, fh = self._ask(self._engine.create, parent, name, *new, self._caller)
+            except FileExistsError:  # a directory, a link or a file: looked at below
+                if flags & os.O_EXCL:
+                    raise
+            else:
+                self._engine.forget(attr.ino, 1)
+                return EngineFile(self, attr.ino, fh)
+        found = self._ask(self._engine.getattr, self._look_up(parent, name))
+        if stat.S_ISDIR(found.mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
+        if not stat.S_ISREG(found.mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
+        truncates = flags & os.O_TRUNC if is_for_writing(flags) else 0
+        return EngineFile(self, found.ino, self._ask(self._engine.open_file, found.ino, access | truncates))
+
+    def read_handle(self, fh: int, offset: int, length: int) -> bytes:
+        return self._ask(self._engine.read, fh, offset, length)
+
+    def write_handle(self, fh: int, offset: int, data: bytes) -> None:
+        for first in range(0, len(data), PIECE_BYTES):
+            self._write(fh, offset + first, data[first : first + PIECE_BYTES])
+
+    def append_handle(self, fh: int, ino: int, data: bytes) -> int:
+        """The kernel gives appends of a mount their offset; here this lock does."""
+        with self._appending:
+            end = self.size_of(ino)
+            self.write_handle(fh, end, data)
+        return end + len(data)
+
+    def resize(self, ino: int, size: int) -> None:
+        self._set(ino, size=size)
+
+    def size_of(self, ino: int) -> int:
+        return self._ask(self._engine.getattr, ino).size
+
+    def sync_handle(self, fh: int) -> None:
+        self._ask(self._engine.fsync, fh, False)
+
+    def release_handle(self, fh: int) -> None:
+        self._engine.release(fh)
+
     # -- inside
+
+    def _share_range(self, source: EngineFile, target: EngineFile, offset: int, length: int) -> int:
+        """How many bytes were copied; 0: the source has become shorter."""
+        try:
+            return self._ask(self._engine.copy_range, (source.fh, offset), (target.fh, offset), length)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+        data = source.read(offset, min(length, PIECE_BYTES))
+        target.write(offset, data)
+        return len(data)
+
+    def _is_there(self, path: Path) -> bool:
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _ask(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         return answered(lambda: call(*arguments, **named), self._load)
@@ -237,6 +316,8 @@ class Files:
         self._ask(self._engine.setattr, ino, self._caller, **values)
 
     def _write(self, fh: int, offset: int, data: bytes) -> None:
+        if self._engine.is_reclaim_overdue():
+            self._engine.reclaim_overdue()
         while data:
             try:
                 done = self._ask(self._engine.write, fh, offset, data)

@@ -47,10 +47,14 @@ _logger = log.get("mount")
 class Keeper:
     """Started by `start`, ended by `stop`. Its public attributes may be read from any thread."""
 
-    def __init__(self, session: Session, look_after: Callable[[], None] = lambda: None) -> None:
-        """`look_after` is called every WATCH_PAUSE_S."""
+    def __init__(
+        self, session: Session, look_after: Callable[[], None] = lambda: None, *, releases_memory: bool = True
+    ) -> None:
+        """`look_after` is called every WATCH_PAUSE_S. releases_memory: False in a process that is not
+        ours alone."""
         self._session = session
         self._look_after = look_after
+        self._releases_memory = releases_memory
         self._stop = threading.Event()
         self._heap = Heap()
         self._threads: list[threading.Thread] = []
@@ -62,7 +66,8 @@ class Keeper:
     def start(self) -> None:
         self._run("watch", self._watch, WATCH_PAUSE_S)
         self._run("trim", self._trim, TRIM_PAUSE_S)
-        self._run("heap", self._release, HEAP_PAUSE_S)
+        if self._releases_memory:
+            self._run("heap", self._release, HEAP_PAUSE_S)
         if not self._session.spec.options.resident:
             self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
         if not self._session.spec.is_read_only:

@@ -196,7 +196,7 @@ def _held(volume: str, lease: LeaseInfo) -> LeaseHeldError:
         hint="Unmount it there, fork the volume, or take over (take_over=True, --take-over): "
         "the other mount can then publish nothing more, its work stays on its machine."
         if is_mount
-        else "A copy or a commit is at work there and ends by itself: wait for it and try again, or fork the volume.",
+        else "A copy, a commit or a program that uses vol.files is at work there. Wait until it ends and try again, or fork the volume.",
         details={
             "who": f"{holder.user}@{holder.host}",
             "where": holder.mount_path,

@@ -4,7 +4,7 @@ test holds it current.
 Each public method becomes one that runs the blocking one in a worker thread; each property passes
 through, since none of them waits for anything but, at most, one manifest. Functions in `WITHOUT_IO`
 stay plain functions. What comes back is wrapped by its annotation: RWVolume and ROVolume become
-their async twins, also in a list.
+their async twins, also in a list; an iterator becomes an async one, and an open file that of anyio.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "cowfs" / "api" / name for name in ("ro_volume.py", "rw_volume.py", "volume.py")]
+SOURCES = [ROOT / "cowfs" / "api" / name for name in ("files.py", "ro_volume.py", "rw_volume.py", "volume.py")]
 TARGET = ROOT / "cowfs" / "api" / "asynchronous.py"
 TWINS = ("RWVolume", "ROVolume")
+FILES = ("ROFiles", "RWFiles")
 WITHOUT_IO = {"new", "open", "volume"}
+"""Of `Volume`, and `volume`."""
+AT_ONCE = {"walk": 1}
+"""Iterators whose items the caller may change before the next one is made."""
 LEFT_OUT = {"made", "live", "leave_work", "owns_mount"}
 """Of this process' own objects, for the command line."""
 
@@ -33,7 +37,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -42,19 +46,20 @@ from typing import Any, Self, Unpack
 
 import anyio
 
-from cowfs.api import ro_volume, rw_volume
+from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
+from cowfs.api.files import Entry, FilePath
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.storage.storage import Storage
-from cowfs.api.threads import in_thread
+from cowfs.api.threads import in_thread, iterated
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.version.commit import ProgressListener
 
-__all__ = ["ROVolume", "RWVolume", "Volume", "volume"]
+__all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
 '''
 
 CLASS_MEMBERS = """
@@ -99,12 +104,20 @@ CLASS_MEMBERS = """
 """
 
 
+FILES_MEMBERS = """
+    _blocking: {module}.{name}
+
+    def __init__(self, blocking: {module}.{name}) -> None:
+        self._blocking = blocking
+"""
+
+
 def render() -> str:
     """The text of cowfs/api/asynchronous.py, formatted."""
     parts = [HEADER]
     for source in SOURCES:
         for node in ast.parse(source.read_text()).body:
-            if isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.ClassDef) and node.name != "Entry":
                 parts.append(_class(node, source.stem))
             elif isinstance(node, ast.FunctionDef) and node.name == "volume":
                 parts.append(_function(node, "volume_module.volume"))
@@ -113,15 +126,19 @@ def render() -> str:
 
 
 def _class(node: ast.ClassDef, module: str) -> str:
-    lines = ["", f"class {node.name}:", f'    """{ast.get_docstring(node, clean=False)}"""']
+    bases = ", ".join(map(ast.unparse, node.bases))
+    lines = ["", f"class {node.name}({bases}):", f'    """{ast.get_docstring(node, clean=False)}"""']
     if node.name in TWINS:
         lines.append(CLASS_MEMBERS.format(module=module, name=node.name))
+    elif node.name in FILES:
+        lines.append(FILES_MEMBERS.format(module=module, name=node.name))
     else:
         init = next(member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__")
         lines.append(_indented(ast.unparse(init)))
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and _is_public(member, node.name):
-            callee = f"self._blocking.{member.name}" if node.name in TWINS else f"volume_module.Volume.{member.name}"
+            owner = "volume_module.Volume" if node.name == "Volume" else "self._blocking"
+            callee = f"{owner}.{member.name}"
             lines.append(_indented(_function(member, callee)))
     return "\n".join(lines) + "\n"
 
@@ -139,7 +156,12 @@ def _is_public(node: ast.FunctionDef, owner: str) -> bool:
 def _function(node: ast.FunctionDef, callee: str) -> str:
     decorators = [text for each in node.decorator_list if (text := ast.unparse(each)) != "names_locator"]
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
-    waits = "property" not in decorators and node.name not in WITHOUT_IO
+    if returns.startswith("Iterator["):
+        return _iterating(node, callee, f"Async{returns}")
+    if returns == "BinaryIO":
+        returns = "anyio.AsyncFile[bytes]"
+    has_io = node.name not in WITHOUT_IO or callee.startswith("self.")
+    waits = "property" not in decorators and has_io
     lines = [f"@{decorator}" for decorator in decorators]
     lines.append(f"{'async ' if waits else ''}def {node.name}({ast.unparse(node.args)}) -> {returns}:")
     if (doc := ast.get_docstring(node, clean=False)) is not None:
@@ -150,6 +172,14 @@ def _function(node: ast.FunctionDef, callee: str) -> str:
         lines += _result(callee, returns)
     else:
         lines += _result(f"{callee}({', '.join(_arguments(node.args))})", returns)
+    return "\n".join(lines) + "\n"
+
+
+def _iterating(node: ast.FunctionDef, callee: str, returns: str) -> str:
+    lines = [f"def {node.name}({ast.unparse(node.args)}) -> {returns}:"]
+    lines.append(f'    """{ast.get_docstring(node, clean=False)}"""')
+    at_once = f", {AT_ONCE[node.name]}" if node.name in AT_ONCE else ""
+    lines.append(f"    return iterated({_call(callee, node.args)}{at_once})")
     return "\n".join(lines) + "\n"
 
 
@@ -171,7 +201,9 @@ def _result(value: str, returns: str) -> list[str]:
         return [f"    {value}"]
     if returns == "Self":
         return [f"    {value}", "    return self"]
-    if returns in TWINS:
+    if returns == "anyio.AsyncFile[bytes]":
+        return [f"    return anyio.wrap_file({value})"]
+    if returns in (*TWINS, *FILES):
         return [f"    return {returns}({value})"]
     if returns in [f"{twin} | None" for twin in TWINS]:
         return [

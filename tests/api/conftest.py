@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.api import file_session
 from cowfs.control import wait_gone
 from cowfs.machine import registry
 
@@ -44,6 +45,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield root
     finally:
         monkeypatch.setenv("COWFS_STATE_DIR", str(root / "c" / "state"))
+        file_session._end_all()
         end_all()
         table = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
         left = [line.split()[4] for line in table.splitlines() if line.split()[4].startswith(f"{root}/")]

@@ -443,8 +443,8 @@ def test_of_two_copies_at_once_the_second_is_told_to_wait(run: Command, place: P
         copy.communicate(timeout=120)
     for said in (on_this_machine, with_other_state):
         assert said.code == 5, said
-        assert "A copy or a commit is at work" in said.err
-        assert "wait for it" in said.err
+        assert "A copy, a commit or a program" in said.err
+        assert "Wait until it ends" in said.err
         assert "End process" not in said.err
         assert "Unmount" not in said.err
 

@@ -45,7 +45,7 @@ def api() -> str:
         "awaited, except `Volume.new`, `Volume.open` and `volume`, which do no I/O. `from cowfs.blocking import ...` gives the same",
         "names without `await`.",
     ]
-    for owner in (blocking.Volume, blocking.RWVolume, blocking.ROVolume):
+    for owner in (blocking.Volume, blocking.RWVolume, blocking.ROVolume, blocking.ROFiles, blocking.RWFiles):
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
         parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner)]
     parts += _storage()

@@ -243,7 +243,7 @@ def test_who_writes_without_a_mount_is_waited_for() -> None:
     place = f"process {os.getpid()}, without a mount"
     with working_copy.lock(LockHolder.this_process(place)), pytest.raises(LeaseHeldError, match=place) as caught:
         WorkingCopy(working_copy.path).lock(LockHolder.this_process("/mnt")).__enter__()
-    assert "ends by itself" in caught.value.hint
+    assert "Wait until it ends" in caught.value.hint
     assert "unmount" not in caught.value.hint
 
 

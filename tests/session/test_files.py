@@ -69,6 +69,15 @@ with opened(reader) as session:
             assert error.errno == 30, error
         else:
             raise AssertionError("a version was changed")
+
+data = Volume.new("readme", store=STORE)                # as README has it, with `files` in place of a mount
+data.files.write("hello.txt", b"hello")
+version = data.finalize(message="v1")
+fork = Volume.from_locator(version.locator).fork("exp-1")
+assert fork.files.read("hello.txt") == b"hello"
+fork.files.append("hello.txt", b" again")
+assert fork.finalize().files.read("hello.txt") == b"hello again"
+assert version.files.read("hello.txt") == b"hello"
 print("done")
 """
 

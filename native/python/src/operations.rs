@@ -166,6 +166,16 @@ impl PyEngine {
         self.call(py, |engine| engine.write_at_once(fh, offset, data, true))
     }
 
+    fn copy_range(
+        &self,
+        py: Python<'_>,
+        source: (u64, u64),
+        target: (u64, u64),
+        length: u64,
+    ) -> PyResult<u64> {
+        self.call(py, |engine| engine.copy_range(source, target, length, true))
+    }
+
     fn note_failed_write(
         &self,
         py: Python<'_>,

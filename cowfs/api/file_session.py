@@ -1,0 +1,255 @@
+"""Sessions of this process for `vol.files`: a volume or a version that is opened without a kernel.
+
+    none ── shared ── open ─┬─ end ───────────────────────────────┐
+                            ├─ nobody has a handle any more       ├──▶ ended; uncommitted work is kept
+                            └─ the interpreter ends ──────────────┘
+
+A process has at most one session of a volume or version, whichever objects ask: they hold handles
+(`FileSession`). When the last handle is gone, a thread of this module ends the session, since a
+finalizer may run anywhere and must not wait. A killed process ends none: the journal has what was
+written, as behind a mount.
+
+A session lives as a mount's does (`session.keeper`): lease, pin and caches are looked after until
+it ends.
+
+A forked child has none of its parent's sessions: it must neither use nor end them. It opens its own;
+of a volume that the parent has, it gets the error that the lock gives.
+
+Threads: any. `end` waits for calls under way; a call that comes later finds the session ended and
+asks for another one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+from weakref import WeakSet, WeakValueDictionary, finalize
+
+from cowfs import log
+from cowfs.control import SessionSpec
+from cowfs.errors import ConflictError, CowfsError
+from cowfs.store.identity import Access
+
+if TYPE_CHECKING:
+    from cowfs.session.session import Session
+
+_log = log.get("volume")
+
+
+class SessionEnded(Exception):
+    """Of a handle: ask for a new one."""
+
+
+class _Opened:
+    """An open session, and how it is ended."""
+
+    def __init__(self, key: Hashable, spec: SessionSpec, access: Access) -> None:
+        from cowfs.session.keeper import Keeper
+        from cowfs.session.opening import open_session
+
+        self.key = key
+        self.pid = os.getpid()
+        self.is_ended = False
+        self._changed = threading.Condition()
+        self._calls = 0
+        self._ending = threading.Lock()
+        self._discard = threading.Event()
+        self.files: WeakSet[object] = WeakSet()
+        with ExitStack() as stack:
+            self.session = open_session(spec, stack, self._discard, access=access)
+            self.session.wait_patiently()
+            self._keeper = Keeper(self.session, releases_memory=False)
+            self._keeper.start()
+            self._stack = stack.pop_all()
+
+    def enter(self) -> None:
+        with self._changed:
+            if self.is_ended or self.pid != os.getpid():
+                raise SessionEnded
+            self._calls += 1
+
+    def leave(self) -> None:
+        with self._changed:
+            self._calls -= 1
+            self._changed.notify_all()
+
+    def end(self, *, discard: bool = False) -> None:
+        """Returns when it has ended. Errors are raised to the first caller."""
+        with self._ending:
+            with self._changed:
+                if self.is_ended:
+                    return
+                self.is_ended = True
+                self._changed.wait_for(lambda: self._calls == 0)
+            if discard:
+                self._discard.set()
+            try:
+                self.session.mark_ending()
+                self.session.hurry()
+                self._keeper.stop()
+            finally:
+                try:
+                    self._stack.close()
+                finally:
+                    _forget(self)
+
+
+class FileSession:
+    """A handle of an open session. Whoever holds one keeps the session open."""
+
+    def __init__(self, opened: _Opened) -> None:
+        self._opened = opened
+        finalize(self, _dropped.put, opened).atexit = False
+
+    @property
+    def is_usable(self) -> bool:
+        return not self._opened.is_ended and self._opened.pid == os.getpid()
+
+    @contextmanager
+    def used(self) -> Iterator[Session]:
+        """SessionEnded: it has ended, or it is that of the process that this one was forked from."""
+        self._opened.enter()
+        try:
+            yield self._opened.session
+        finally:
+            self._opened.leave()
+
+    def watch(self, file: object) -> None:
+        """`file` is open as long as it lives and its `closed` is False."""
+        self._opened.files.add(file)
+
+    def require_unused(self) -> None:
+        """ConflictError while files are open."""
+        names = sorted(str(getattr(each, "name", each)) for each in list(self._opened.files) if not _is_closed(each))
+        if names:
+            raise ConflictError(
+                f"files of the volume are open in this process: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}",
+                hint="Close them first. With force=True they get errors when they are used.",
+            )
+
+    def end(self, *, discard: bool = False) -> None:
+        """Of all handles. discard: the working copy goes, too."""
+        self._opened.end(discard=discard)
+
+
+def shared(key: Hashable, spec: Callable[[], SessionSpec], access: Access) -> FileSession:
+    """The process's session under that key, opened if there is none. access: how its store is
+    asked."""
+    with _turn(key):
+        while True:
+            with _lock:
+                handle = _handles.get(key)
+                opened = _sessions.get(key)
+                if handle is not None and handle.is_usable:
+                    return handle
+                if opened is not None and not opened.is_ended:  # its last handle went just now
+                    handle = _handles[key] = FileSession(opened)
+                    return handle
+            if opened is None:
+                break
+            opened.end()  # by another thread: it is waited for
+        _start_closer()
+        opened = _Opened(key, spec(), access)
+        handle = FileSession(opened)
+        with _lock:
+            _sessions[key] = opened
+            _handles[key] = handle
+        return handle
+
+
+def find(key: Hashable) -> FileSession | None:
+    """The process's session under that key, if it is open."""
+    with _lock:
+        opened = _sessions.get(key)
+        if opened is None or opened.is_ended:
+            return None
+        handle = _handles.get(key)
+        if handle is None or not handle.is_usable:
+            handle = _handles[key] = FileSession(opened)
+        return handle
+
+
+def was_inherited(key: Hashable) -> bool:
+    """Whether the process that this one was forked from had such a session then."""
+    return any(opened.key == key for opened in _inherited)
+
+
+_lock = threading.Lock()
+_turns: dict[Hashable, threading.Lock] = {}
+_sessions: dict[Hashable, _Opened] = {}
+_handles: WeakValueDictionary[Hashable, FileSession] = WeakValueDictionary()
+_dropped: SimpleQueue[_Opened] = SimpleQueue()  # its put may be called by a finalizer, in any thread
+_inherited: list[_Opened] = []  # kept, so that nothing of them is finalized here
+_has_closer = False
+
+
+def _turn(key: Hashable) -> threading.Lock:
+    with _lock:
+        return _turns.setdefault(key, threading.Lock())
+
+
+def _forget(opened: _Opened) -> None:
+    with _lock:
+        if _sessions.get(opened.key) is opened:
+            del _sessions[opened.key]
+
+
+def _start_closer() -> None:
+    global _has_closer
+    with _lock:
+        if _has_closer:
+            return
+        _has_closer = True
+    threading.Thread(target=_close_dropped, args=(_dropped,), name="cowfs-files", daemon=True).start()
+
+
+def _close_dropped(dropped: SimpleQueue[_Opened]) -> None:
+    while True:
+        opened = dropped.get()
+        with _lock:
+            handle = _handles.get(opened.key)
+            is_held = handle is not None and handle._opened is opened
+        del handle
+        if not is_held:
+            _end_quietly(opened)
+        del opened
+
+
+def _end_all() -> None:
+    """The interpreter ends. What is open still is ended as by unmount()."""
+    with _lock:
+        left = list(_sessions.values())
+    for opened in left:
+        _end_quietly(opened)
+
+
+def _end_quietly(opened: _Opened) -> None:
+    try:
+        opened.end()
+    except (CowfsError, OSError) as error:
+        _log.warning("what a program used without a mount could not be closed: %s", error)
+
+
+def _after_fork() -> None:
+    """In the child: locks that other threads of the parent held stay locked here for ever."""
+    global _lock, _dropped, _has_closer
+    _lock, _dropped, _has_closer = threading.Lock(), SimpleQueue(), False
+    _inherited.extend(_sessions.values())
+    _turns.clear()
+    _sessions.clear()
+    _handles.clear()
+
+
+def _is_closed(file: object) -> bool:
+    return bool(getattr(file, "closed", False))
+
+
+os.register_at_fork(after_in_child=_after_fork)
+# Before the pools of concurrent.futures are shut down, which come earlier than atexit's functions: requests to
+# some stores need one. The name is CPython's own, and private; where it is missing, ending without is only slower.
+getattr(threading, "_register_atexit", atexit.register)(_end_all)

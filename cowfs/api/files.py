@@ -1,0 +1,357 @@
+"""The files of a version or a volume, without a mount: `ROVolume.files` and `RWVolume.files`.
+
+    version.files.read("/config.json")                   bytes
+    for entry in version.files.ls("/train"): …           names, types, sizes
+    with version.files.open("/model.bin") as file: …     a seekable binary file
+    volume.files.write("/out.txt", b"…")                 in the journal when it returns; commit() publishes it
+
+Paths are text, bytes or path-like, from the volume's root on; a leading "/" changes nothing. Links
+are followed inside of the volume, and lead nowhere outside of it. Names are bytes: those that are no
+UTF-8 appear as surrogates, as in `os`. Errors of paths are those of Python (FileNotFoundError and
+its like); what the store or the lease has to say are cowfs' errors.
+
+A volume that is mounted on this machine is used through that mount. Otherwise the first call opens
+it in this process, as a mount would: one writer, uncommitted work of earlier mounts is there, and
+nothing that a call has written is lost with the process. Threads: any.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+from cowfs.api import file_object
+from cowfs.api.file_access import SessionAccess
+
+if TYPE_CHECKING:
+    from cowfs.session.copying import Attributes
+    from cowfs.session.opened_file import FileTree, OpenedFile
+
+FilePath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
+
+TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+ANY_DIRECTORIES = b"**"
+_MAGIC = re.compile(rb"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry. path: from the root on. type: file, directory, symlink or special. mode: with the
+    bits of its type. target: where a link leads."""
+
+    path: str
+    name: str
+    type: str
+    mode: int
+    size: int
+    mtime_ns: int
+    target: str | None
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+class ROFiles:
+    """The files of a version, or of one folder of it. `ROVolume.files` gives it."""
+
+    def __init__(self, access: SessionAccess) -> None:
+        self._access = access
+
+    # -- looking
+
+    def ls(self, path: FilePath = "/", recursive: bool = False) -> Iterator[Entry]:
+        """The entries of a directory, by name; of anything else its own. recursive: everything below
+        as well, each directory before what is in it; links are not followed. FileNotFoundError."""
+        given = _given(path)
+        with self._tree(given) as tree:
+            at = _followed(tree, given)
+            attr = tree.stat(at)
+            if not stat.S_ISDIR(attr.mode):
+                return iter([_entry(tree, given, at, attr)])
+            first = _entries(tree, given, at)
+        return self._below(first) if recursive else iter([entry for entry, _ in first])
+
+    def stat(self, path: FilePath = "/", *, follow: bool = True) -> Entry:
+        """What is at a path. follow: where a link that is named leads, else the link.
+        FileNotFoundError."""
+        given = _given(path)
+        with self._tree(given) as tree:
+            at = _followed(tree, given, last=follow)
+            return _entry(tree, given, at, tree.stat(at))
+
+    def exists(self, path: FilePath) -> bool:
+        """Whether there is something at a path; of a link, where it leads."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.stat(path)
+            return True
+        return False
+
+    def glob(self, pattern: FilePath) -> Iterator[Entry]:
+        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between. Links
+        are followed only where the pattern has their whole name."""
+        seen: set[str] = set()
+        for found in self._matching(b"/", _parts(_given(pattern))):
+            if found.path not in seen:
+                seen.add(found.path)
+                yield found
+
+    def walk(self, path: FilePath = "/") -> Iterator[tuple[str, list[Entry], list[Entry]]]:
+        """As os.walk, from the top down: path of a directory, the directories in it, everything else
+        in it. What is removed from the second is not walked into."""
+        waiting = [os.fsdecode(_given(path))]
+        while waiting:
+            here = waiting.pop()
+            entries = list(self.ls(here))
+            directories = [each for each in entries if each.type == "directory"]
+            yield here, directories, [each for each in entries if each.type != "directory"]
+            waiting += [each.path for each in reversed(directories)]
+
+    # -- reading
+
+    def read(self, path: FilePath, offset: int = 0, length: int | None = None) -> bytes:
+        """The bytes of a file; length None: to the end. Shorter at the end of the file."""
+        given = _given(path)
+        with self._tree(given) as tree, tree.open(_followed(tree, given), os.O_RDONLY) as file:
+            return file.read(offset, max(file.size() - offset, 0) if length is None else length)
+
+    def open(self, path: FilePath, mode: str = "rb") -> BinaryIO:
+        """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
+        "w+b"."""
+        given, flags = _given(path), file_object.flags(mode)
+
+        def opens(tree: FileTree) -> OpenedFile:
+            at = _followed(tree, given, last=not flags & os.O_EXCL, may_be_missing=bool(flags & os.O_CREAT))
+            return tree.open(at, flags)
+
+        with _naming(given):
+            opened, session = self._access.open(opens)
+        return file_object.buffered(file_object.RawFile(opened, session, os.fsdecode(given), flags), flags)
+
+    # -- inside
+
+    @contextmanager
+    def _tree(self, given: bytes) -> Iterator[FileTree]:
+        with _naming(given), self._access.tree() as tree:
+            yield tree
+
+    def _below(self, first: list[tuple[Entry, bytes]]) -> Iterator[Entry]:
+        waiting = [iter(first)]
+        while waiting:
+            entry, at = next(waiting[-1], (None, b""))
+            if entry is None:
+                waiting.pop()
+                continue
+            yield entry
+            if entry.type == "directory":
+                above = os.fsencode(entry.path)
+                with self._tree(above) as tree, suppress(FileNotFoundError):  # removed meanwhile
+                    waiting.append(iter(_entries(tree, above, at)))
+
+    def _matching(self, above: bytes, parts: list[bytes]) -> Iterator[Entry]:
+        if not parts:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                yield self.stat(above, follow=False)
+            return
+        part, *rest = parts
+        if part == ANY_DIRECTORIES:
+            yield from self._matching(above, rest)
+            for entry in self._in(above):
+                if entry.type == "directory":
+                    yield from self._matching(os.fsencode(entry.path), parts)
+                elif not rest:
+                    yield entry
+        elif _MAGIC.search(part):
+            matches = re.compile(fnmatch.translate(os.fsdecode(part))).match
+            for entry in self._in(above):
+                if matches(entry.name):
+                    yield from self._matching(os.fsencode(entry.path), rest)
+        else:
+            yield from self._matching(_joined(above, part), rest)
+
+    def _in(self, path: bytes) -> list[Entry]:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if self.stat(path).type == "directory":
+                return list(self.ls(path))
+        return []
+
+
+class RWFiles(ROFiles):
+    """The files of a volume. `RWVolume.files` gives it.
+
+    A call that has returned survives this process; a commit publishes it.
+    """
+
+    def write(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+        """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
+        missing."""
+        with self.open(path, "wb") as file:
+            file.write(data)
+
+    def append(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+        """Writes to the end of a file, which is made if it is missing."""
+        with self.open(path, "ab") as file:
+            file.write(data)
+
+    def mkdir(self, path: FilePath, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
+        given = _given(path)
+        with self._tree(given) as tree:
+            try:
+                if given == b"/":
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+                tree.mkdir(_place(tree, given))
+            except FileExistsError:
+                if not exist_ok or self.stat(path).type != "directory":
+                    raise
+                return
+            except FileNotFoundError:
+                if not parents:
+                    raise
+            else:
+                return
+        self.mkdir(_above(given), parents=True, exist_ok=True)
+        self.mkdir(path, exist_ok=exist_ok)
+
+    def move(self, source: FilePath, target: FilePath) -> None:
+        """As os.rename: the target may be a file, which is replaced, or an empty directory in the
+        way of a directory."""
+        old, new = _given(source), _given(target)
+        with self._tree(old) as tree:
+            tree.move(_place(tree, old), _place(tree, new))
+
+    def copy(self, source: FilePath, target: FilePath, *, recursive: bool = False) -> None:
+        """Copies a file by sharing its chunks: nothing is read or stored again. Permissions go with
+        it. recursive: directories, too, into the target if it is one already."""
+        old, new = _given(source), _given(target)
+        with self._tree(old) as tree:
+            at, to = _followed(tree, old), _followed(tree, new, may_be_missing=True)
+            attr = tree.stat(at)
+            if not stat.S_ISDIR(attr.mode):
+                tree.share(at, to)
+                return
+            if not recursive:
+                raise IsADirectoryError(errno.EISDIR, "it is a directory: copy it with recursive=True")
+            if (to + b"/").startswith(at + b"/") or not at:
+                raise OSError(errno.EINVAL, "a directory cannot be copied into itself")
+        self._copy_directory(at, to, attr.mode)
+
+    def remove(self, path: FilePath, *, recursive: bool = False) -> None:
+        """A file, a link, or an empty directory; recursive: a directory with everything in it."""
+        given = _given(path)
+        with self._tree(given) as tree:
+            at = _place(tree, given)
+            if not (recursive and stat.S_ISDIR(tree.stat(at).mode)):
+                tree.remove(at)
+                return
+        below = [os.fsencode(each.path)[1:] for each in self.ls(b"/" + at, recursive=True)]
+        for each in (*reversed(below), at):
+            with self._tree(given) as tree:
+                tree.remove(each)
+
+    def symlink(self, path: FilePath, target: FilePath) -> None:
+        """Makes `path` a symbolic link to `target`, which is kept as it is given. FileExistsError."""
+        given = _given(path)
+        with self._tree(given) as tree:
+            tree.new_symlink(_place(tree, given), os.fsencode(target))
+
+    def chmod(self, path: FilePath, mode: int) -> None:
+        """Sets the permission bits; a link is followed."""
+        given = _given(path)
+        with self._tree(given) as tree:
+            tree.chmod(_followed(tree, given), stat.S_IMODE(mode))
+
+    def _copy_directory(self, at: bytes, to: bytes, mode: int) -> None:
+        self.mkdir(b"/" + to, exist_ok=True)
+        for entry in self.ls(b"/" + at):
+            name = os.fsencode(entry.name)
+            old, new = _joined(at, name), _joined(to, name)
+            if entry.type == "directory":
+                self._copy_directory(old, new, entry.mode)
+            elif entry.type != "special":
+                with self._tree(old) as tree:
+                    if entry.type == "file":
+                        tree.share(old, new)
+                    else:
+                        with suppress(FileNotFoundError):
+                            tree.remove(new)
+                        tree.new_symlink(new, tree.readlink(old))
+        self.chmod(b"/" + to, mode)
+
+
+def _given(path: FilePath) -> bytes:
+    """Absolute in the volume, without empty names and "."."""
+    text = os.fsencode(path)
+    if b"\0" in text:
+        raise ValueError("embedded null byte")
+    return b"/" + b"/".join(_parts(text))
+
+
+def _parts(path: bytes) -> list[bytes]:
+    return [part for part in path.split(b"/") if part not in (b"", b".")]
+
+
+def _joined(directory: bytes, name: bytes) -> bytes:
+    return directory.rstrip(b"/") + b"/" + name if directory else name
+
+
+def _above(given: bytes) -> bytes:
+    return given.rpartition(b"/")[0] or b"/"
+
+
+def _followed(tree: FileTree, given: bytes, *, last: bool = True, may_be_missing: bool = False) -> bytes:
+    """The path in the tree, without links."""
+    from cowfs.session import links
+
+    path = given[1:]
+    if b".." not in path.split(b"/"):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            is_link = stat.S_ISLNK(tree.stat(path).mode)
+            if not (last and is_link):
+                return path
+    return links.followed(tree, path, last=last, may_be_missing=may_be_missing)
+
+
+def _place(tree: FileTree, given: bytes) -> bytes:
+    """Of something that is made, moved or removed under its own name."""
+    if given == b"/":
+        raise OSError(errno.EBUSY, "it is the volume's root")
+    return _followed(tree, given, last=False, may_be_missing=True)
+
+
+def _entries(tree: FileTree, given: bytes, at: bytes) -> list[tuple[Entry, bytes]]:
+    """Each with its path in the tree."""
+    found = []
+    for name, attr in tree.list(at):
+        below = _joined(at, name)
+        found.append((_entry(tree, _joined(given, name), below, attr), below))
+    return found
+
+
+def _entry(tree: FileTree, given: bytes, at: bytes, attr: Attributes) -> Entry:
+    kind = TYPES.get(stat.S_IFMT(attr.mode), "special")
+    return Entry(
+        path=os.fsdecode(given),
+        name=os.fsdecode(given.rpartition(b"/")[2]),
+        type=kind,
+        mode=attr.mode,
+        size=attr.size,
+        mtime_ns=attr.mtime_ns,
+        target=os.fsdecode(tree.readlink(at)) if kind == "symlink" else None,
+    )
+
+
+@contextmanager
+def _naming(given: bytes) -> Iterator[None]:
+    """An error of a path names the path as the caller knows it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = os.fsdecode(given)
+        raise

@@ -1,0 +1,463 @@
+"""`files` of volumes and versions: what each call does, and whose session does it."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+import cowfs
+from cowfs.api import file_session
+from cowfs.blocking import RWVolume, Volume
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError
+from cowfs.machine.working_copy import list_working_copies
+from tests.api.conftest import place
+
+__all__ = ["place"]
+
+pytestmark = pytest.mark.usefixtures("place")
+
+LARGE = os.urandom(3_000_000)
+
+
+@pytest.fixture
+def vol() -> RWVolume:
+    return Volume.new("data")
+
+
+def sessions() -> int:
+    """Open in this process, of the test's own store."""
+    gc.collect()
+    opened = list(file_session._sessions.values())
+    return sum(each.session.spec.store_url == os.environ["COWFS_STORE"] for each in opened)
+
+
+def wait_for_sessions(count: int) -> None:
+    """A thread ends what nobody holds any more."""
+    for _ in range(600):
+        if sessions() == count:
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError(f"{sessions()} sessions are open")
+
+
+def run(program: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_what_is_written_is_read_listed_and_published(vol: RWVolume) -> None:
+    files = vol.files
+    files.mkdir("a/b", parents=True)
+    files.write("/a/b/file", LARGE)
+    files.append("a/b/file", b"tail")
+    files.append(b"new", b"made")
+    files.symlink("link", "a/b")
+    files.write(os.fsencode("n\udcff"), b"")
+    assert files.read("a//b/./file", 2_999_998) == LARGE[-2:] + b"tail"
+    assert (files.read("new", 1, 2), files.read("new", 9), files.read("link/file", 0, 3)) == (b"ad", b"", LARGE[:3])
+    assert [each.path for each in files.ls()] == ["/a", "/link", "/new", "/n\udcff"]
+    assert [each.path for each in files.ls("link", recursive=True)] == ["/link/file"]
+    assert [each.path for each in files.ls("a", recursive=True)] == ["/a/b", "/a/b/file"]
+    assert [each.name for each in files.ls("new")] == ["new"]
+    found = files.stat("link")
+    assert (found.type, found.path, found.target, os.fspath(found)) == ("directory", "/link", None, "/link")
+    found = files.stat("link", follow=False)
+    assert (found.type, found.target, found.size) == ("symlink", "a/b", 3)
+    assert vol.has_changes()
+    version = vol.commit("first")
+    assert (version.is_new, version.message, vol.has_changes(), vol.commit().is_new) == (True, "first", False, False)
+    files.write("new", b"uncommitted")
+    assert (version.files.read("new"), files.read("new")) == (b"made", b"uncommitted")
+    with pytest.raises(OSError, match="Read-only"):
+        version.files.open("new", "wb")
+    assert vol.finalize().files.read("new") == b"uncommitted"
+    with pytest.raises(InvalidStateError):
+        files.read("new")
+    assert list_working_copies() == []
+
+
+def test_a_file_object_is_one_of_python(vol: RWVolume) -> None:
+    files = vol.files
+    with files.open("file", "wb") as file:
+        assert file.write(LARGE) == len(LARGE)
+    with files.open("file") as file:
+        buffer = bytearray(2_000_000)
+        assert (file.seek(-2_000_000, io.SEEK_END), file.readinto(buffer)) == (1_000_000, 2_000_000)  # type: ignore[attr-defined]
+        assert bytes(buffer) == LARGE[1_000_000:]
+        assert (file.read(1), file.seek(5), file.read(3), file.tell(), file.seekable()) == (b"", 5, LARGE[5:8], 8, True)
+        assert file.read() == LARGE[8:]
+        with pytest.raises(io.UnsupportedOperation):
+            file.write(b"x")
+    with files.open("file", "r+b") as file:
+        file.seek(10)
+        file.write(b"patch")
+        assert (file.seek(8), file.read(9)) == (8, LARGE[8:10] + b"patch" + LARGE[15:17])
+        file.truncate(20)
+    assert files.stat("file").size == 20
+    with files.open("file", "ab") as one, files.open("file", "ab") as other:
+        one.write(b"1")
+        one.flush()
+        other.write(b"2")
+        other.flush()
+        one.write(b"3")
+    assert files.read("file", 20) == b"123"
+    files.write("file", b"short")
+    assert files.read("file") == b"short"
+    with pytest.raises(FileExistsError):
+        files.open("file", "xb")
+    with io.TextIOWrapper(files.open("text", "xb")) as text:
+        text.write("one\ntwo\n")
+    with io.TextIOWrapper(files.open("text")) as text:
+        assert list(text) == ["one\n", "two\n"]
+    for mode in ("r", "w", "rt", "", None):
+        with pytest.raises(InvalidInputError) as caught:
+            files.open("file", mode)  # type: ignore[arg-type]
+        assert caught.value.hint
+
+
+def test_changes(vol: RWVolume) -> None:
+    files = vol.files
+    files.mkdir("d/e", parents=True)
+    files.write("d/e/file", LARGE)
+    files.chmod("d/e/file", 0o640)
+    files.symlink("d/link", "e/file")
+    files.copy("d/link", "copy")
+    assert (files.read("copy"), files.stat("copy").mode & 0o777) == (LARGE, 0o640)
+    files.copy("d", "d2", recursive=True)
+    files.copy("d", "d2", recursive=True)
+    assert [each.path for each in files.ls("d2", True)] == ["/d2/e", "/d2/e/file", "/d2/link"]
+    files.move("d2/e", "e")
+    files.move("copy", "e/file")
+    files.remove("d2", recursive=True)
+    files.remove("d/link")
+    assert [each.path for each in files.ls(recursive=True)] == ["/d", "/d/e", "/d/e/file", "/e", "/e/file"]
+    version = vol.commit()
+    assert version.stats.stored_bytes_added < 2 * len(LARGE), "a copy shares the chunks of what it is made from"
+    files.copy("e/file", "again")
+    assert vol.commit().stats.stored_bytes_added < 100_000, "also of what is in the store"
+    refused: list[tuple[type[OSError], Callable[[], object]]] = [
+        (FileNotFoundError, lambda: files.read("none")),
+        (FileNotFoundError, lambda: files.write("no/file", b"")),
+        (FileNotFoundError, lambda: files.ls("none")),
+        (FileNotFoundError, lambda: files.remove("none")),
+        (FileNotFoundError, lambda: files.move("none", "x")),
+        (FileNotFoundError, lambda: files.read("../etc/passwd")),
+        (NotADirectoryError, lambda: files.ls("again/x")),
+        (IsADirectoryError, lambda: files.read("d")),
+        (IsADirectoryError, lambda: files.write("d", b"")),
+        (IsADirectoryError, lambda: files.copy("d", "d3")),
+        (FileExistsError, lambda: files.mkdir("d")),
+        (FileExistsError, lambda: files.mkdir("again", exist_ok=True)),
+        (FileExistsError, lambda: files.symlink("d", "x")),
+        (OSError, lambda: files.remove("d")),
+        (OSError, lambda: files.remove("/", recursive=True)),
+        (OSError, lambda: files.copy("d", "d/e/f", recursive=True)),
+    ]
+    for kind, call in refused:
+        with pytest.raises(kind) as caught:
+            call()
+        assert isinstance(caught.value.filename, str)
+
+
+def test_glob_and_walk(vol: RWVolume) -> None:
+    files = vol.files
+    for path in ("a/x.py", "a/b/y.py", "a/b/z.txt", "c.py", "é.py"):
+        files.mkdir(os.path.dirname(path), parents=True, exist_ok=True) if "/" in path else None
+        files.write(path, b"")
+    files.symlink("a/up", "..")
+
+    def found(pattern: str) -> list[str]:
+        return [each.path for each in files.glob(pattern)]
+
+    assert found("*.py") == ["/c.py", "/é.py"]
+    assert found("?.py") == ["/c.py", "/é.py"]
+    assert found("**/*.py") == ["/c.py", "/é.py", "/a/x.py", "/a/b/y.py"]
+    assert found("/a/**") == ["/a", "/a/b", "/a/b/y.py", "/a/b/z.txt", "/a/up", "/a/x.py"]
+    assert found("a/[b]/*") == ["/a/b/y.py", "/a/b/z.txt"]
+    assert (found("a/up/c.py"), found("a/b"), found("no/*"), found("c.py/*")) == (["/a/up/c.py"], ["/a/b"], [], [])
+    seen = []
+    for path, directories, others in files.walk():
+        seen.append((path, [each.name for each in directories], [each.name for each in others]))
+        directories[:] = [each for each in directories if each.name != "b"]
+    assert seen == [("/", ["a"], ["c.py", "é.py"]), ("/a", ["b"], ["up", "x.py"])]
+
+
+def test_links_and_folders_keep_inside(vol: RWVolume) -> None:
+    files = vol.files
+    files.mkdir("in/deep", parents=True)
+    files.write("secret", b"secret")
+    files.write("in/deep/file", b"file")
+    files.symlink("in/out", "../secret")
+    files.symlink("absolute", "/etc/passwd")
+    files.symlink("above", "../../etc/passwd")
+    files.symlink("loop", "loop")
+    assert files.read("in/out") == b"secret"
+    for path in ("absolute", "above", "../secret", "in/../../secret"):
+        with pytest.raises(FileNotFoundError):
+            files.read(path)
+        assert not files.exists(path)
+    with pytest.raises(OSError, match="symbolic links"):
+        files.read("loop")
+    files.symlink("dangling", "in/new")
+    files.write("dangling", b"through")
+    assert files.read("in/new") == b"through"
+    folder = Volume.from_locator(f"{vol.commit().locator}/in").files
+    assert [each.path for each in folder.ls()] == ["/deep", "/new", "/out"]
+    assert (folder.read("deep/file"), folder.exists("out"), folder.exists("../secret")) == (b"file", False, False)
+
+
+def test_objects_of_one_process_share_a_session() -> None:
+    vol = Volume.new("data")
+    vol.files.write("file", b"one")
+    other = Volume.open("data").resolve()
+    assert other.files.read("file") == b"one"
+    assert sessions() == 1
+    assert other.has_changes()
+    version = other.commit()
+    assert not vol.has_changes()
+    again = Volume.from_locator(version.locator)
+    assert (version.files.read("file"), again.files.read("file")) == (b"one", b"one")
+    assert sessions() == 2
+    file = again.files.open("file")
+    del version, again
+    assert (file.read(), sessions()) == (b"one", 2)
+    file.close()
+    del file
+    wait_for_sessions(1)
+    other.unmount()
+    assert sessions() == 0
+    vol.files.write("file", b"two")
+    del other, vol
+    wait_for_sessions(0)
+    assert Volume.open("data").files.read("file") == b"two", "uncommitted work was kept"
+
+
+def test_what_ends_a_session(vol: RWVolume) -> None:
+    files = vol.files
+    files.write("file", b"kept")
+    file = files.open("file", "r+b")
+    for end in (vol.unmount, vol.discard):
+        with pytest.raises(ConflictError, match="/file") as caught:
+            end()
+        assert caught.value.hint
+    file.write(b"not flushed")
+    vol.unmount(force=True)
+    with pytest.raises(OSError, match="closed") as lost:
+        file.close()
+    assert lost.value.errno == 9
+    assert files.read("file") == b"kept", "the next call opens another session"
+    vol.discard()
+    assert (sessions(), files.exists("file")) == (0, False)
+    files.write("file", b"x")
+    version = vol.finalize()
+    assert (version.stats.files, sessions()) == (1, 0)
+    assert list_working_copies() == []
+
+
+def test_the_end_of_the_program_keeps_the_work(place: Path) -> None:
+    """And gives the lease back: the next one need not find out that the process is dead."""
+    done = run(
+        "from cowfs.blocking import Volume\n"
+        "vol = Volume.new('data')\n"
+        "vol.files.write('file', b'x' * 100)\n"
+        "file = vol.files.open('other', 'wb'); file.write(b'flushed'); file.flush()\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    beats = [path.read_bytes() for path in (place / "store" / "volumes" / "data" / "heartbeat").iterdir()]
+    assert len(beats) == 1
+    assert b'"released":true' in beats[0]
+    vol = Volume.open("data")
+    assert vol.has_changes()
+    assert (vol.files.read("file"), vol.files.read("other")) == (b"x" * 100, b"flushed")
+
+
+KILLED = """
+import os, signal, sys
+from cowfs.blocking import Volume
+vol = Volume.open("data", create=True)
+files = vol.files
+files.write("before", b"committed")
+vol.commit()
+for number in range(200):
+    files.write(f"{number}", b"%d" % number * 1000)
+    files.append("log", b"%d\\n" % number)
+    print(number, flush=True)
+    if number == 150:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_kill_9_loses_nothing_written() -> None:
+    done = run(KILLED)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    told = done.stdout.split()
+    assert len(told) == 151
+    vol = Volume.open("data")
+    assert vol.has_changes()
+    for number in told:
+        assert vol.files.read(number) == number.encode() * 1000
+    assert vol.files.read("log").decode().split() == told
+    assert vol.finalize().stats.files == 153
+
+
+HOLDS = """
+import sys
+from cowfs.blocking import Volume
+vol = Volume.open("data", create=True)
+vol.files.write("file", b"x")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_is_told_who_has_the_volume(vol: RWVolume) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        other = Volume.open("data")
+        for call in (lambda: other.files.read("file"), other.commit):
+            with pytest.raises(LeaseHeldError, match=rf"process {holder.pid}, without a mount, since") as caught:
+                call()
+            assert "vol.files" in caught.value.hint
+            assert caught.value.details["pid"] == holder.pid
+        assert holder.stdin is not None
+        holder.stdin.close()
+        assert holder.wait() == 0
+    assert other.files.read("file") == b"x"
+
+
+FORKS = """
+import os, signal, sys, warnings
+from cowfs.blocking import Volume
+from cowfs.errors import LeaseHeldError
+warnings.simplefilter("ignore")
+vol = Volume.new("data")
+vol.files.write("file", b"parent")
+version = vol.commit()
+assert version.files.read("file") == b"parent"
+held = version.files.open("file")
+if (pid := os.fork()) == 0:
+    assert version.files.read("file") == b"parent"     # by a session of its own
+    for call in (lambda: vol.files.write("file", b"child"), lambda: vol.files.read("file")):
+        try:
+            call()
+        except LeaseHeldError as error:
+            assert "forked" in error.message and error.hint
+        else:
+            os._exit(3)
+    try:
+        held.read()
+    except OSError as error:
+        assert error.errno == 9
+    else:
+        os._exit(4)
+    del held, version, vol
+    sys.exit(0)                                         # with all that happens when Python ends
+assert os.waitpid(pid, 0)[1] == 0
+vol.files.write("file", b"parent again")
+vol.files.append("file", b"!")
+assert vol.commit().files.read("file") == b"parent again!"
+if (pid := os.fork()) == 0:
+    for fd in range(3):
+        os.close(fd)
+    signal.pause()
+print(pid, flush=True)
+vol.files.write("file", b"last")
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_forked_child_neither_uses_nor_ends_its_parents_session() -> None:
+    done = run(FORKS)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    child = int(done.stdout)
+    try:
+        assert Volume.open("data").files.read("file") == b"last", "a child that lives on does not keep the lock"
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.mount
+def test_a_mounted_volume_is_used_through_its_mount(vol: RWVolume, place: Path) -> None:
+    files = vol.files
+    files.write("before", b"of the session")
+    path = vol.mount()
+    assert sessions() == 0
+    assert (path / "before").read_text() == "of the session"
+    files.mkdir("dir")
+    files.write("dir/file", LARGE)
+    files.copy("dir/file", "copy")
+    files.symlink("out", str(place))
+    files.symlink("link", "dir/file")
+    assert (path / "copy").read_bytes() == LARGE == files.read("link")
+    assert files.read("link", 5, 5) == LARGE[5:10]
+    assert not files.exists("out")
+    (path / "by hand").write_text("x")
+    assert [each.path for each in Volume.open("data").files.ls()] == [
+        "/before",
+        "/by hand",
+        "/copy",
+        "/dir",
+        "/link",
+        "/out",
+    ]
+    with files.open("dir/file", "r+b") as file:
+        file.write(b"patch")
+        with pytest.raises(ConflictError):
+            vol.unmount()
+    files.append("by hand", b"y")
+    files.chmod("by hand", 0o600)
+    files.remove("dir", recursive=True)
+    files.move("copy", "moved")
+    assert sessions() == 0
+    version = vol.finalize()
+    assert version.files.read("by hand") == b"xy"
+    assert [each.name for each in version.files.ls()] == ["before", "by hand", "link", "moved", "out"]
+
+
+@pytest.mark.mount
+def test_a_session_and_a_mount_hand_the_work_to_each_other(vol: RWVolume) -> None:
+    path = vol.mount()
+    (path / "file").write_text("mount")
+    vol.unmount()
+    vol.files.append("file", b", session")
+    with vol:
+        assert (vol / "file").read_text() == "mount, session"
+    assert Volume.version("data").files.read("file") == b"mount, session"
+
+
+def test_the_async_twin_does_likewise() -> None:
+    async def body() -> None:
+        vol = cowfs.Volume.new("data")
+        files = vol.files
+        await files.mkdir("a/b", parents=True)
+        await files.write("a/b/file", b"one")
+        async with await files.open("a/b/file", "r+b") as file:
+            await file.seek(3)
+            await file.write(b"two")
+        assert await files.read("a/b/file") == b"onetwo"
+        assert [each.path async for each in files.ls(recursive=True)] == ["/a", "/a/b", "/a/b/file"]
+        assert [each.path async for each in files.glob("**/file")] == ["/a/b/file"]
+        async for _, directories, _ in files.walk():
+            directories.clear()
+        with pytest.raises(FileNotFoundError):
+            [each async for each in files.ls("none")]
+        version = await vol.finalize()
+        assert isinstance(version.files, cowfs.ROFiles)
+        assert (await version.files.stat("a/b/file")).size == 6
+
+    anyio.run(body)
