@@ -29,8 +29,11 @@ SIGNS = {"create": "+", "register": "+", "change": "~", "mount": "+", "delete": 
 @click.option("--dry-run", is_flag=True, help="Only show the plan; exit code 2 when there is something to do.")
 @click.option("--prune", is_flag=True, help="Unmount and forget what was applied before and is declared no more.")
 @click.option("--no-mount", is_flag=True, help="Leave mounts alone.")
+@output.progress_option
 @output.json_option
-def command(file: str | None, is_agreed: bool, dry_run: bool, prune: bool, no_mount: bool, as_json: bool) -> int:
+def command(
+    file: str | None, is_agreed: bool, dry_run: bool, prune: bool, no_mount: bool, progress_style: str, as_json: bool
+) -> int:
     """Make stores and this machine as a file declares: create or register its volumes, and mount them.
 
     Applied once more, it does nothing. Volumes are never removed from their store.
@@ -50,7 +53,7 @@ def command(file: str | None, is_agreed: bool, dry_run: bool, prune: bool, no_mo
             done.append({"action": step.action, **(output.outcome(outcome) if outcome is not None else _place(step))})
             output.say(as_json, _said(step, outcome))
 
-        with closing(output.ProgressLine()) as progress:
+        with closing(output.ProgressLine(progress_style)) as progress:
             plan.apply(progress=progress, hears=hears)
     record = {
         "file": str(declared.file),

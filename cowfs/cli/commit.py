@@ -17,6 +17,7 @@ from cowfs.errors import InvalidInputError
 @click.option("--name", metavar="NAME", help="Of a scratch mount: the new volume. [made up]")
 @click.option("--author", help="Default: COWFS_AUTHOR, git's user, user@host.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Recorded with the version.")
+@output.progress_option
 @output.common_options
 def command(
     target: str,
@@ -24,6 +25,7 @@ def command(
     name: str | None,
     author: str | None,
     labels: tuple[str, ...],
+    progress_style: str,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -42,7 +44,7 @@ def command(
     if not isinstance(found, targets.Mounted):
         scratch.require_none(name)
     try:
-        with closing(output.ProgressLine()) as progress:
+        with closing(output.ProgressLine(progress_style)) as progress:
             if isinstance(found, targets.Mounted):
                 version = found.commit(message, name=name, author=author, labels=table, progress=progress)
             else:

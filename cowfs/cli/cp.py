@@ -4,7 +4,6 @@ mount."""
 from __future__ import annotations
 
 import dataclasses
-import sys
 from contextlib import closing
 
 import click
@@ -21,8 +20,11 @@ from cowfs.cli.start import tidy_up_when_terminated
     "-r", "--recursive", is_flag=True, hidden=True, help="Habit of other programs: directories are copied anyway."
 )
 @click.option("-m", "--message", default="", help="To a volume: what this version is.")
+@output.progress_option
 @output.common_options
-def command(source: str, target: str, recursive: bool, message: str, store: str | None, as_json: bool) -> None:
+def command(
+    source: str, target: str, recursive: bool, message: str, progress_style: str, store: str | None, as_json: bool
+) -> None:
     """Copy SRC to DST. Each is SOURCE:PATH, LOCATOR/PATH or a local path (./a:b is local). The path in
     LOCATOR/PATH is percent-decoded, as a URL's; after a colon (NAME:PATH, LOCATOR:PATH) it is taken as
     it is.
@@ -34,9 +36,9 @@ def command(source: str, target: str, recursive: bool, message: str, store: str 
     from cowfs.api import transfer
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine()) as progress:
+    with closing(output.ProgressLine(progress_style)) as progress:
         done = transfer.copy(
-            source, target, store=store, message=message, progress=progress if sys.stderr.isatty() else None
+            source, target, store=store, message=message, progress=progress if progress.is_shown else None
         )
     copied = done.copied
     said = f"Copied {copied.files} file{'s' if copied.files != 1 else ''}, {sizes.shown(copied.bytes)}"

@@ -69,12 +69,14 @@ if TYPE_CHECKING:
     metavar="UID:GID|caller|none",
     help="Show files of the version's owner as this one's, who may then change them. [caller; none as root]",
 )
+@output.progress_option
 @output.common_options
 def command(
     source: str,
     path: str,
     read_only: bool,
     scratch: bool,
+    progress_style: str,
     store: str | None,
     as_json: bool,
     foreground: bool,
@@ -101,7 +103,7 @@ def command(
                 hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
             )
         mounted = Volume.open(found.volume, store=found.store.url)
-        with closing(output.ProgressLine()) as progress:
+        with closing(output.ProgressLine(progress_style)) as progress:
             canonical = mounted.mount(path, progress=progress, options=options)
         targets.keep_mounted(mounted)
     else:

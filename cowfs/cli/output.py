@@ -6,6 +6,7 @@ Also the options every command has, and how times and tables are shown to people
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from cowfs.blocking import Progress
 
 RATE_AFTER_S = 1.0
+INTERVAL_S = 0.2
 JSON_FORMAT = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,25 +110,61 @@ def say(as_json: bool, text: str) -> None:
         click.echo(text, err=True)
 
 
-class ProgressLine:
-    """Shows on a terminal how far a commit or a mount is, nothing anywhere else. Called from any
-    one thread."""
+def progress_option(function: F) -> F:
+    """--progress, for commands that may take long; its value is for `ProgressLine`."""
+    return click.option(
+        "--progress",
+        "progress_style",
+        type=click.Choice(["auto", "json", "none"]),
+        default="auto",
+        help="On stderr: a line on a terminal (auto), a JSON document a line, or nothing.",
+    )(function)
 
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
+
+class ProgressLine:
+    """Shows how far a commit or a mount is, on stderr. Called from any one thread.
+
+    auto    one line that is written over, on a terminal; nothing anywhere else
+    json    {"format": 1, "progress": {…}} a line, where a stage begins and ends and every INTERVAL_S in between
+    """
+
+    def __init__(self, style: str = "auto") -> None:
+        self._is_json = style == "json"
+        self.is_shown = self._is_json or (style == "auto" and sys.stderr.isatty())
         self._width = 0
         self._since_s = clock.monotonic_s()
+        self._said_s = float("-inf")
+        self._last: Progress | None = None
+        self._is_last_said = True
 
     def __call__(self, progress: Progress) -> None:
-        if self._is_shown:
+        if self._is_json:
+            self._say(progress)
+        elif self.is_shown:
             text = described(progress, clock.monotonic_s() - self._since_s)
             click.echo("\r" + text.ljust(self._width), nl=False, err=True)
             self._width = len(text)
 
     def close(self) -> None:
+        self._say_last()
         if self._width:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
             self._width = 0
+
+    def _say(self, progress: Progress) -> None:
+        now_s = clock.monotonic_s()
+        is_new_stage = self._last is None or self._last.stage != progress.stage
+        if is_new_stage:
+            self._say_last()
+        self._last, self._is_last_said = progress, False
+        if is_new_stage or now_s - self._said_s >= INTERVAL_S:
+            self._said_s = now_s
+            self._say_last()
+
+    def _say_last(self) -> None:
+        if self._last is not None and not self._is_last_said:
+            click.echo(document({"progress": dataclasses.asdict(self._last)}), err=True)
+            self._is_last_said = True
 
 
 def described(progress: Progress, elapsed_s: float) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     "--force", "is_forced", is_flag=True, help="Also while in use or shared; programs that use it get errors."
 )
 @click.option("--meta-dir", type=click.Path(), help="With --discard NAME: drop the work that lies there alone.")
+@output.progress_option
 @output.common_options
 def command(
     target: str,
@@ -41,6 +42,7 @@ def command(
     is_discard: bool,
     is_forced: bool,
     meta_dir: str | None,
+    progress_style: str,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -68,17 +70,17 @@ def command(
     if not isinstance(found, targets.Mounted):
         record = _unmounted(found, is_discard=is_discard)
     elif is_commit:
-        record = _commit(found, message, is_forced=is_forced)
+        record = _commit(found, message, progress_style, is_forced=is_forced)
     else:
         record = _unmount(found, is_discard=is_discard, is_forced=is_forced)
     output.say(as_json, record.pop("said"))
     output.emit(as_json, record, record.get("locator", ""))
 
 
-def _commit(mount: Mounted, message: str, *, is_forced: bool) -> dict[str, Any]:
+def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: bool) -> dict[str, Any]:
     from cowfs.cli import versions
 
-    with closing(output.ProgressLine()) as progress:
+    with closing(output.ProgressLine(progress_style)) as progress:
         version, released = mount.commit_and_unmount(message, force=is_forced, progress=progress)
     said = f"{versions.summary(version)}; unmounted {mount.path}"
     if released.users:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @click.command("up")
 @click.argument("file", required=False, type=click.Path())
+@output.progress_option
 @output.json_option
-def command(file: str | None, as_json: bool) -> None:
+def command(file: str | None, progress_style: str, as_json: bool) -> None:
     """Mount the volumes that FILE declares, by default the nearest cowfs.toml or *.cowfs.yml.
 
     When one cannot be mounted and is not optional, those that were mounted before it are unmounted
@@ -32,7 +33,7 @@ def command(file: str | None, as_json: bool) -> None:
     def hears(outcome: Outcome) -> None:
         output.say(as_json, output.outcome_line(outcome))
 
-    with closing(output.ProgressLine()) as progress:
+    with closing(output.ProgressLine(progress_style)) as progress:
         outcomes = mounting.up(declared, progress=progress, hears=hears)
     record = {"file": str(declared.file), "mounts": [output.outcome(each) for each in outcomes]}
     paths = [each.mount_path for each in outcomes if each.error is None]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from pathlib import Path
+
 import pytest
 
-from cowfs import Progress
+from cowfs import Progress, clock
 from cowfs.cli import output
+from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.quick
 
@@ -26,3 +31,36 @@ GIB = 1 << 30
 )
 def test_progress(progress: Progress, elapsed_s: float, said: str) -> None:
     assert output.described(progress, elapsed_s) == said
+
+
+def test_progress_as_json_has_where_stages_begin_and_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+    line = output.ProgressLine("json")
+    seen = [Progress("files", done, 10) for done in range(11)] + [Progress("index")]
+    for each in seen:
+        line(each)
+    now_s += output.INTERVAL_S
+    line(Progress("index", 1, 3))
+    line(Progress("index", 2, 3))
+    line.close()
+    line.close()
+    said = capsys.readouterr()
+    wanted = [seen[0], seen[10], seen[11], Progress("index", 1, 3), Progress("index", 2, 3)]
+    assert [json.loads(each) for each in said.err.splitlines()] == [
+        {"format": 1, "progress": dataclasses.asdict(each)} for each in wanted
+    ]
+    assert said.out == ""
+
+
+def test_a_command_tells_its_progress(run: Run, home: Path) -> None:
+    (home / "files").mkdir()
+    (home / "files" / "one").write_text("1")
+    run("create", "data")
+    said = run("cp", str(home / "files"), "data:", "--progress", "json", "--json")
+    assert said.json["files"] == 1
+    stages = [json.loads(each)["progress"]["stage"] for each in said.err.splitlines()]
+    assert "index" in stages
+    assert run("cp", str(home / "files"), "data:else", "--progress", "none", "--json").err == ""
