@@ -10,7 +10,7 @@ from cowfs.api import names
 from cowfs.api.provenance import author
 from cowfs.errors import ConflictError
 from cowfs.store import ObjectStore
-from cowfs.version import volumes
+from cowfs.version import near_names, volumes
 from cowfs.version.volumes import Head
 
 Claim = Literal["new", "existing", "either"]
@@ -28,7 +28,7 @@ def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool) -> Head:
     if claim == "new":
         return claimed(name, create, strict=strict)
     if claim == "existing":
-        return volumes.read_head(store, name)
+        return near_names.read_head(store, name)
     try:
         return volumes.find_head(store, name) or create(name)
     except ConflictError:  # somebody made it between the two

@@ -125,6 +125,17 @@ def volumes_of(store: stores.Named = None) -> list[VolumeSummary]:
         return [summary for summary in found if summary is not None]
 
 
+def volume_names(store: stores.Named = None, *, start: str = "", limit: int) -> list[str]:
+    """The first names of a store's volumes that begin with start; a request for each."""
+    found = volumes.volume_names(stores.open_store(store).objects, start=start, limit=limit)
+    return sorted(name for name in found if name.startswith(start))
+
+
+def mount_paths() -> list[str]:
+    """Where this user's volumes and versions are mounted; no daemon is asked."""
+    return sorted({entry.mount_path for entry in registry.list_mounts() if not entry.is_detached})
+
+
 def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Status:
     """Mounts and working copies of this machine; of one store only, if one is named: NotFoundError
     if there is none, and nothing of it here. meta_dir: look there too."""

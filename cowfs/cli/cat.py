@@ -9,11 +9,11 @@ from contextlib import closing
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 
 @click.command("cat")
-@click.argument("places", nargs=-1, required=True, metavar="SOURCE:PATH...")
+@click.argument("places", nargs=-1, required=True, metavar="SOURCE:PATH...", shell_complete=completing.places)
 @output.common_options
 def command(places: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Print files of a volume's last version (NAME:PATH), of another one (NAME@TAG:PATH,

@@ -7,12 +7,12 @@ from contextlib import closing
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
 
 
 @click.command("commit")
-@click.argument("target", metavar="PATH|NAME")
+@click.argument("target", metavar="PATH|NAME", shell_complete=completing.mounts_and_volumes)
 @click.option("-m", "--message", default="", help="What this version is.")
 @click.option("--name", metavar="NAME", help="Of a scratch mount: the new volume. [made up]")
 @click.option("--author", help="Default: COWFS_AUTHOR, git's user, user@host.")

@@ -9,13 +9,13 @@ from contextlib import closing
 import click
 
 from cowfs import sizes
-from cowfs.cli import output
+from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("cp")
-@click.argument("source", metavar="SRC")
-@click.argument("target", metavar="DST")
+@click.argument("source", metavar="SRC", shell_complete=completing.places)
+@click.argument("target", metavar="DST", shell_complete=completing.places)
 @click.option(
     "-r", "--recursive", is_flag=True, hidden=True, help="Habit of other programs: directories are copied anyway."
 )

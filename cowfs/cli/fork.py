@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 
 @click.command("fork")
-@click.argument("source")
+@click.argument("source", shell_complete=completing.volumes)
 @click.argument("name")
 @output.common_options
 def command(source: str, name: str, store: str | None, as_json: bool) -> None:

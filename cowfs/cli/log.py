@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs import sizes
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 if TYPE_CHECKING:
     from cowfs.blocking import ROVolume
 
 
 @click.command("log")
-@click.argument("source")
+@click.argument("source", shell_complete=completing.volumes)
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many.")
 @output.common_options
 def command(source: str, limit: int | None, store: str | None, as_json: bool) -> None:

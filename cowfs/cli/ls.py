@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 if TYPE_CHECKING:
     from cowfs.api.overview import VolumeSummary
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("ls")
-@click.argument("place", required=False, metavar="[SOURCE[:PATH]]")
+@click.argument("place", required=False, metavar="[SOURCE[:PATH]]", shell_complete=completing.volumes)
 @output.common_options
 def command(place: str | None, store: str | None, as_json: bool) -> None:
     """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) at

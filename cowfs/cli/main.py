@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 import cowfs as cowfs_package
 from cowfs import errors, log
@@ -37,6 +38,7 @@ COMMANDS = {
     "up": "Mount the volumes that a file declares.",
     "down": "Unmount what `up` or `apply` has mounted.",
     "status": "List mounts and working copies on this machine.",
+    "completion": "Print what a shell needs to complete commands and names.",
     "bench": "Measure a directory beside the local disk.",
     "doctor": "Check what mounting needs, and say what to do.",
 }
@@ -95,9 +97,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise InvalidInputError(f"there is no command {args[0]!r}", hint=_meant(args[0]))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Without importing every command, as click would to ask for its help."""
+        found = [CompletionItem(name, help=said) for name, said in COMMANDS.items() if name.startswith(incomplete)]
+        return found or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 @click.command("mount")
-@click.argument("source")
-@click.argument("path")  # not click.Path, which stats it: a mount handed in does not answer yet
+@click.argument("source", shell_complete=completing.volumes)
+@click.argument(
+    "path", shell_complete=completing.directories
+)  # not click.Path, which stats it: a mount handed in does not answer yet
 @click.option("--read-only", is_flag=True, help="Mount the volume's last version, without becoming its writer.")
 @click.option("--scratch", is_flag=True, help="Write to a version; gone at the end, unless committed as a new volume.")
 @click.option("--foreground", is_flag=True, help="Stay until the mount is gone; Ctrl-C unmounts.")

@@ -49,6 +49,8 @@ def json_option(function: F) -> F:
 def _named(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
     """A store that the user names is the user's own (`store.trust`); one that ends with the command
     is of no use."""
+    if context.resilient_parsing:  # a shell completes the line
+        return url
     chosen = os.environ.get("COWFS_STORE", "") if url is None else url
     if chosen.lower().startswith("memory:"):
         raise InvalidInputError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command("unmount")
-@click.argument("target", metavar="PATH|NAME")
+@click.argument("target", metavar="PATH|NAME", shell_complete=completing.mounts_and_volumes)
 @click.option("--commit", "is_commit", is_flag=True, help="Commit first; prints the locator.")
 @click.option("-m", "--message", default="", help="With --commit: what this version is.")
 @click.option("--discard", "is_discard", is_flag=True, help="Drop uncommitted work for good.")

@@ -16,7 +16,8 @@ from cowfs.format.locator import Locator, is_locator
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
-from cowfs.version.volumes import find_head, read_head
+from cowfs.version import near_names
+from cowfs.version.volumes import find_head
 
 SHORTEST_PREFIX = 8
 LINE_LIMIT = 1000
@@ -83,7 +84,7 @@ def history(store: ObjectStore, version: VersionId) -> Iterator[Past]:
 def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId | None:
     """The version that NAME or NAME@ (at None or "": its head, which may have none yet) or
     NAME@TAG, NAME@VERSION means."""
-    head = read_head(store, volume)
+    head = near_names.read_head(store, volume)
     if not at:
         return head.version
     if _is_hex(at) and len(at) == 2 * VersionId.length:

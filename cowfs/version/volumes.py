@@ -82,10 +82,11 @@ def read_head(store: ObjectStore, name: str) -> Head:
     return head
 
 
-def volume_names(store: ObjectStore, *, limit: int | None = None) -> list[str]:
-    """Names of the store's volumes in the order of their keys, one small list request each."""
+def volume_names(store: ObjectStore, *, limit: int | None = None, start: str = "") -> list[str]:
+    """Names of the store's volumes in the order of their keys, one small list request each. start:
+    leaves out those before it."""
     names: list[str] = []
-    after = ""
+    after = keys.VOLUMES + start if start else ""
     while limit is None or len(names) < limit:
         found = store.list(keys.VOLUMES, start_after=after, limit=1)
         if not found:
