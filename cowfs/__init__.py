@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cowfs.api.declared.model import Declared as Declared
     from cowfs.api.declared.model import DeclaredVolume as DeclaredVolume
     from cowfs.api.declared.store import DeclaredStore as DeclaredStore
+    from cowfs.api.details import VolumeDetails as VolumeDetails
     from cowfs.api.files import Entry as Entry
     from cowfs.api.overview import MountSummary as MountSummary
     from cowfs.api.overview import VolumeSummary as VolumeSummary
@@ -47,6 +48,7 @@ __all__ = [
     "RWVolume",
     "Stats",
     "Volume",
+    "VolumeDetails",
     "VolumeSummary",
     "WorkingCopySummary",
     "__version__",
@@ -61,6 +63,7 @@ _HOMES = {
     "Locator": "cowfs.format.locator",
     "MountOptions": "cowfs.control.options",
     "MountSummary": "cowfs.api.overview",
+    "VolumeDetails": "cowfs.api.details",
     "VolumeSummary": "cowfs.api.overview",
     "WorkingCopySummary": "cowfs.api.overview",
     "Progress": "cowfs.version.commit",

@@ -1,6 +1,7 @@
 """cowfs without async: the same names and arguments, without await. For scripts, threads and
 notebooks."""
 
+from cowfs.api.details import VolumeDetails
 from cowfs.api.files import Entry, ROFiles, RWFiles
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume
@@ -23,6 +24,7 @@ __all__ = [
     "RWVolume",
     "Stats",
     "Volume",
+    "VolumeDetails",
     "VolumeSummary",
     "WorkingCopySummary",
     "volume",

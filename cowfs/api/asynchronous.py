@@ -20,6 +20,7 @@ import anyio
 
 from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
+from cowfs.api.details import VolumeDetails
 from cowfs.api.files import Entry, FilePath
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
@@ -619,6 +620,12 @@ class Volume:
         """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
         is no cowfs store."""
         return await in_thread(partial(volume_module.Volume.list, store))
+
+    @staticmethod
+    async def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
+        """What is known of a volume, in its store and on this machine. NotFoundError: there is none of
+        that name; the hint names near ones."""
+        return await in_thread(partial(volume_module.Volume.get, name, store=store))
 
     @staticmethod
     async def from_locator(locator: str | Locator, *, store: Storage | None = None) -> ROVolume:

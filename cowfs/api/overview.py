@@ -31,6 +31,7 @@ __all__ = [
     "WriterStatus",
     "mount_summary",
     "status",
+    "volume_summary",
     "volumes_of",
     "working_copy_summary",
 ]
@@ -121,7 +122,7 @@ def volumes_of(store: stores.Named = None) -> list[VolumeSummary]:
     opened = stores.open_store(store)
     with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
         names = sorted(volumes.volume_names(opened.objects))  # in key order "a-b" stands before "a"
-        found = pool.map(lambda name: _volume(opened, name), names)
+        found = pool.map(lambda name: volume_summary(opened, name), names)
         return [summary for summary in found if summary is not None]
 
 
@@ -157,8 +158,8 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
     return Status(mounted, kept, [mount.mount_path for mount in dead], dead)
 
 
-def _volume(store: OpenStore, name: str) -> VolumeSummary | None:
-    """None for a volume that is half made, or goes away at this moment."""
+def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:
+    """As `volumes_of` has it; None for a volume that is half made, or goes away at this moment."""
     head = volumes.find_head(store.objects, name)
     if head is None:
         return None

@@ -6,7 +6,8 @@ from __future__ import annotations
 import builtins
 import os
 
-from cowfs.api import names, overview, sources, stores
+from cowfs.api import details, names, overview, sources, stores
+from cowfs.api.details import VolumeDetails
 from cowfs.api.overview import VolumeSummary
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -72,6 +73,12 @@ class Volume:
         is no cowfs store."""
         place = stores.name(store)
         return overview.volumes_of(place)
+
+    @staticmethod
+    def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
+        """What is known of a volume, in its store and on this machine. NotFoundError: there is none of
+        that name; the hint names near ones."""
+        return details.find(name, store)
 
     @staticmethod
     def from_locator(locator: str | Locator, *, store: Storage | None = None) -> ROVolume:

@@ -21,13 +21,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from cowfs import config
-from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, UnsupportedFormatError
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, CowfsError, UnsupportedFormatError
 from cowfs.machine.state import replace_durably
 
 FORMAT = 1
@@ -103,6 +103,16 @@ def load(file: Path) -> Applied:
         return Applied(str(file))
     except OSError as error:
         raise config.inaccessible(path, error) from error
+
+
+def records() -> list[Applied]:
+    """Those of every file; one that cannot be read is left out."""
+    found = []
+    for path in config.listed(config.state_dir() / "declared"):
+        if path.suffix == ".json":
+            with suppress(CowfsError, OSError):
+                found.append(parse(path.read_bytes(), path))
+    return found
 
 
 def parse(data: bytes, path: Path) -> Applied:

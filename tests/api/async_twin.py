@@ -48,6 +48,7 @@ import anyio
 
 from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
+from cowfs.api.details import VolumeDetails
 from cowfs.api.files import Entry, FilePath
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary

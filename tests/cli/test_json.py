@@ -79,11 +79,13 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     check("cat", run("cat", "data:file", "--json").json)
     check("cp", run("cp", "data:file", place, "--json").json)
     (mounted / "file").write_text("two")
+    check("get", run("get", "data", "--json").json)
     check("status", run("status", "--json").json)
     declared = place / "cowfs.toml"
     declared.write_text(f'volumes = [{{name = "other", path = "{place}/mnt/other", read_only = false}}]')
     check("apply", run("apply", "--dry-run", "--json").json)
     check("apply", run("apply", "-y", "--json").json)
+    check("get", run("get", "other", "--json").json)
     check("down", run("down", "--json").json)
     check("up", run("up", declared, "--json").json)
     run("down")

@@ -47,6 +47,28 @@ def test_log_of_a_volume_without_versions(run: Run) -> None:
 
 
 @pytest.mark.quick
+def test_get_shows_what_is_known_of_one_volume(run: Run, home: Path) -> None:
+    run("create", "a")
+    assert "version       none yet" in run("get", "a").out
+    empty = run("get", "a", "--json").json
+    assert (empty["volume"]["version"], empty["message"], empty["labels"]) == (None, None, {})
+    run("commit", "a", "-m", "first", "--label", "k=v")
+    found = run("get", "a", "--json").json
+    listed = run("ls", "--json").json["volumes"]
+    assert found["volume"] == listed[0]
+    assert (found["message"], found["labels"], found["mounts"], found["declared"]) == ("first", {"k": "v"}, [], [])
+    declared = home / "a.cowfs.yml"
+    declared.write_text("volumes:\n  - {name: a, path: /a}\n")
+    assert run("apply", "-y", "--no-mount", "-f", str(declared)).code == 0
+    found = run("get", "a", "--json").json
+    assert found["declared"] == [{"file": str(declared), "path": "/a", "made": "registered"}]
+    said = run("get", "a").out
+    assert "message       first\n" in said
+    assert f"declared      in {declared}, at /a (registered)" in said
+    assert run("get", "b").code == 3
+
+
+@pytest.mark.quick
 def test_locator_and_store_must_agree(run: Run, home: Path) -> None:
     run("create", "a")
     locator = f"cowfs+file://{home}/store/-/a@{'0' * 64}"

@@ -1,0 +1,52 @@
+"""cowfs get NAME: what is known of one volume, in its store and on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs.cli import completing, output
+
+if TYPE_CHECKING:
+    from cowfs.api.details import VolumeDetails
+
+
+@click.command("get")
+@click.argument("name", shell_complete=completing.volumes)
+@output.common_options
+def command(name: str, store: str | None, as_json: bool) -> None:
+    """Show what is known of volume NAME: its last version, who writes to it, and where it is mounted
+    and declared on this machine."""
+    from cowfs.api import details
+
+    found = details.find(name, store)
+    output.emit(as_json, dataclasses.asdict(found), _text(found))
+
+
+def _text(found: VolumeDetails) -> str:
+    from cowfs import sizes
+
+    volume = found.volume
+    rows = [
+        ("name", volume.name),
+        ("store", found.store_url),
+        ("owner", volume.owner),
+        ("version", (volume.version or "none yet") + (" (missing)" if volume.is_missing else "")),
+        ("locator", volume.locator or ""),
+        ("changed", output.time(volume.changed_ns)),
+        ("size", f"{sizes.shown(volume.bytes)}, {volume.files} files"),
+        ("message", found.message or ""),
+        ("author", found.author or ""),
+        *((f"label {key}", value) for key, value in found.labels.items()),
+        ("written by", volume.mounted or ""),
+        *(("mounted", f"{each.mount_path} (process {each.pid})") for each in found.mounts),
+        *(("working copy", _work(each.working_copy, each.uncommitted)) for each in found.working_copies),
+        *(("declared", f"in {each.file}, at {each.path} ({each.made})") for each in found.declared),
+    ]
+    return "\n".join(f"{key:<13} {output.printable(value)}" for key, value in rows if value)
+
+
+def _work(path: str, uncommitted: bool | None) -> str:
+    return f"{path} ({'committed' if uncommitted is False else 'uncommitted work'})"
