@@ -15,10 +15,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import botocore.session
@@ -82,6 +83,40 @@ class SeaweedFS:
                 raise RuntimeError(f"SeaweedFS did not come up:\n{self.log.read_text(errors='replace')[-4000:]}")
             time.sleep(0.1)
 
+    def give(self, access_key: str, secret_key: str, *actions: str) -> None:
+        """An identity more, of that key's name; actions: everything, unless some are named. Returns
+        when the server knows it."""
+        named = ",".join(actions or ("Admin", "Read", "Write", "List", "Tagging"))
+        self._configure(f"-user={access_key} -access_key={access_key} -secret_key={secret_key} -actions={named}")
+        self._wait(lambda: self._may_list(access_key, secret_key))
+
+    def take_away(self, access_key: str, secret_key: str) -> None:
+        """Deletes the identity, and returns when the server knows it no more."""
+        self._configure(f"-user={access_key} -delete")
+        self._wait(lambda: not self._may_list(access_key, secret_key))
+
+    def _configure(self, what: str) -> None:
+        """The secret goes by standard input: arguments are there for everybody to read."""
+        _, _, master, master_grpc, _, _, filer, filer_grpc, _, _ = self.ports
+        command = [
+            str(Path(sys.executable).with_name("weed")),
+            "shell",
+            f"-master=127.0.0.1:{master}.{master_grpc}",
+            f"-filer=127.0.0.1:{filer}.{filer_grpc}",
+        ]
+        done = subprocess.run(
+            command, input=f"s3.configure {what} -apply\n", capture_output=True, text=True, cwd=self.directory
+        )
+        if done.returncode != 0 or "error" in done.stdout.lower():
+            raise RuntimeError(f"SeaweedFS was not configured: {done.stdout}{done.stderr}")
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > end:
+                raise RuntimeError("SeaweedFS does not take notice of its identities")
+            time.sleep(0.05)
+
     def kill(self) -> None:
         """SIGKILL; nothing is flushed."""
         if self._process is not None:
@@ -90,12 +125,20 @@ class SeaweedFS:
             self._process = None
 
     def _bucket_answers(self) -> bool:
+        return self._answers(lambda client: client.head_bucket(Bucket=self.bucket), *self.credentials.values())
+
+    def _may_list(self, access_key: str, secret_key: str) -> bool:
+        return self._answers(
+            lambda client: client.list_objects_v2(Bucket=self.bucket, MaxKeys=1), access_key, secret_key
+        )
+
+    def _answers(self, request: Callable[[Any], object], access_key: str, secret_key: str) -> bool:
         session = botocore.session.Session()
-        session.set_credentials(*self.credentials.values())
+        session.set_credentials(access_key, secret_key)
         configuration = Config(connect_timeout=2, read_timeout=5, retries={"max_attempts": 0})
         client = session.create_client("s3", "us-east-1", endpoint_url=self.endpoint, config=configuration)
         try:
-            client.head_bucket(Bucket=self.bucket)
+            request(client)
         except (BotoCoreError, ClientError):
             return False
         finally:

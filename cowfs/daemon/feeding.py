@@ -90,8 +90,7 @@ class Feeding:
         self._seen_s = clock.monotonic_s()
         self._problem = offer.problem
         if offer.credentials is not None:
-            if not self._is_wanted:
-                identity.supply(offer.credentials)
+            identity.supply(offer.credentials)  # who wanted them may have stopped waiting
             self._brought, self._is_wanted = offer.credentials, False
         self._changed.notify_all()
 

@@ -52,7 +52,7 @@ from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import refused_anonymously
 from cowfs.store.identity import AMBIENT, Access, Credentials, Identity
 from cowfs.store.readonly import ReadOnlyStore
-from cowfs.store.s3_errors import NO_CREDENTIALS, from_s3_error, refusal_of
+from cowfs.store.s3_errors import NO_CREDENTIALS, from_s3_error, is_unexplained, refusal_of
 from cowfs.store.s3_models import use_small_models
 
 T = TypeVar("T")
@@ -123,10 +123,9 @@ class S3Store:
 
     def size(self, key: str) -> int | None:
         try:
-            answer = self._run(lambda: self._call("head_object", key=key), key)
+            return self._run(lambda: self._size(key), key)
         except NotFoundError:
             return None
-        return int(answer["ContentLength"])
 
     def put(self, key: str, data: Data) -> None:
         self._run(lambda: self._call("put_object", key=key, Body=_body(data)), key)
@@ -252,6 +251,19 @@ class S3Store:
             arguments["Key"] = self._prefix + key
         answer: dict[str, Any] = await self._connection()._call_s3(method, Bucket=self._bucket, **arguments)
         return answer
+
+    async def _size(self, key: str) -> int:
+        try:
+            return int((await self._call("head_object", key=key))["ContentLength"])
+        except _REQUEST_ERRORS as error:
+            if not is_unexplained(error):
+                raise
+        # The answer to HEAD has no body. That to GET says why: credentials that have expired are not the same as
+        # ones that may not.
+        answer = await self._call("get_object", key=key, Range="bytes=0-0")
+        async with answer["Body"] as body:
+            await body.read()
+        return int(answer["ContentRange"].rpartition("/")[2])
 
     async def _get(self, key: str, arguments: dict[str, Any]) -> bytes:
         answer = await self._call("get_object", key=key, **arguments)

@@ -141,11 +141,20 @@ def from_s3_error(error: BaseException, *, url: str, key: str) -> CowfsError:
 
 def refusal_of(error: CowfsError) -> Refusal | None:
     """What a failed request says about the credentials: that they are no longer valid, that they do
-    not allow this, or nothing. The answer to HEAD has no body, and so no code."""
+    not allow this, or nothing."""
     code, status = error.details.get("code"), error.details.get("status")
     if code in _NO_LONGER_VALID or status == 401:
         return "expired"
-    return "denied" if isinstance(error, AccessDeniedError) or code == "400" else None
+    return "denied" if isinstance(error, AccessDeniedError) else None
+
+
+def is_unexplained(error: BaseException) -> bool:
+    """Whether a request was refused without a reason, as HEAD always is."""
+    answer = error if isinstance(error, ClientError) else error.__cause__
+    if not isinstance(answer, ClientError):
+        return False
+    status = answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status in (400, 401, 403) and str(answer.response.get("Error", {}).get("Code")) == str(status)
 
 
 def _from_answer(answer: ClientError, url: str, key: str) -> CowfsError:
