@@ -16,6 +16,8 @@ from cowfs.cli import output
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from cowfs.api.declared.emitting import Kind
+    from cowfs.api.declared.model import Declared
     from cowfs.api.declared.mounting import Outcome
     from cowfs.api.declared.plan import Plan, Step
 
@@ -29,10 +31,22 @@ SIGNS = {"create": "+", "register": "+", "change": "~", "mount": "+", "delete": 
 @click.option("--dry-run", is_flag=True, help="Only show the plan; exit code 2 when there is something to do.")
 @click.option("--prune", is_flag=True, help="Unmount and forget what was applied before and is declared no more.")
 @click.option("--no-mount", is_flag=True, help="Leave mounts alone.")
+@click.option(
+    "--emit",
+    type=click.Choice(["sh", "k8s", "systemd"]),
+    help="Do nothing; print a script, a manifest or a service that mounts what is declared.",
+)
 @output.progress_option
 @output.json_option
 def command(
-    file: str | None, is_agreed: bool, dry_run: bool, prune: bool, no_mount: bool, progress_style: str, as_json: bool
+    file: str | None,
+    is_agreed: bool,
+    dry_run: bool,
+    prune: bool,
+    no_mount: bool,
+    emit: Kind | None,
+    progress_style: str,
+    as_json: bool,
 ) -> int:
     """Make stores and this machine as a file declares: create or register its volumes, and mount them.
 
@@ -42,6 +56,9 @@ def command(
     from cowfs.cli.start import tidy_up_when_terminated
 
     declared = Declared.load(file)
+    if emit is not None:
+        _emit(declared, emit, as_json=as_json)
+        return 0
     plan = declared.plan(prune=prune, mounts=not no_mount)
     _show(plan, as_json=as_json)
     done: list[dict[str, Any]] = []
@@ -65,6 +82,11 @@ def command(
     }
     output.emit(as_json, record, "")
     return CHANGES if dry_run and plan.has_changes else 0
+
+
+def _emit(declared: Declared, kind: Kind, *, as_json: bool) -> None:
+    text = declared.emit(kind)
+    output.emit(as_json, {"file": str(declared.file), "emitted": text}, text.rstrip("\n"))
 
 
 def _show(plan: Plan, *, as_json: bool) -> None:

@@ -37,6 +37,7 @@ from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
 
 if TYPE_CHECKING:
+    from cowfs.api.declared.emitting import Kind
     from cowfs.api.declared.mounting import Outcome
     from cowfs.api.declared.plan import Plan
     from cowfs.api.storage.storage import Storage
@@ -224,6 +225,13 @@ class Declared(Value):
         from cowfs.api.declared import plan
 
         return plan.make(self, prune=prune, mounts=mounts)
+
+    def emit(self, kind: Kind) -> str:
+        """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is declared.
+        Nothing is looked up, and no secret is read."""
+        from cowfs.api.declared import emitting
+
+        return emitting.emit(self, kind)
 
     def up(self, *, progress: ProgressListener | None = None) -> list[Outcome]:
         """Mounts every volume at its path, or none: what was mounted is unmounted again when one

@@ -141,7 +141,7 @@ class DeclaredStore(Value):
         if found := list(self._wrong_keys()):
             raise Refused(found)
         try:
-            self._made({key: "…" for key in SECRETS if getattr(self, key) is not None})
+            self.without_secrets()
         except InvalidInputError as error:
             at = "url" if self.url is not None else "preset"
             raise Refused([Problem((at,), error.message, error.hint)]) from error
@@ -155,6 +155,10 @@ class DeclaredStore(Value):
         """With its secrets. AccessDeniedError: one is not where it should be."""
         found = {key: secret.read(key) for key in SECRETS if (secret := getattr(self, key)) is not None}
         return self._made(found)
+
+    def without_secrets(self) -> Storage:
+        """The same place, with something that stands for each of its secrets."""
+        return self._made({key: "…" for key in SECRETS if getattr(self, key) is not None})
 
     def _made(self, secrets: dict[str, str]) -> Storage:
         given = {key: getattr(self, key) for key in self._given() - {"url", "preset", *SECRETS}} | secrets

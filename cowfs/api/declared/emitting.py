@@ -1,0 +1,262 @@
+"""A declaration for what starts mounts without `cowfs apply`.
+
+    sh         a POSIX script of `cowfs` commands: makes what is missing, mounts all
+    systemd    a service that runs `cowfs up FILE` and `cowfs down FILE`
+    k8s        a ConfigMap with the declaration, and a Pod whose sidecar runs `cowfs up`; to be filled in
+
+Nothing is looked up, and no secret is read: variables and files that hold them are named. The script
+has the placeholders filled in as they are here; the others leave that to where they run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from typing import Any, Literal
+
+import yaml
+
+from cowfs.api import stores
+from cowfs.api.declared import plan
+from cowfs.api.declared.model import Declared, DeclaredVolume
+from cowfs.api.declared.store import SECRETS, DeclaredStore, Secret
+from cowfs.api.storage.storage import Storage
+from cowfs.errors import InvalidInputError
+from cowfs.format.locator import Locator, is_locator
+
+Kind = Literal["sh", "k8s", "systemd"]
+KINDS: tuple[Kind, ...] = ("sh", "k8s", "systemd")
+_VARIABLES = {
+    "access_key": "AWS_ACCESS_KEY_ID",
+    "secret_key": "AWS_SECRET_ACCESS_KEY",
+    "session_token": "AWS_SESSION_TOKEN",
+}
+"""What the command line takes for them."""
+_SAME = {"key_id": "access_key", "app_key": "secret_key"}
+_PLACE = "/etc/cowfs/declared.cowfs.yml"
+_SIDECAR = (
+    f"trap 'cowfs down {_PLACE}; exit 0' TERM\nrm -f /state/mounted\ncowfs up {_PLACE} || exit 1\ntouch /state/mounted\n"
+    "while :; do sleep 3600 & wait $!; done\n"
+)
+
+
+def emit(declared: Declared, kind: Kind) -> str:
+    """InvalidInputError: what is declared cannot be said so."""
+    return {"sh": _script, "k8s": _manifest, "systemd": _service}[kind](declared)
+
+
+# -- sh
+
+
+def _script(declared: Declared) -> str:
+    lines = ["#!/bin/sh", "# Makes and mounts what is declared; `cowfs unmount PATH` takes each mount off.", "set -eu"]
+    for volume in declared.volumes:
+        mount = " || ".join(_mount_command(declared, volume, source) for source in volume.candidates)
+        steps = [mount] if volume.read_only else [_create_command(declared, volume), mount]
+        if volume.optional:
+            steps = [
+                f"{{ {' && '.join(f'{{ {each}; }}' for each in steps)}; }} || echo 'optional, and not mounted' >&2"
+            ]
+        lines += ["", *steps]
+    return "\n".join(lines) + "\n"
+
+
+def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
+    """The first candidate, unless one is there."""
+    known = [_command(declared, volume, "get", source) + " >/dev/null 2>&1" for source in volume.candidates]
+    return " || ".join([*known, _command(declared, volume, "create", volume.candidates[0])])
+
+
+def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
+    if not volume.read_only:
+        return _command(declared, volume, "mount", source, volume.mount_path)
+    if is_locator(source):
+        source = Locator.parse(source).with_path(os.fsencode(volume.folder))
+    elif "@" not in source:
+        source += "@"
+    if volume.folder and not is_locator(source):
+        source += f":{volume.folder}"
+    return _command(declared, volume, "mount", source, volume.mount_path)
+
+
+def _command(declared: Declared, volume: DeclaredVolume, *words: str) -> str:
+    store = declared.stores[volume.store] if volume.store is not None else None
+    url, variables = _url_and_variables(store) if store is not None else (None, [])
+    named = [] if url is None or any(map(is_locator, words)) else ["--store", url]
+    return " ".join([*variables, shlex.join(["cowfs", *words, *named])])
+
+
+def _url_and_variables(store: DeclaredStore | Storage) -> tuple[str, list[str]]:
+    if isinstance(store, Storage):
+        _require_none(store.has_credentials or store.path_style is not None)
+        return store.url, []
+    made = store.without_secrets()
+    found = [(_SAME.get(key, key), secret) for key in SECRETS if (secret := getattr(store, key)) is not None]
+    is_sayable = not found or made.url.startswith("s3:")
+    _require_none(not is_sayable or store.credential_process is not None or store.path_style is not None)
+    return made.url, [f'{_VARIABLES[key]}="{_expansion(secret)}"' for key, secret in found]
+
+
+def _require_none(is_more: bool) -> None:
+    if is_more:
+        raise InvalidInputError(
+            "a store has settings that the commands of a script cannot be given",
+            hint="Use `cowfs up` where it runs, or emit systemd or k8s.",
+        )
+
+
+def _expansion(secret: Secret) -> str:
+    if secret.env is None:
+        return f"$(cat {shlex.quote(secret.file or '')})"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", secret.env):
+        raise InvalidInputError(f"{secret.env!r} is no variable of a shell", hint="Choose another name.")
+    return f"${{{secret.env}:?}}"
+
+
+# -- systemd
+
+
+def _service(declared: Declared) -> str:
+    file = str(plan.file_of(declared))
+    program = shutil.which("cowfs")
+    words = [program] if program else [sys.executable, "-m", "cowfs.cli"]
+    kept = [f"Environment={_unit_word(f'{name}={os.environ[name]}')}" for name in _PLACES if os.environ.get(name)]
+    return "\n".join(
+        [
+            "[Unit]",
+            f"Description=Volumes that {file.replace('%', '%%')} declares",
+            "Wants=network-online.target",
+            "After=network-online.target",
+            "",
+            "[Service]",
+            "Type=oneshot",
+            "RemainAfterExit=yes",
+            f"User={os.getuid()}",
+            "# Credentials: lines of NAME=value in a file that only this user can read.",
+            "EnvironmentFile=-/etc/cowfs/environment",
+            *kept,
+            f"ExecStart={' '.join(map(_unit_word, [*words, 'up', file]))}",
+            f"ExecStop={' '.join(map(_unit_word, [*words, 'down', file]))}",
+            "TimeoutStopSec=300",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+            "",
+        ]
+    )
+
+
+_PLACES = ("COWFS_STORE", "COWFS_STATE_DIR", "COWFS_CACHE_DIR", "XDG_CONFIG_HOME")
+"""What the service must know as this shell does."""
+
+
+def _unit_word(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'
+
+
+# -- k8s
+
+
+def _manifest(declared: Declared) -> str:
+    said = _values(declared)
+    variables = sorted({secret["env"] for secret in _secrets(said) if secret.get("env")})
+    places = [(f"mount-{index}", each.mount_path) for index, each in enumerate(declared.volumes)]
+    sidecar = {
+        "name": "cowfs",
+        "image": "IMAGE-WITH-COWFS",
+        "restartPolicy": "Always",
+        "command": ["sh", "-c", _SIDECAR],
+        "startupProbe": {
+            "exec": {"command": ["test", "-e", "/state/mounted"]},
+            "periodSeconds": 1,
+            "failureThreshold": 300,
+        },
+        "securityContext": {"privileged": True},
+        "env": [
+            {"name": "COWFS_STATE_DIR", "value": "/state"},
+            {"name": "COWFS_CACHE_DIR", "value": "/state/cache"},
+            *_default_store(declared),
+            *({"name": each, "valueFrom": {"secretKeyRef": {"name": "cowfs", "key": each}}} for each in variables),
+        ],
+        "volumeMounts": [
+            {"name": "declared", "mountPath": "/etc/cowfs", "readOnly": True},
+            {"name": "state", "mountPath": "/state"},
+            *({"name": name, "mountPath": path, "mountPropagation": "Bidirectional"} for name, path in places),
+        ],
+    }
+    task = {
+        "name": "task",
+        "image": "IMAGE",
+        "volumeMounts": [
+            {"name": name, "mountPath": path, "mountPropagation": "HostToContainer"} for name, path in places
+        ],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "task"},
+        "spec": {
+            "terminationGracePeriodSeconds": 300,
+            "initContainers": [sidecar],
+            "containers": [task],
+            "volumes": [
+                {"name": "declared", "configMap": {"name": "cowfs-declared"}},
+                *({"name": each, "emptyDir": {}} for each in ("state", *(name for name, _ in places))),
+            ],
+        },
+    }
+    data = {os.path.basename(_PLACE): yaml.safe_dump(said, sort_keys=False)}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cowfs-declared"}, "data": data}
+    return yaml.dump_all([config, pod], Dumper=_Dumper, sort_keys=False)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines stand as they are."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def _default_store(declared: Declared) -> list[dict[str, str]]:
+    """Of volumes that name none; every store has to be one that other machines reach."""
+    urls = [
+        _url_and_variables(each)[0] if isinstance(each, Storage) else each.without_secrets().url
+        for each in declared.stores.values()
+    ]
+    default = [stores.canonical_url()] if any(each.store is None for each in declared.volumes) else []
+    for url in (*urls, *default):
+        if url.startswith(("file:", "memory:")):
+            raise InvalidInputError(
+                f"{url} lies on this machine: a Pod cannot reach it", hint="Declare a store in a bucket."
+            )
+    return [{"name": "COWFS_STORE", "value": url} for url in default]
+
+
+def _values(declared: Declared) -> dict[str, Any]:
+    """The declaration as a file has it."""
+    volumes = [json.loads(each.model_dump_json(exclude_defaults=True)) for each in declared.volumes]
+    said = {}
+    for name, store in declared.stores.items():
+        if isinstance(store, Storage):
+            said[name] = {"url": _url_and_variables(store)[0]}
+        else:
+            said[name] = json.loads(store.model_dump_json(exclude_none=True))
+    return {"volumes": volumes, "stores": said}
+
+
+def _secrets(values: dict[str, Any]) -> list[dict[str, str]]:
+    found = [store[key] for store in values["stores"].values() for key in SECRETS if key in store]
+    if any("file" in each for each in found):
+        raise InvalidInputError(
+            "a secret that lies in a file of this machine cannot be used in a Pod",
+            hint='Name a variable, {env = "NAME"}: the Pod takes it from the Secret "cowfs".',
+        )
+    return found

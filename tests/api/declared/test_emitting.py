@@ -1,0 +1,121 @@
+"""What is emitted does what the declaration says: the script is run, the others are read again."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cowfs import Declared, DeclaredVolume, storage
+from cowfs.api.declared import loading
+from cowfs.blocking import Volume
+from cowfs.errors import InvalidInputError
+from cowfs.machine import registry
+
+BUCKET = """
+volumes:
+  - {name: "data-{node_rank}", path: /data, store: main, subpath: a b}
+  - {name: [one, two], path: /work, store: main, read_only: false, optional: true, size: 1G}
+stores:
+  main:
+    {preset: r2, account_id: a1, bucket: data, access_key: {env: R2_KEY}, secret_key: {env: R2_SECRET}}
+"""
+
+
+def declared(text: str = BUCKET) -> Declared:
+    return loading.parsed(text.encode(), Path("/project/a.cowfs.yml"))
+
+
+@pytest.fixture(autouse=True)
+def rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_RANK", "3")
+
+
+@pytest.mark.quick
+def test_a_script_names_secrets_and_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2_SECRET", "hunter2-and-more")
+    lines = declared().emit("sh").splitlines()
+    url = "'s3://data;endpoint=https%3A%2F%2Fa1.r2.cloudflarestorage.com;region=auto'"
+    keys = 'AWS_ACCESS_KEY_ID="${R2_KEY:?}" AWS_SECRET_ACCESS_KEY="${R2_SECRET:?}"'
+    assert lines[4] == f"{keys} cowfs mount 'data-3@:a b' /data --store {url}"
+    assert lines[6].startswith("{ { " + keys + " cowfs get one")
+    assert f"cowfs mount two /work --store {url}; }}; }} || echo" in lines[6]
+    secret = declared(BUCKET.replace("{env: R2_SECRET}", '{file: "it\'s"}')).emit("sh")
+    assert f'AWS_SECRET_ACCESS_KEY="$(cat {shlex.quote("/project/it" + chr(39) + "s")})"' in secret
+    with pytest.raises(InvalidInputError, match="cannot be given"):
+        Declared(
+            stores={"main": storage.S3("b", access_key="a", secret_key="hunter2-and-more")},
+            volumes=[DeclaredVolume(name="a", path="/a", store="main")],
+        ).emit("sh")
+
+
+@pytest.mark.quick
+def test_a_service_runs_up_and_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COWFS_STATE_DIR", '/st "a" 5%')
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(declared().emit("systemd"))
+    service = unit["Service"]
+    assert shlex.split(service["ExecStart"])[-2:] == ["up", "/project/a.cowfs.yml"]
+    assert shlex.split(service["ExecStop"])[-2:] == ["down", "/project/a.cowfs.yml"]
+    assert service["Environment"].startswith('"COWFS_') or "COWFS_STATE_DIR" in service["Environment"]
+    assert '5%%"' in service["Environment"]
+
+
+@pytest.mark.quick
+def test_a_manifest_holds_the_same_declaration() -> None:
+    config, pod = yaml.safe_load_all(declared().emit("k8s"))
+    again = declared(config["data"]["declared.cowfs.yml"])
+    assert (again.volumes, again.stores) == (declared().volumes, declared().stores)
+    assert again.volumes[0].name == ("data-{node_rank}",), "filled in where it runs"
+    sidecar = pod["spec"]["initContainers"][0]
+    assert [each["name"] for each in sidecar["env"]][-2:] == ["R2_KEY", "R2_SECRET"]
+    names = {each["name"] for each in pod["spec"]["volumes"]}
+    mounts = [each for container in (sidecar, *pod["spec"]["containers"]) for each in container["volumeMounts"]]
+    assert {each["name"] for each in mounts} == names
+    done = subprocess.run(["sh", "-n", "-c", sidecar["command"][2]], check=False)
+    assert done.returncode == 0
+    for text, said in (
+        (BUCKET.replace("{env: R2_KEY}", "{file: k}"), "cannot be used in a Pod"),
+        ("volumes: []\nstores: {main: ./s}", "cannot reach it"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            declared(text).emit("k8s")
+
+
+@pytest.mark.mount
+def test_the_script_mounts_what_is_declared(place: Path) -> None:
+    store = place / "a store"
+    Volume.new("data", store=store, strict=True).commit("made")
+    (place / "bin").mkdir()
+    program = place / "bin" / "cowfs"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m cowfs.cli "$@"\n')
+    program.chmod(0o755)
+    file = place / "cowfs.toml"
+    file.write_text(
+        f"""volumes = [
+        {{name = ["none", "data"], path = "{place}/mnt/a b", store = "main"}},
+        {{name = "none", path = "{place}/mnt/none", store = "main", optional = true}},
+        {{name = "work", path = "{place}/mnt/work", store = "main", read_only = false}},
+        ]
+        stores = {{main = "a store"}}"""
+    )
+    environment = {
+        **os.environ,
+        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+    }
+    script = Declared.load(file).emit("sh")
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "optional, and not mounted" in done.stderr
+    found = {os.path.basename(entry.mount_path): (entry.volume, entry.read_only) for entry in registry.list_mounts()}
+    assert found == {"a b": ("data", True), "work": ("work", False)}
