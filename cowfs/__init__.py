@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cowfs.api.overview import MountSummary as MountSummary
     from cowfs.api.overview import VolumeSummary as VolumeSummary
     from cowfs.api.overview import WorkingCopySummary as WorkingCopySummary
+    from cowfs.api.transfer_report import TransferReport as TransferReport
     from cowfs.control import MountOptions as MountOptions
     from cowfs.format.locator import Locator as Locator
     from cowfs.format.manifest import Stats as Stats
@@ -47,6 +48,7 @@ __all__ = [
     "RWFiles",
     "RWVolume",
     "Stats",
+    "TransferReport",
     "Volume",
     "VolumeDetails",
     "VolumeSummary",
@@ -69,6 +71,7 @@ _HOMES = {
     "Progress": "cowfs.version.commit",
     "Stats": "cowfs.format.manifest",
     "Entry": "cowfs.api.files",
+    "TransferReport": "cowfs.api.transfer_report",
     "ROFiles": "cowfs.api.asynchronous",
     "RWFiles": "cowfs.api.asynchronous",
     "ROVolume": "cowfs.api.asynchronous",

@@ -6,6 +6,7 @@ from cowfs.api.files import Entry, ROFiles, RWFiles
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
+from cowfs.api.transfer_report import TransferReport
 from cowfs.api.volume import Volume, volume
 from cowfs.control import MountOptions
 from cowfs.format.locator import Locator
@@ -23,6 +24,7 @@ __all__ = [
     "RWFiles",
     "RWVolume",
     "Stats",
+    "TransferReport",
     "Volume",
     "VolumeDetails",
     "VolumeSummary",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread, iterated
+from cowfs.api.transfer_report import TransferReport
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
@@ -80,13 +81,42 @@ class ROFiles:
 class RWFiles(ROFiles):
     """The files of a volume. `RWVolume.files` gives it.
 
-    A call that has returned survives this process; a commit publishes it.
+    A call that has returned survives this process; a commit publishes it. `upload` publishes by
+    itself.
     """
 
     _blocking: files.RWFiles
 
     def __init__(self, blocking: files.RWFiles) -> None:
         self._blocking = blocking
+
+    async def upload(
+        self,
+        src: str | os.PathLike[str],
+        dst: FilePath = "/",
+        *,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as one
+        version; if nothing differs, none is made.
+
+        What is missing of dst is made. A file goes below dst if that is a directory, or ends in "/",
+        and takes that name else. delete: removes what is below dst and not in src; without it a
+        directory takes the place of nothing else, nor the other way round. exclude: patterns as in
+        .gitignore, relative to src; what they match is neither uploaded nor removed. A file of the
+        same size and time of modification as in the volume is not read.
+
+        Bytes go from the source to the store, and are not written to this machine. Ended, failed or
+        killed: nothing is published, and the next upload moves only what is missing. ConflictError:
+        the volume is mounted here, or a file never stood still. InvalidStateError: it has
+        uncommitted work here. LeaseHeldError: somebody else writes to it.
+        """
+        return await in_thread(
+            partial(self._blocking.upload, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
+        )
 
     async def write(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is

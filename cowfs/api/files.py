@@ -22,7 +22,7 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
@@ -31,8 +31,11 @@ from cowfs.api import file_object
 from cowfs.api.file_access import SessionAccess
 
 if TYPE_CHECKING:
+    from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.transfer_report import TransferReport
     from cowfs.session.copying import Attributes
     from cowfs.session.opened_file import FileTree, OpenedFile
+    from cowfs.version.commit import ProgressListener
 
 FilePath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
@@ -185,8 +188,43 @@ class ROFiles:
 class RWFiles(ROFiles):
     """The files of a volume. `RWVolume.files` gives it.
 
-    A call that has returned survives this process; a commit publishes it.
+    A call that has returned survives this process; a commit publishes it. `upload` publishes by
+    itself.
     """
+
+    def __init__(self, access: SessionAccess, volume: RWVolume) -> None:
+        super().__init__(access)
+        self._volume = volume
+
+    def upload(
+        self,
+        src: str | os.PathLike[str],
+        dst: FilePath = "/",
+        *,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as one
+        version; if nothing differs, none is made.
+
+        What is missing of dst is made. A file goes below dst if that is a directory, or ends in "/",
+        and takes that name else. delete: removes what is below dst and not in src; without it a
+        directory takes the place of nothing else, nor the other way round. exclude: patterns as in
+        .gitignore, relative to src; what they match is neither uploaded nor removed. A file of the
+        same size and time of modification as in the volume is not read.
+
+        Bytes go from the source to the store, and are not written to this machine. Ended, failed or
+        killed: nothing is published, and the next upload moves only what is missing. ConflictError:
+        the volume is mounted here, or a file never stood still. InvalidStateError: it has
+        uncommitted work here. LeaseHeldError: somebody else writes to it.
+        """
+        from cowfs.api import uploading
+
+        return uploading.upload(
+            self._volume, src, dst, delete=delete, exclude=exclude, message=message, progress=progress
+        )
 
     def write(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is

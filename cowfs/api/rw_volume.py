@@ -53,6 +53,7 @@ from cowfs.api.overview import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.storage.storage import Storage
+from cowfs.api.transfer_report import Target
 from cowfs.api.used_files import UsedFiles
 from cowfs.api.used_mount import UsedMount
 from cowfs.control import MountOptions, MountSpec, live_mount
@@ -167,7 +168,7 @@ class RWVolume:
         machine, else in this process. The first call does what mount() does, but for mounting:
         uncommitted work of this machine is there. LeaseHeldError: somebody else writes to this
         volume; it says who, where and since when."""
-        return RWFiles(VolumeAccess(self._live_to_use, self._found_files, self._opened_files))
+        return RWFiles(VolumeAccess(self._live_to_use, self._found_files, self._opened_files), self)
 
     def has_changes(self) -> bool:
         """Whether this machine has work of the volume that is in no version. Without a mount, and
@@ -534,6 +535,15 @@ class RWVolume:
     def _abandon(self, error: BaseException) -> None:
         if not self._ended and not self._is_discarded:
             abandoned.leave(self, error)
+
+    def to_upload(self) -> Target:
+        """This process is going to publish without mount and session; one that `files` has open
+        ends, and its work is kept."""
+        with self._mutex:
+            self._require_not_ended()
+            self.resolve()
+            self._end_files(force=False)
+            return Target(self.name, self._opened(), self._working_copy())
 
     def leave_work(self) -> bool:
         """Unmounts, unless other processes share the mount; whether there is work that is in no

@@ -22,7 +22,8 @@ from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.sources import Place
-from cowfs.api.uploading import Source, Target
+from cowfs.api.transfer_report import Target
+from cowfs.api.uploading import Source
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
     InvalidInputError,

@@ -12,56 +12,29 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowfs import config
 from cowfs import store as stores_layer
-from cowfs.api import arguments, kept_work, local_paths, stores
+from cowfs.api import arguments, kept_work, local_paths, names, sources, stores
+from cowfs.api.files import FilePath
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.provenance import commit_request
-from cowfs.api.ro_volume import ROVolume
+from cowfs.api.rw_volume import RWVolume
+from cowfs.api.sources import Place
+from cowfs.api.transfer_report import Target, TransferReport
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.format.locator import is_locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import registry
-from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
-    from cowfs.api.rw_volume import RWVolume
     from cowfs.session.tree_upload import SourceTree, Uploaded
-
-
-@dataclass(frozen=True)
-class TransferReport:
-    """What was looked at, and what became of it.
-
-    files, directories, symlinks: in the source, without what is excluded. bytes: of the files'
-    sizes. skipped: devices, pipes and sockets, which are left out. unchanged: files that the target
-    had already. removed: names that are gone from the target. version: the volume's last one; its
-    `is_new` tells whether this made it. None for a download.
-    """
-
-    files: int
-    directories: int
-    symlinks: int
-    bytes: int
-    skipped: int
-    unchanged: int
-    removed: int
-    version: ROVolume | None
-
-
-@dataclass(frozen=True)
-class Target:
-    """A volume that this process is going to write to."""
-
-    name: str
-    store: stores.OpenStore
-    working_copy: WorkingCopy
 
 
 @dataclass(frozen=True)
@@ -76,32 +49,21 @@ class Source:
 def upload(
     volume: RWVolume,
     src: str | os.PathLike[str],
-    dst: str | os.PathLike[str] = "/",
+    dst: FilePath = "/",
     *,
     delete: bool = False,
     exclude: Iterable[str] = (),
     message: str = "",
     progress: ProgressListener | None = None,
 ) -> TransferReport:
-    """Publishes what is in the directory `src` (or the file `src`) at `dst` of the volume, as one
-    version; nothing changed: no version.
-
-    dst: a path from the volume's root on; what is missing of it is made. A file goes into `dst` if
-    that ends in "/", and takes that name else. delete: removes what is below dst and not in src;
-    without it a directory takes the place of nothing else, nor the other way round. exclude:
-    patterns as in .gitignore, relative to src; what they match is neither uploaded nor removed.
-    A file of the same size and time of modification as in the volume is not read.
-
-    Killed, or failed: nothing is published, and the next upload moves only what is missing.
-    ConflictError: the volume is mounted here, or a file never stood still. InvalidStateError: it
-    has uncommitted work here. LeaseHeldError: somebody else writes to it.
+    """`RWFiles.upload`: publishes what is in the directory `src` (or the file `src`) at `dst` of the
+    volume, as one version; nothing changed: no version.
     """
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     given, to = os.fsencode(src), _path_in_volume(dst)
-    is_directory = os.fspath(dst).endswith("/")
+    is_directory = os.fsencode(dst).endswith(b"/")
     ignored = excluding(exclude)
-    volume.resolve()
-    target = Target(volume.name, volume._opened(), volume._working_copy())
+    target = volume.to_upload()
     require_not_mounted(target, to)
     local_paths.require_apart(given, own_directories(target.store.url, target.working_copy.path))
     with ExitStack() as stack, errors_of_ours(os.fsdecode(given), NOT_HERE):
@@ -112,20 +74,38 @@ def upload(
         )
     assert base.version_id is not None
     version = volume._committed(base.head_number, base.version_id, is_new=is_new)
-    return report(done, version)
+    return TransferReport(**asdict(done), locator=version.locator, is_new=is_new)
 
 
-def report(done: Uploaded, version: ROVolume) -> TransferReport:
-    return TransferReport(
-        done.files,
-        done.directories,
-        done.symlinks,
-        done.bytes,
-        done.skipped,
-        done.unchanged,
-        done.removed,
-        version,
-    )
+def upload_to(
+    src: str | os.PathLike[str],
+    target: str = "",
+    *,
+    store: stores.Named = None,
+    delete: bool = False,
+    exclude: Iterable[str] = (),
+    message: str = "",
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """`upload` to NAME, or NAME:PATH, which is made if it is missing; "": as the directory is
+    named."""
+    if not os.path.isdir(src):
+        raise _no_directory(src)
+    place = sources.place(target) if target else Place(os.path.basename(os.path.realpath(src)), b"", True)
+    if "@" in place.source or is_locator(place.source):
+        raise ReadOnlyError(
+            f"{place.source} is a version, and a version never changes",
+            hint="Upload to a volume, NAME or NAME:PATH; a fork of the version is one (`cowfs fork`, fork()).",
+        )
+    volume = RWVolume(store, names.checked(place.source), "either")
+    dst = os.fsdecode(place.path)
+    return upload(volume, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
+
+
+def _no_directory(src: str | os.PathLike[str]) -> CowfsError:
+    if os.path.lexists(src):
+        return InvalidInputError(f"{os.fspath(src)} is no directory", hint="`cowfs cp FILE NAME:PATH` copies a file.")
+    return NotFoundError(f"{os.fspath(src)} does not exist", hint="Give a directory of this machine.")
 
 
 def publish(
@@ -237,7 +217,7 @@ def _require_committed(target: Target, spec: SessionSpec) -> None:
         discard.set()
 
 
-def _path_in_volume(path: str | os.PathLike[str]) -> bytes:
+def _path_in_volume(path: FilePath) -> bytes:
     parts = [part for part in os.fsencode(path).split(b"/") if part not in (b"", b".")]
     if b".." in parts:
         raise InvalidInputError(f"{os.fspath(path)!r} has '..' in it", hint="Give the path from the volume's root on.")

@@ -4,7 +4,7 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp also: 143 after SIGTERM, 129 after SIGHUP)
+              (cp and upload also: 143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -35,6 +35,7 @@ COMMANDS = {
     "get": "Show what is known of one volume.",
     "cat": "Print a file of a volume or version.",
     "cp": "Copy files into or out of a volume.",
+    "upload": "Publish a directory as a volume's next version.",
     "apply": "Make volumes and mounts as a file declares them.",
     "up": "Mount the volumes that a file declares.",
     "down": "Unmount what `up` or `apply` has mounted.",
@@ -73,7 +74,6 @@ ELSEWHERE = {
     "describe": "get",
     "snapshot": "commit",
     "umount": "unmount",
-    "upload": "cp",
     "versions": "log",
     "volumes": "ls",
 }

@@ -23,7 +23,7 @@ WITHOUT_IO = {"new", "open", "volume"}
 """Of `Volume`, and `volume`."""
 AT_ONCE = {"walk": 1}
 """Iterators whose items the caller may change before the next one is made."""
-LEFT_OUT = {"made", "live", "leave_work", "owns_mount"}
+LEFT_OUT = {"made", "live", "leave_work", "owns_mount", "to_upload"}
 """Of this process' own objects, for the command line."""
 
 HEADER = '''"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,7 @@ from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.storage.storage import Storage
 from cowfs.api.threads import in_thread, iterated
+from cowfs.api.transfer_report import TransferReport
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator

@@ -17,16 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs import clock
-from cowfs.api import uploading
-from cowfs.api.uploading import TransferReport
-from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.blocking import ROVolume, RWVolume, TransferReport, Volume
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError
 from cowfs.format.locator import Locator
@@ -44,8 +42,16 @@ BIG = random.Random(1).randbytes(9_000_000)
 OLD_NS = 1_500_000_000_000_000_000
 
 
-def upload(volume: RWVolume, src: Path, dst: str = "/", **options: object) -> TransferReport:
-    return uploading.upload(volume, src, dst, **options)  # type: ignore[arg-type]
+class Done(NamedTuple):
+    """What an upload said, and the version that it said it of."""
+
+    report: TransferReport
+    version: ROVolume
+
+
+def upload(volume: RWVolume, src: Path, dst: str = "/", **options: Any) -> Done:
+    report = volume.files.upload(src, dst, **options)
+    return Done(report, Volume.from_locator(report.locator))
 
 
 @contextmanager
@@ -215,7 +221,6 @@ def test_any_tree_after_any_other(steps: list[tuple[list[tuple[Any, ...]], bool]
                     upload(volume, changing.root)
                 continue
             version = upload(volume, changing.root, delete=delete).version
-            assert version is not None
             found = in_version(version)
             if delete:
                 assert found == wanted
@@ -271,10 +276,9 @@ def expected(root: Path) -> dict[str, Seen]:
 def test_a_version_is_what_was_in_the_source(place: Path, tree: Path) -> None:
     volume: RWVolume = Volume.new("data")
     done = upload(volume, tree, "in", message="uploaded")
-    assert done.version is not None
-    assert (done.files, done.directories, done.symlinks, done.skipped) == (6, 3, 2, 1)
-    assert done.bytes == 2 * len(BIG) + 5 + (64 << 20)
-    assert (done.version.message, done.version.is_new, volume.locator) == ("uploaded", True, done.version.locator)
+    assert (done.report.files, done.report.directories, done.report.symlinks, done.report.skipped) == (6, 3, 2, 1)
+    assert done.report.bytes == 2 * len(BIG) + 5 + (64 << 20)
+    assert (done.version.message, done.report.is_new, volume.locator) == ("uploaded", True, done.version.locator)
     assert in_version(done.version, "in") == expected(tree)
     assert done.version.stats.added_bytes < len(BIG) + (1 << 20), "holes and links cost nothing"
     assert list_working_copies() == [], "nothing is left on this machine"
@@ -283,7 +287,6 @@ def test_a_version_is_what_was_in_the_source(place: Path, tree: Path) -> None:
 def test_what_is_there_is_neither_read_nor_moved(place: Path, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volume: RWVolume = Volume.new("data")
     first = upload(volume, tree).version
-    assert first is not None
     read: list[int] = []
     really_read = SourceFile.read
 
@@ -293,8 +296,7 @@ def test_what_is_there_is_neither_read_nor_moved(place: Path, tree: Path, monkey
 
     monkeypatch.setattr(SourceFile, "read", counted)
     again = upload(volume, tree)
-    assert again.version is not None
-    assert (again.version, again.version.is_new, again.unchanged, read) == (first, False, 5, [])
+    assert (again.version, again.report.is_new, again.report.unchanged, read) == (first, False, 5, [])
 
     changed = bytearray(BIG)
     changed[4_000_000:4_000_010] = b"0123456789"
@@ -302,7 +304,6 @@ def test_what_is_there_is_neither_read_nor_moved(place: Path, tree: Path, monkey
         big.write(changed)
     os.utime(tree / "sub" / "small", ns=(0, OLD_NS))
     second = upload(volume, tree).version
-    assert second is not None
     assert in_version(second) == expected(tree)
     assert 0 < second.stats.added_bytes <= 4 << 20, "two chunks or three"
     assert in_version(first)["big"].content == BIG, "a version never changes"
@@ -316,26 +317,22 @@ def test_what_was_written_within_the_tick_of_the_upload_is_read_again(place: Pat
         (place / "tree" / "file").write_text(content)
         os.utime(place / "tree" / "file", ns=(stamp, stamp))
         version = upload(volume, place / "tree").version
-        assert version is not None
         assert in_version(version)["file"].content == content.encode()
 
 
 def test_the_version_is_one_like_any_other(place: Path, tree: Path) -> None:
     volume: RWVolume = Volume.new("data")
     version = upload(volume, tree).version
-    assert version is not None
     with writing(volume) as session:
         session.files.write("sub/small", b"written")
         session.files.write("sub/new", b"new")
         session.commit(CommitRequest("written"))
     third = upload(volume, tree).version
-    assert third is not None
     wanted = expected(tree)
     found = in_version(third)
     assert found.pop("sub/new").content == b"new"
     assert found == wanted, "what differs comes from the source again"
     fork = upload(version.fork("fork"), tree / "sub", "more/sub", delete=True).version
-    assert fork is not None
     assert in_version(fork, "more/sub") == in_source(tree / "sub")
     assert [each.message for each in volume.history()][1] == "written"
 
@@ -343,6 +340,8 @@ def test_the_version_is_one_like_any_other(place: Path, tree: Path) -> None:
 def test_who_else_writes_is_told_of(place: Path, tree: Path) -> None:
     volume: RWVolume = Volume.new("data")
     upload(volume, tree)
+    assert volume.files.read("sub/small") == b"small"
+    assert upload(volume, tree).report.unchanged == 5, "a session of this process without work is in nobody's way"
     with writing(volume) as session:
         with pytest.raises(LeaseHeldError):
             upload(volume, tree / "sub")
@@ -367,7 +366,6 @@ def test_types_that_differ(place: Path) -> None:
         upload(volume, root)
     assert volume.history()[0] == before
     done = upload(volume, root, delete=True)
-    assert done.version is not None
     assert in_version(done.version) == in_source(root)
 
 
@@ -379,13 +377,11 @@ def test_what_is_excluded_is_neither_uploaded_nor_removed(place: Path) -> None:
     volume: RWVolume = Volume.new("data")
     exclude = ["*.log", "/build/"]
     first = upload(volume, root, exclude=exclude).version
-    assert first is not None
     assert sorted(in_version(first)) == ["keep", "keep/a.txt", "keep/build", "keep/build/y"]
     upload(volume, root)
     (root / "keep" / "a.txt").unlink()
     done = upload(volume, root, exclude=exclude, delete=True)
-    assert done.version is not None
-    assert (done.removed, "keep/a.log" in in_version(done.version), "build/x" in in_version(done.version)) == (
+    assert (done.report.removed, "keep/a.log" in in_version(done.version), "build/x" in in_version(done.version)) == (
         1,
         True,
         True,
@@ -417,7 +413,6 @@ def test_a_file_that_never_stands_still_publishes_nothing(
     assert volume.history()[0] == before
     times[0] = 3
     version = upload(volume, tree).version
-    assert version is not None
     assert in_version(version)["big"].content == (tree / "big").read_bytes(), "it was read again"
 
 
@@ -433,9 +428,8 @@ def durable_bytes(volume: RWVolume) -> int:
 
 KILLED = """
 import sys
-from cowfs.api import uploading
 from cowfs.blocking import Volume
-uploading.upload(Volume.open("data"), sys.argv[1])
+Volume.open("data").files.upload(sys.argv[1])
 """
 
 
@@ -466,7 +460,6 @@ def test_killed_it_goes_on_with_what_is_missing(place: Path, point: str) -> None
         assert volume.history() == []
     stored, durable = packs(place), durable_bytes(volume)
     version = upload(volume, root).version
-    assert version is not None
     assert len(volume.history()) == 1
     assert in_version(version) == in_source(root)
     moved = sum(path.stat().st_size for path in packs(place) - stored)

@@ -464,6 +464,28 @@ def test_a_killed_copy_leaves_nothing_of_itself_in_the_volume(run: Command, plac
     assert list_working_copies() == []
 
 
+def test_a_directory_is_uploaded(run: Command, place: Path, tree: Path) -> None:
+    first = run("upload", tree, "-m", "first", "--json").json
+    assert (first["files"], first["unchanged"], first["is_new"]) == (2, 0, True)
+    assert Volume.version("tree").message == "first"
+    again = run("upload", tree)
+    assert (again.out, again.err) == (f"{first['locator']}\n", "Nothing has changed\n")
+    (tree / "sub" / "note").unlink()
+    (tree / "more").write_text("more")
+    assert run("upload", tree, "tree", "--exclude", "model", "--delete").err.startswith("Uploaded 1 of 1 files")
+    assert [line.split()[-1] for line in run("ls", "tree").out.splitlines()[1:]] == ["model", "more", "sub/"]
+    assert run("upload", tree, "other:in/it").code == 0
+    assert run("cat", "other:in/it/more").out == "more"
+    for arguments, code in {
+        (str(tree), "tree@x"): 7,
+        (first["locator"],): 3,
+        (str(tree / "model"),): 2,
+        (str(place / "none"),): 3,
+    }.items():
+        refused = run("upload", *arguments)
+        assert (refused.code, "hint:" in refused.err) == (code, True), refused
+
+
 HIDDEN = """
 set -e
 mkdir "$1/dev"

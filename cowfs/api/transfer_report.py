@@ -1,0 +1,38 @@
+"""What an upload or a download tells, and what it needs to know of a volume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cowfs.api import stores
+from cowfs.machine.working_copy import WorkingCopy
+
+
+@dataclass(frozen=True)
+class TransferReport:
+    """What was looked at, and what became of it.
+
+    files, directories, symlinks: in the source, without what is excluded. bytes: of the files'
+    sizes. skipped: devices, pipes and sockets, which are left out. unchanged: files that the target
+    had already. removed: names that are gone from the target. locator: of an upload the volume's
+    last version, of a download the one that was read; is_new: whether this made it.
+    """
+
+    files: int
+    directories: int
+    symlinks: int
+    bytes: int
+    skipped: int
+    unchanged: int
+    removed: int
+    locator: str
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Target:
+    """A volume that this process is going to write to."""
+
+    name: str
+    store: stores.OpenStore
+    working_copy: WorkingCopy

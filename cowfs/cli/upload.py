@@ -1,0 +1,63 @@
+"""cowfs upload DIR [NAME[:PATH]]: what is in a directory, as the next version of a volume; without a
+mount."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from contextlib import closing
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
+
+
+@click.command("upload")
+@click.argument("source", metavar="DIR")
+@click.argument("target", metavar="[NAME[:PATH]]", default="")
+@click.option("--delete", is_flag=True, help="Remove what is in the volume, below PATH, and not in DIR.")
+@click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: neither uploaded nor removed. Repeatable."
+)
+@click.option("-m", "--message", default="", help="What this version is.")
+@output.common_options
+def command(
+    source: str,
+    target: str,
+    delete: bool,
+    exclude: tuple[str, ...],
+    message: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Publish what is in DIR as the next version of volume NAME, below PATH; prints its locator. NAME
+    is the directory's own name if it is left out, and the volume is made if it is missing.
+
+    Nothing is copied on this machine. Files of the same size and time of modification as in the
+    volume are not read. An upload that was ended or killed is repeated with the same command: it
+    moves only what is missing. Nothing changed: no new version.
+    """
+    from cowfs.api import uploading
+
+    tidy_up_when_terminated()
+    with closing(output.ProgressLine()) as progress:
+        done = uploading.upload_to(
+            source,
+            target,
+            store=store,
+            delete=delete,
+            exclude=exclude,
+            message=message,
+            progress=progress if sys.stderr.isatty() else None,
+        )
+    said = f"Uploaded {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    if done.removed:
+        said += f"; removed {done.removed}"
+    if done.skipped:
+        said += f"; left out what is no file, directory or link: {done.skipped}"
+    if not done.is_new:
+        said = "Nothing has changed"
+    output.say(as_json, said)
+    output.emit(as_json, dataclasses.asdict(done), done.locator)
