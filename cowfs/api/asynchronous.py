@@ -646,10 +646,29 @@ class Volume:
         return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
     @staticmethod
-    async def list(store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[VolumeSummary]:
-        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
-        is no cowfs store."""
-        return await in_thread(partial(volume_module.Volume.list, store))
+    async def list(
+        store: str | os.PathLike[str] | Storage | None = None, *, deleted: bool = False
+    ) -> builtins.list[VolumeSummary]:
+        """The volumes of a store, by name, with size, files, owner and head. deleted: those that
+        were deleted, instead. NotFoundError: there is no cowfs store."""
+        return await in_thread(partial(volume_module.Volume.list, store, deleted=deleted))
+
+    @staticmethod
+    async def delete(name: str, *, store: str | os.PathLike[str] | Storage | None = None, force: bool = False) -> None:
+        """Deletes a volume; `undelete` brings it back. Nobody finds it by its name any more, which
+        stays taken; its forks, and locators of its versions, are as before.
+
+        NotFoundError: no such volume. LeaseHeldError: somebody writes to it, and says where;
+        InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted all
+        the same; its writer can publish nothing more, and its work is kept, as this machine's is.
+        """
+        await in_thread(partial(volume_module.Volume.delete, name, store=store, force=force))
+
+    @staticmethod
+    async def undelete(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
+        """Brings a deleted volume back, with all its versions, and opens it. One that was not deleted
+        stays as it is. NotFoundError: there never was one."""
+        return RWVolume(await in_thread(partial(volume_module.Volume.undelete, name, store=store)))
 
     @staticmethod
     async def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:

@@ -30,7 +30,8 @@ def head(store: ObjectStore, name: str, claim: Claim, *, strict: bool) -> Head:
     if claim == "existing":
         return near_names.read_head(store, name)
     try:
-        return volumes.find_head(store, name) or create(name)
+        found = volumes.find_head(store, name)
+        return create(name) if found is None else volumes.require_usable(store, name, found)
     except ConflictError:  # somebody made it between the two
         return volumes.read_head(store, name)
 

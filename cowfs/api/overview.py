@@ -117,12 +117,13 @@ class Status:
     dead: list[DeadMount]
 
 
-def volumes_of(store: stores.Named = None) -> list[VolumeSummary]:
-    """The volumes of a store, by name. NotFoundError: there is no cowfs store."""
+def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[VolumeSummary]:
+    """The volumes of a store, by name; or those that were deleted. NotFoundError: there is no cowfs
+    store."""
     opened = stores.open_store(store)
     with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
         names = sorted(volumes.volume_names(opened.objects))  # in key order "a-b" stands before "a"
-        found = pool.map(lambda name: volume_summary(opened, name), names)
+        found = pool.map(lambda name: volume_summary(opened, name, deleted=deleted), names)
         return [summary for summary in found if summary is not None]
 
 
@@ -158,10 +159,11 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
     return Status(mounted, kept, [mount.mount_path for mount in dead], dead)
 
 
-def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:
-    """As `volumes_of` has it; None for a volume that is half made, or goes away at this moment."""
+def volume_summary(store: OpenStore, name: str, *, deleted: bool = False) -> VolumeSummary | None:
+    """As `volumes_of` has it; None for a volume that is half made, or goes away at this moment, or is
+    not of those that are asked for."""
     head = volumes.find_head(store.objects, name)
-    if head is None:
+    if head is None or head.is_deleted != deleted:
         return None
     meta = refs.newest(store.objects, refs.meta(name))
     stats, is_missing = None, False

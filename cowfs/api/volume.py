@@ -6,7 +6,7 @@ from __future__ import annotations
 import builtins
 import os
 
-from cowfs.api import details, names, overview, sources, stores
+from cowfs.api import deleting, details, names, overview, sources, stores
 from cowfs.api.details import VolumeDetails
 from cowfs.api.overview import VolumeSummary
 from cowfs.api.ro_volume import ROVolume
@@ -68,11 +68,31 @@ class Volume:
         return ROVolume(found.locator(), folder=meant.path, storage=found.store.storage).resolve()
 
     @staticmethod
-    def list(store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[VolumeSummary]:
-        """The volumes of a store, by name, with size, files, owner and head. NotFoundError: there
-        is no cowfs store."""
+    def list(
+        store: str | os.PathLike[str] | Storage | None = None, *, deleted: bool = False
+    ) -> builtins.list[VolumeSummary]:
+        """The volumes of a store, by name, with size, files, owner and head. deleted: those that
+        were deleted, instead. NotFoundError: there is no cowfs store."""
         place = stores.name(store)
-        return overview.volumes_of(place)
+        return overview.volumes_of(place, deleted=deleted)
+
+    @staticmethod
+    def delete(name: str, *, store: str | os.PathLike[str] | Storage | None = None, force: bool = False) -> None:
+        """Deletes a volume; `undelete` brings it back. Nobody finds it by its name any more, which
+        stays taken; its forks, and locators of its versions, are as before.
+
+        NotFoundError: no such volume. LeaseHeldError: somebody writes to it, and says where;
+        InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted all
+        the same; its writer can publish nothing more, and its work is kept, as this machine's is.
+        """
+        deleting.delete(names.checked(name), stores.name(store), force=force)
+
+    @staticmethod
+    def undelete(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
+        """Brings a deleted volume back, with all its versions, and opens it. One that was not deleted
+        stays as it is. NotFoundError: there never was one."""
+        deleting.undelete(names.checked(name), stores.name(store))
+        return Volume.open(name, store=store)
 
     @staticmethod
     def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:

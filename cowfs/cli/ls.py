@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.api.overview import VolumeSummary
@@ -18,19 +19,22 @@ if TYPE_CHECKING:
 
 @click.command("ls")
 @click.argument("place", required=False, metavar="[SOURCE[:PATH]]", shell_complete=completing.volumes)
+@click.option("--deleted", is_flag=True, help="Volumes that were deleted; `cowfs undelete` brings one back.")
 @output.common_options
-def command(place: str | None, store: str | None, as_json: bool) -> None:
+def command(place: str | None, deleted: bool, store: str | None, as_json: bool) -> None:
     """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) at
     PATH. Of a NAME the last version is shown, not what is uncommitted."""
     if place is not None:
+        if deleted:
+            raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
         _files(place, store, as_json=as_json)
         return
     from cowfs.api import overview, stores
 
     opened = stores.open_store(store)
-    found = overview.volumes_of(store)
+    found = overview.volumes_of(store, deleted=deleted)
     if not found:
-        output.say(as_json, f"No volumes in {opened.url}")
+        output.say(as_json, f"No {'deleted ' if deleted else ''}volumes in {opened.url}")
     header = ("NAME", "SIZE", "FILES", "OWNER", "HEAD", "CHANGED", "MOUNTED")
     record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
     output.emit(as_json, record, output.table(header, [_row(each) for each in found]) if found else "")

@@ -12,10 +12,12 @@ from cowfs.format.fields import Fields
 from cowfs.format.record import Holder, Record, check_one_of, holder_body, known_text, optional_holder
 from cowfs.ids import VersionId, WriteId
 
-HeadKind = Literal["create", "commit", "fork", "fence", "void"]
+HeadKind = Literal["create", "commit", "fork", "fence", "delete", "undelete", "void"]
 Origin = Literal["created", "registered"]
 Setting = str | int | bool
-_HEAD_KINDS = ("create", "commit", "fork", "fence", "void")
+_HEAD_KINDS = ("create", "commit", "fork", "fence", "delete", "undelete", "void")
+UNCHANGED = ("fence", "delete", "undelete")
+"""Kinds of heads that have the version of the one before, or none if that has none."""
 _WITHOUT_VERSION = ("create", "void")
 _ORIGINS = ("created", "registered")
 
@@ -23,7 +25,8 @@ _ORIGINS = ("created", "registered")
 @dataclass(frozen=True, slots=True)
 class HeadRecord(Record):
     """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the
-    version before; void: none, it was a fork of something that a collection was deleting.
+    version before; delete: the version before, of a volume that is none until an undelete follows; void:
+    none, it was a fork of something that a collection was deleting.
 
     source (fork): locator of the version it came from.
     """
@@ -39,7 +42,7 @@ class HeadRecord(Record):
 
     def __post_init__(self) -> None:
         check_one_of(self.kind, _HEAD_KINDS, "kind of head")
-        if self.kind != "fence" and (self.version is None) != (self.kind in _WITHOUT_VERSION):
+        if self.kind not in UNCHANGED and (self.version is None) != (self.kind in _WITHOUT_VERSION):
             raise InvalidInputError(f"a head of kind {self.kind} {'has' if self.version else 'lacks'} a version")
 
     def _body(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from cowfs import clock
 from cowfs.errors import ConflictError, LeaseLostError, NotFoundError
-from cowfs.format.heads import Intent
+from cowfs.format.heads import UNCHANGED, Intent
 from cowfs.format.records import HeadRecord
 from cowfs.ids import WriteId
 from cowfs.store import ObjectStore, refs
@@ -84,8 +84,8 @@ def _is_in_line(store: ObjectStore, volume: str, intent: Intent) -> bool:
 
 
 def is_only_fenced(store: ObjectStore, volume: str, after: int, head: Head) -> bool:
-    """Whether every head behind number `after` up to `head` is a fence, so that work made on
-    `after` may go on behind `head`."""
+    """Whether no head behind number `after` up to `head` has changed the version, so that work made
+    on `after` may go on behind `head`."""
     ref = refs.head(volume)
     numbers = range(head.number, after, -1)
-    return head.number >= after and all(refs.read(store, ref, number).kind == "fence" for number in numbers)
+    return head.number >= after and all(refs.read(store, ref, number).kind in UNCHANGED for number in numbers)

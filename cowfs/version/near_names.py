@@ -37,6 +37,6 @@ def read_head(store: ObjectStore, name: str) -> Head:
         return volumes.read_head(store, name)
     except NotFoundError as error:
         found = [repr(each) for each in find(store, name) if each != name]
-        if not found:
+        if not found or volumes.find_head(store, name) is not None:  # deleted: it is the one that was meant
             raise
         raise NotFoundError(error.message, hint=f"Did you mean {' or '.join(found)}? {error.hint}") from error

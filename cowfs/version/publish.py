@@ -53,7 +53,7 @@ from cowfs.version.heads import is_only_fenced
 from cowfs.version.recut import E
 from cowfs.version.stored_chunks import StoredChunks
 from cowfs.version.uploads import UploadLog
-from cowfs.version.volumes import read_head
+from cowfs.version.volumes import find_head
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index, IndexDelta
@@ -423,7 +423,14 @@ class Publisher:
     def _move_behind_fences(self, error: ConflictError) -> None:
         """Our number was taken. Only a collection's fences leave the line to us: the next try
         starts from the last of them."""
-        head = read_head(self._store, self._volume)
+        head = find_head(self._store, self._volume)
+        if head is None or head.is_deleted:
+            raise LeaseLostError(
+                f"volume {self._volume!r} was deleted; this commit was not published",
+                hint=f"Nothing is lost: the work is kept in the working copy. Fork it under another name, or bring the volume "
+                f"back (`cowfs undelete {self._volume}`, Volume.undelete()) and mount it again.",
+                details={"volume": self._volume},
+            ) from error
         is_ours = head.version == self._base.version_id and head.epoch == self._epoch
         if not is_ours or not is_only_fenced(self._store, self._volume, self._base.head_number, head):
             raise LeaseLostError(

@@ -4,10 +4,12 @@ A volume exists as soon as its head number 1 does: `create` (no version yet) or 
 existing version). That one create-only object claims the name, so that of several claimants one
 wins, and a crash leaves either no volume or a whole one. The meta record is written after it; a
 volume without one is read as having no settings, so that a failure to write it is no failure to
-create. A head of kind `void` says that the volume was forked too late: nothing can be made of it.
+create. A head of kind `void` says that the volume was forked too late: nothing can be made of it. One
+of kind `delete` says that there is no such volume any more, as long as no `undelete` follows
+(`deletion`).
 
 Cost: creating is two objects, a fork likewise and a look at its source; listing is two requests a
-volume. Not here: leases (`store.leases`), moving heads on (`heads`, `publish`), deleting volumes.
+volume. Not here: leases (`store.leases`), moving heads on (`heads`, `publish`).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class Head:
     epoch: int
     created_ns: int
     is_void: bool = False
+    is_deleted: bool = False
 
 
 def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
@@ -57,22 +60,39 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
 
 
 def find_head(store: ObjectStore, name: str) -> Head | None:
-    """The newest head of a volume; None when there is no such volume."""
+    """The newest head of a volume; None when there never was one."""
     found = refs.newest(store, refs.head(name))
     if found is None:
         return None
     number, record = found
-    return Head(name, number, record.version, record.epoch, record.created_ns, record.kind == "void")
+    return Head(
+        name,
+        number,
+        record.version,
+        record.epoch,
+        record.created_ns,
+        is_void=record.kind == "void",
+        is_deleted=record.kind == "delete",
+    )
 
 
 def read_head(store: ObjectStore, name: str) -> Head:
-    """As `find_head`; NotFoundError when there is no such volume, or it was forked from something
-    that was being deleted."""
-    head = find_head(store, name)
+    """As `find_head`; NotFoundError when there is no such volume, it was deleted, or forked from
+    something that was being deleted."""
+    return require_usable(store, name, find_head(store, name))
+
+
+def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
+    """The head that `find_head` has found, or read_head's errors."""
     if head is not None and head.is_void:
         raise NotFoundError(
             f"volume {name!r} of {store.url} was forked from a version that was being deleted",
             hint="Fork another version under another name.",
+        )
+    if head is not None and head.is_deleted:
+        raise NotFoundError(
+            f"volume {name!r} of {store.url} was deleted",
+            hint=f"`cowfs undelete {name}`, or Volume.undelete({name!r}), brings it back.",
         )
     if head is None:
         raise NotFoundError(
@@ -118,14 +138,25 @@ def _claim(store: ObjectStore, name: str, version: VersionId | None, source: str
     try:
         refs.append(store, refs.head(name), 1, record)
     except ConflictError as error:
-        raise ConflictError(
-            f"{store.url} has a volume {name!r} already",
-            hint="Choose another name, or open the existing volume.",
-            details={"name": name},
-        ) from error
+        raise _taken(store, name) from error
     meta = MetaRecord(owner=owner, created_ns=now, write_id=WriteId(clock.random_bytes(WriteId.length)))
     try:
         refs.append(store, refs.meta(name), 1, meta)
     except CowfsError as error:
         _log.warning("volume %s was made, without a record of its owner: %s", name, error)
     return Head(name, 1, version, 0, now)
+
+
+def _taken(store: ObjectStore, name: str) -> ConflictError:
+    head = find_head(store, name)
+    if head is not None and head.is_deleted:
+        return ConflictError(
+            f"{store.url} keeps a volume {name!r} that was deleted",
+            hint=f"Choose another name, or bring it back: `cowfs undelete {name}`, Volume.undelete({name!r}).",
+            details={"name": name},
+        )
+    return ConflictError(
+        f"{store.url} has a volume {name!r} already",
+        hint="Choose another name, or open the existing volume.",
+        details={"name": name},
+    )

@@ -186,3 +186,23 @@ def test_a_mount_daemon_that_cannot_start_says_why(home: Path, run: Run) -> None
     assert json.loads(done.stdout)["error"]["kind"] == "conflict"
     assert stat.S_ISREG((home / "full" / "file").stat().st_mode)
     assert registry.list_mounts() == []
+
+
+@pytest.mark.quick
+def test_a_deleted_volume_is_listed_apart_and_brought_back(run: Run) -> None:
+    run("create", "a")
+    run("create", "b")
+    assert "nobody can be asked" in run("delete", "a").err
+    assert run("delete", "a", "-y").code == 0
+    assert [each["name"] for each in run("ls", "--json").json["volumes"]] == ["b"]
+    assert [each["name"] for each in run("ls", "--deleted", "--json").json["volumes"]] == ["a"]
+    for arguments in (("log", "a"), ("delete", "a", "-y"), ("fork", "a", "c")):
+        said = run(*arguments)
+        assert (said.code, "undelete" in said.err) == (3, True), arguments
+    said = run("create", "a")
+    assert (said.code, "undelete" in said.err) == (4, True)
+    assert run("undelete", "a").out == "a\n"
+    assert run("log", "a").code == 0
+    assert run("delete", "never", "-y").code == 3
+    assert run("delete", "a", "b", "-y", "--json").json == {"format": 1, "deleted": ["a", "b"]}
+    assert run("ls").out == ""

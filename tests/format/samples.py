@@ -108,6 +108,8 @@ RECORDS: dict[str, Record] = {
         "fork", VERSION, 0, CREATED_NS, WRITE, source=f"cowfs+s3://bucket/prefix/-/base@{VERSION.hex()}"
     ),
     "head-fence": HeadRecord("fence", VERSION, 4, CREATED_NS, WRITE, HOLDER),
+    "head-delete": HeadRecord("delete", VERSION, 4, CREATED_NS, WRITE),
+    "head-undelete": HeadRecord("undelete", VERSION, 4, CREATED_NS, WRITE),
     "head-void": HeadRecord("void", None, 0, CREATED_NS, WRITE),
     "tag": TagRecord(VERSION, CREATED_NS, WRITE, HOLDER),
     "tag-removed": TagRecord(None, CREATED_NS, WRITE),

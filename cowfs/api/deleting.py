@@ -1,0 +1,54 @@
+"""Deleting volumes and bringing them back, as users see it: what this machine knows of a volume, and
+nobody may lose without saying so."""
+
+from __future__ import annotations
+
+import os
+
+from cowfs.api import stores
+from cowfs.errors import InvalidStateError, LeaseHeldError
+from cowfs.machine import registry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.store.holder import current_holder
+from cowfs.version import deletion, volumes
+
+
+def delete(name: str, store: stores.Named, *, force: bool) -> None:
+    """See `Volume.delete`."""
+    opened = stores.open_store(store)
+    volumes.read_head(opened.objects, name)
+    known = WorkingCopy.known(opened.record.store_id, name)
+    if not force:
+        _require_unused(name, opened, known)
+    holder = current_holder(f"process {os.getpid()}, which deletes it")
+    try:
+        deletion.delete_volume(opened.objects, name, holder, take_over=force)
+    except LeaseHeldError as error:
+        raise LeaseHeldError(
+            error.message,
+            hint="Unmount it there first. Or delete it all the same: --force, force=True; then that writer can publish "
+            "nothing more, and its work stays on its machine.",
+            details=error.details,
+        ) from error
+    for copy in known:
+        copy.delete_if_committed()
+
+
+def undelete(name: str, store: stores.Named) -> None:
+    """See `Volume.undelete`."""
+    deletion.undelete_volume(stores.open_store(store).objects, name)
+
+
+def _require_unused(name: str, opened: stores.OpenStore, known: list[WorkingCopy]) -> None:
+    if (entry := registry.find_by_volume(opened.record.store_id.hex(), name)) is not None:
+        raise InvalidStateError(
+            f"volume {name!r} is mounted at {entry.mount_path}",
+            hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or delete it all the same: --force, force=True; then "
+            "the mount can publish nothing more.",
+        )
+    if kept := [copy for copy in known if copy.is_kept]:
+        raise InvalidStateError(
+            f"volume {name!r} has uncommitted work on this machine, in {kept[0].path}",
+            hint=f"Drop it (`cowfs unmount {name} --discard`, discard()), or publish it (`cowfs commit {name}`, commit()). "
+            "Or delete the volume all the same: --force, force=True; the work stays here for an undelete.",
+        )
