@@ -35,6 +35,8 @@ def command(file: str | None, progress_style: str, as_json: bool) -> None:
 
     with closing(output.ProgressLine(progress_style)) as progress:
         outcomes = mounting.up(declared, progress=progress, hears=hears)
+    if not outcomes:
+        output.say(as_json, f"{declared.file} declares no volumes.")
     record = {"file": str(declared.file), "mounts": [output.outcome(each) for each in outcomes]}
     paths = [each.mount_path for each in outcomes if each.error is None]
     output.emit(as_json, record, "\n".join(paths))

@@ -3,10 +3,11 @@
     <state dir>/declared/<24 hex>.json     the hex is of the file's path
     {"format": 1, "file",
      "volumes": [{"store_url", "volume", "path", "made", "settings"}],       made: "created" or "registered"
-     "mounts":  [{"mount_path", "id", "store_url", "volume", "source", "folder"}]}     id: of the registry
+     "mounts":  [{"mount_path", "id", "store_url", "volume", "source", "folder"}]}     id: of the registry, "" before it is known
 
 Volumes are what `apply` knows: one that it created, or one that was there and was registered. Mounts
-are those that `apply` or `up` made; one that somebody else has made is never in it.
+are those that `apply` or `up` made; one that somebody else has made is never in it. A mount is entered
+before it is made, so that one whose maker was killed is found again.
 
 Guarantees: the file is replaced whole and is on stable storage before a step counts as done. One
 process at a time works on it (`locked`); a second one is refused at once. Losing it loses no data:
@@ -78,7 +79,7 @@ class Applied:
         return replace(self, mounts=(*others, mount))
 
     def without_mount(self, mount: AppliedMount) -> Applied:
-        return replace(self, mounts=tuple(each for each in self.mounts if each.id != mount.id))
+        return replace(self, mounts=tuple(each for each in self.mounts if each.mount_path != mount.mount_path))
 
     def _others(self, volume: AppliedVolume) -> Iterator[AppliedVolume]:
         key = (volume.store_url, volume.volume, volume.path)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from cowfs.api.declared import mounting, plan, targets
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
-from cowfs.api.volume import Volume
+from cowfs.api.rw_volume import RWVolume
 from cowfs.errors import ConflictError
 from cowfs.machine import applied
 from cowfs.machine.applied import Applied, AppliedVolume, Made
@@ -29,6 +29,7 @@ def apply(made: Plan, *, progress: ProgressListener | None = None, hears: Hears 
         recorded = applied.load(file)
         if recorded != made.recorded:
             raise ConflictError(f"{file} was applied by another process meanwhile", hint="Plan again.")
+        recorded = plan.settled(recorded)
         for step in made.steps:
             if step.is_change:
                 recorded, outcome = _done(made, step, recorded, progress)
@@ -45,7 +46,7 @@ def _done(
     if step.action == "mount":
         return _mounted(made, step, recorded, progress)
     if step.action == "create":
-        Volume.new(target.volume, store=targets.store_of(made.declared, target.declared), strict=True).resolve()
+        RWVolume(targets.store_of(made.declared, target.declared), target.volume, "new", strict=True).resolve()
     if step.recorded is not None:
         recorded = _moved(step.recorded, target.path, recorded)
     how: Made = "created" if step.action == "create" else "registered" if step.recorded is None else step.recorded.made

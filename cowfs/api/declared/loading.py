@@ -6,8 +6,11 @@
                 COWFS_STORES__<name>__<key> sets that key of that store
 
 So the user's file gives stores to every project, and its volumes are mounted only where no project
-declares any. A file that is merely found is believed only if it belongs to this user or to root,
-and nobody else may write to it: it says which store gets credentials.
+declares any.
+
+A file that is merely found is used only if it belongs to this user or to root, and nobody else may
+write to it. It makes no server a trusted one: what it says of a server is like a locator's word, and
+only a file that the user names is the user's own (`store.trust`).
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ Where = Callable[[KeyPath], str]
 def load(path: str | os.PathLike[str] | None = None) -> Declared:
     """What is declared; NotFoundError when nothing is."""
     file = find(path)
-    document = documents.read(file)
-    return _checked(document, _own(file))
+    is_named = path is not None or bool(os.environ.get(VARIABLE)) or file == user_file()
+    return _checked(documents.read(file), _own(file), is_named=is_named)
 
 
 def find(path: str | os.PathLike[str] | None = None) -> Path:
@@ -64,7 +67,7 @@ def user_file() -> Path:
 
 def parsed(data: bytes, file: Path) -> Declared:
     """As `load`, of bytes that are no file yet, without the user's own file."""
-    return _checked(documents.parsed(data, file), None)
+    return _checked(documents.parsed(data, file), None, is_named=True)
 
 
 def _nearest(directory: Path) -> Path | None:
@@ -110,7 +113,7 @@ def _own(file: Path) -> Document | None:
     return documents.read(own)
 
 
-def _checked(document: Document, own: Document | None) -> Declared:
+def _checked(document: Document, own: Document | None, *, is_named: bool) -> Declared:
     values = dict(document.values)
     places: dict[KeyPath, Where] = {}
     values["stores"] = _merged_stores(values.get("stores", {}), own, places)
@@ -127,6 +130,8 @@ def _checked(document: Document, own: Document | None) -> Declared:
     except ValidationError as error:
         raise problems.raised(problems.found_in(error, Declared.keys_at), where) from None
     declared._file = document.file
+    if not is_named:  # others are of the user's own file, or of the environment
+        declared._named_stores = frozenset(str(path[1]) for path in places if path[2:] in ((), ("url",), ("endpoint",)))
     return declared
 
 

@@ -14,7 +14,7 @@ loaded from a file, since what they do is recorded under its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -182,6 +182,7 @@ class Declared(Value):
     volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
     stores: dict[str, AnyStore] = Field(default_factory=dict)
     _file: Path | None = PrivateAttr(None)
+    _named_stores: frozenset[str] | None = PrivateAttr(None)
 
     if TYPE_CHECKING:
 
@@ -208,6 +209,11 @@ class Declared(Value):
     def file(self) -> Path | None:
         """The file it was loaded from; None for one made in Python."""
         return self._file
+
+    def is_named(self, store: str) -> bool:
+        """Whether the user has named that store: in Python, in the environment, in a file that the user
+        named or that is the user's own. Else a file says so that was merely found."""
+        return self._named_stores is None or store in self._named_stores
 
     @staticmethod
     def load(path: str | os.PathLike[str] | None = None) -> Declared:
@@ -259,7 +265,8 @@ class Declared(Value):
         ]
 
     def _wrong_places(self) -> list[Problem]:
-        found, seen = [], list[str]()
+        found = list(self._written_twice())
+        seen = list[str]()
         for index, path in enumerate(each.mount_path for each in self.volumes):
             clash = next((each for each in seen if path == each or mount_points.is_below(path, each)), None)
             clash = clash or next((each for each in seen if mount_points.is_below(each, path)), None)
@@ -268,3 +275,14 @@ class Declared(Value):
                 found.append(Problem(("volumes", index, "path"), f"the mount path {path} {what}", "Give each its own."))
             seen.append(path)
         return found
+
+    def _written_twice(self) -> Iterator[Problem]:
+        """A volume has one writer. Of candidates each may be used where the other is not."""
+        seen = set[tuple[str | None, str]]()
+        for index, each in enumerate(self.volumes):
+            if each.read_only or len(each.name) > 1:
+                continue
+            if (key := (each.store, each.candidates[0])) in seen:
+                hint = "A volume has one writer: mount it once, or read-only."
+                yield Problem(("volumes", index, "name"), f"{key[1]} is declared twice to be written to", hint)
+            seen.add(key)

@@ -14,18 +14,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from cowfs import failpoints
 from cowfs.api import stores
 from cowfs.api import targets as live_targets
 from cowfs.api.declared import plan, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
 from cowfs.api.ro_volume import ROVolume
+from cowfs.api.rw_volume import RWVolume
 from cowfs.api.targets import Mounted
-from cowfs.api.volume import Volume
 from cowfs.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
@@ -55,7 +56,7 @@ def up(declared: Declared, *, progress: ProgressListener | None = None, hears: H
     """hears: of each outcome, as it comes."""
     file = plan.file_of(declared)
     with applied.locked(file):
-        recorded = applied.load(file)
+        recorded = plan.settled(applied.load(file))
         found = targets.find(declared, plan.mounted_by(recorded))
         for target in found:
             _require_there(target)
@@ -67,7 +68,7 @@ def up(declared: Declared, *, progress: ProgressListener | None = None, hears: H
                 outcomes.append(outcome)
                 hears(outcome)
         except BaseException as error:
-            _undo(recorded, made, error)
+            _undo(file, made, error, hears)
             raise
         return outcomes
 
@@ -76,7 +77,7 @@ def down(file: Path, *, force: bool = False, hears: Hears = lambda _: None) -> l
     """The file itself need not be there any more. What cannot be unmounted is in the outcomes, and
     stays in the record."""
     with applied.locked(file):
-        recorded = applied.load(file)
+        recorded = plan.settled(applied.load(file))
         outcomes = []
         for mount in reversed(recorded.mounts):
             recorded, outcome = take_off(recorded, mount, force=force)
@@ -143,13 +144,11 @@ def _mount_any(
         if each.trouble is not None:
             break
         try:
-            mount = _mount(declared, each, progress)
+            recorded = _entered(declared, each, recorded, progress)
         except (LeaseHeldError, NotFoundError, UnavailableError) as error:
             failures.append(error)
             continue
-        made.append(mount)
-        recorded = recorded.with_mount(mount)
-        applied.store(recorded)
+        made.append(recorded.mounts[-1])
         return recorded, Outcome("mounted", each.volume, target.path)
     raise failures[0] if failures else target.trouble or NotFoundError(f"{target.volume} is gone again")
 
@@ -171,27 +170,45 @@ def _cleared(target: Target, recorded: Applied) -> Applied:
     return recorded
 
 
-def _mount(declared: Declared, target: Target, progress: ProgressListener | None) -> AppliedMount:
+def _entered(declared: Declared, target: Target, recorded: Applied, progress: ProgressListener | None) -> Applied:
+    """Mounts it. It is in the record before and after, as the last one."""
+    mount = AppliedMount(target.path, "", target.store_url, target.volume, target.source, target.declared.folder)
+    applied.store(recorded.with_mount(mount))
+    try:
+        found = _mount(declared, target, progress)
+    except BaseException:
+        applied.store(recorded.without_mount(mount))
+        raise
+    failpoints.hit("declared-mounted")
+    recorded = recorded.with_mount(replace(mount, id=found))
+    applied.store(recorded)
+    return recorded
+
+
+def _mount(declared: Declared, target: Target, progress: ProgressListener | None) -> str:
+    """The id of its mount."""
     folder, store = target.declared.folder, targets.store_of(declared, target.declared)
     if target.declared.read_only:
         assert target.version is not None
         locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
-        asked = stores.storage_of(stores.name(store))
+        asked = stores.storage_of(store)
         path = ROVolume(locator, folder=os.fsencode(folder), storage=asked).mount(target.path)
     else:
-        volume = Volume.open(target.volume, store=store)
+        volume = RWVolume(store, target.volume, "existing")
         path = volume.mount(target.path, progress=progress)
         live_targets.keep_mounted(volume)
     entry = registry.find_by_path(path)
     if entry is None:
         raise UnavailableError(f"the mount at {path} has ended again", hint="Its log says why: `cowfs doctor` helps.")
-    return AppliedMount(target.path, entry.id, target.store_url, target.volume, target.source, folder)
+    return entry.id
 
 
-def _undo(recorded: Applied, made: list[AppliedMount], error: BaseException) -> None:
+def _undo(file: Path, made: list[AppliedMount], error: BaseException, hears: Hears) -> None:
     """Unmounts what this call has mounted. What cannot be stays recorded, and is said."""
+    recorded = applied.load(file)
     for mount in reversed(made):
         recorded, outcome = take_off(recorded, mount)
-        with suppress(AttributeError):
-            if outcome.error is not None:
-                error.add_note(f"{mount.mount_path} is still mounted: {outcome.error.message}")
+        if outcome.error is not None:
+            error.add_note(f"{mount.mount_path} is still mounted: {outcome.error.message}")
+        with suppress(Exception):  # the listener may be what failed
+            hears(outcome)

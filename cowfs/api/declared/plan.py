@@ -18,7 +18,7 @@ store, also one that apply created: nothing can be destroyed in a store yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -81,7 +81,8 @@ class Plan:
 def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Plan:
     """Looks at stores, mounts and the record. NotFoundError and others: a volume that is not optional
     cannot be used. mounts: plan them, too."""
-    recorded = applied.load(file_of(declared))
+    before = applied.load(file_of(declared))
+    recorded = settled(before)
     found = targets.find(declared, mounted_by(recorded))
     for target in found:
         require_usable(target)
@@ -93,7 +94,16 @@ def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Pla
             steps += _steps(target, matches.get(target.path), recorded, mounts=mounts)
         else:
             steps.append(_step("skip", target, details=target.trouble.message if target.trouble else ""))
-    return Plan(declared, recorded, tuple(steps), tuple(_notes(declared, [] if prune else left)))
+    return Plan(declared, before, tuple(steps), tuple(_notes(declared, [] if prune else left)))
+
+
+def settled(recorded: Applied) -> Applied:
+    """With the ids of mounts whose maker was killed before it could enter them, if they are there."""
+    for each in recorded.mounts:
+        entry = None if each.id else registry.find_by_path(each.mount_path)
+        if entry is not None and (entry.store_url, entry.volume) == (each.store_url, each.volume):
+            recorded = recorded.with_mount(replace(each, id=entry.id))
+    return recorded
 
 
 def mounted_by(recorded: Applied) -> dict[str, str]:

@@ -92,7 +92,7 @@ def _worst(volume: DeclaredVolume, seen: list[Target]) -> Target:
 def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
     name, url = source.partition("@")[0], ""
     try:
-        store = stores.name(store_of(declared, volume))
+        store = store_of(declared, volume)
         if is_locator(source):
             locator = Locator.parse(source)
             name, url = locator.volume, locator.store_url
@@ -107,5 +107,13 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
 
 def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:
     """With its credentials; None: the default store, or the locator's own. AccessDeniedError: a secret
-    is not where it should be."""
-    return None if volume.store is None else storage_of(declared.stores[volume.store])
+    is not where it should be.
+
+    Its server may see the user's own credentials only if the user has named it (`store.trust`).
+    """
+    if volume.store is None:
+        return None
+    found = storage_of(declared.stores[volume.store])
+    if declared.is_named(volume.store):
+        stores.name(found)
+    return found

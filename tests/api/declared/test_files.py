@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cowfs import Declared, DeclaredStore, DeclaredVolume, storage
-from cowfs.api.declared import documents, loading, toml_lines, yaml_tree
+from cowfs import Declared, DeclaredStore, DeclaredVolume, config, storage
+from cowfs.api.declared import documents, loading, targets, toml_lines, yaml_tree
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 pytestmark = pytest.mark.quick
@@ -120,6 +120,10 @@ BAD: dict[str, tuple[str, list[int]]] = {
         [3],
     ),
     "a path in another": ('[[volumes]]\nname = "a"\npath = "/a/b"\n[[volumes]]\nname = "b"\npath = "/a"\n', [6]),
+    "a volume to write twice": (
+        '[[volumes]]\nname = "a"\npath = "/a"\nread_only = false\n[[volumes]]\nread_only = false\nname = "a"\npath = "/b"\n',
+        [7],
+    ),
     "an unknown store": ('[[volumes]]\nname = "a"\npath = "/a"\nstore = "mian"\n[stores]\nmain = "s3://b"\n', [4]),
     "a bad store": ('[stores]\n\nmain = "sftp://host/dir"\n', [3]),
     "a store that is nowhere": ("[stores.main]\nregion = 'eu'\n", [1]),
@@ -353,6 +357,24 @@ def test_a_file_that_others_may_write_is_not_merely_found(project: Path) -> None
     with pytest.raises(AccessDeniedError, match="may be written by anybody"):
         Declared.load()
     assert Declared.load(file).volumes == ()
+
+
+def test_a_found_file_makes_no_server_a_trusted_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'stores = {evil = "s3://b;endpoint=https%3A%2F%2Fevil.example/p", spoken = "s3://c"}\n'
+    text += 'volumes = [{name = "a", path = "/a", store = "evil"}, {name = "a", path = "/b", store = "own"}]\n'
+    (project / "cowfs.toml").write_text(text)
+    own = loading.user_file()
+    own.parent.mkdir(parents=True)
+    own.write_text('stores = {own = "s3://b;endpoint=https%3A%2F%2Fown.example/p"}\n')
+    monkeypatch.setenv("COWFS_STORES__SPOKEN__ENDPOINT", "https://spoken.example")
+    found = Declared.load()
+    assert [name for name in sorted(found.stores) if found.is_named(name)] == ["own", "spoken"]
+    for volume in found.volumes:
+        targets.store_of(found, volume)
+    assert config.trusted_endpoints() == ["https://own.example:443"]
+    named = Declared.load("cowfs.toml")
+    targets.store_of(named, named.volumes[0])
+    assert "https://evil.example:443" in config.trusted_endpoints()
 
 
 # -- any text

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from cowfs import Declared
 from cowfs.api.declared import mounting
 from cowfs.api.declared.store import storage_of
 from cowfs.blocking import ROVolume, Volume
+from cowfs.control import wait_gone
 from cowfs.errors import ConflictError, NotFoundError
 from cowfs.machine import applied, registry
 from tests.seaweedfs import SeaweedFS
@@ -81,6 +85,62 @@ def test_a_mount_that_fails_undoes_those_before_it(place: Path, data: ROVolume) 
     assert whats(declared.up()) == [("skipped", "ckpt"), ("mounted", "data")]
     assert paths() == {"data"}
     declared.down()
+
+
+def test_what_ends_up_early_is_undone(place: Path, data: ROVolume) -> None:
+    declared = declare(place, DATA, DATA.replace("MNT/data", "MNT/more"))
+    heard = []
+
+    def interrupted(outcome: mounting.Outcome) -> None:
+        heard.append(outcome.what)
+        if len(heard) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mounting.up(declared, hears=interrupted)
+    assert heard == ["mounted", "mounted", "unmounted", "unmounted"]
+    assert paths() == set()
+    assert applied.load(place / "cowfs.toml").mounts == ()
+
+
+def test_a_mount_whose_maker_was_killed_is_found_and_unmounted(place: Path, data: ROVolume) -> None:
+    Volume.new("ckpt").resolve()
+    declared = declare(place, CKPT, DATA)
+    code = "import sys; from cowfs import Declared; Declared.load(sys.argv[1]).up()"
+    environment = {**os.environ, "COWFS_FAILPOINT": "declared-mounted"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, place / "cowfs.toml"],
+        env=environment,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert paths() == {"ckpt"}
+    assert applied.load(place / "cowfs.toml").mounts[0].id == ""
+    assert whats(declared.up()) == [("found", "ckpt"), ("mounted", "data")]
+    assert whats(declared.down()) == [("unmounted", "data"), ("unmounted", "ckpt")]
+    assert paths() == set()
+
+
+def test_a_mount_whose_daemon_died_is_made_again(place: Path, data: ROVolume) -> None:
+    Volume.new("ckpt").resolve()
+    declared = declare(place, CKPT, DATA)
+    declared.up()
+    (place / "mnt" / "ckpt" / "step").write_text("7")
+
+    def kill_all() -> None:
+        for entry in registry.list_mounts():
+            os.kill(entry.pid, signal.SIGKILL)
+            assert wait_gone(entry.pid, 60)
+
+    kill_all()
+    assert [step.action for step in declared.plan(mounts=True).steps] == ["register", "mount", "register", "mount"]
+    assert whats(declared.up()) == [("mounted", "ckpt"), ("mounted", "data")]
+    assert (place / "mnt" / "ckpt" / "step").read_text() == "7"
+    kill_all()
+    assert whats(declared.down()) == [("unmounted", "data"), ("unmounted", "ckpt")]
+    assert list((place / "mnt" / "ckpt").iterdir()) == [], "the path is free"
 
 
 def test_the_first_candidate_that_can_be_mounted_is_and_stays(place: Path) -> None:
