@@ -57,7 +57,8 @@ def handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             patch.setattr(sys, "executable", program(tmp_path, f"cat > {tmp_path / 'spec'}; exit 3"))
             with pytest.raises(MountFailedError, match="exit status 3"):
                 volume.mount(tmp_path / "mnt", **said)
-        return MountSpec.from_json((tmp_path / "spec").read_bytes())
+        specification, _credentials = (tmp_path / "spec").read_bytes().splitlines()
+        return MountSpec.from_json(specification)
 
     return mount
 
