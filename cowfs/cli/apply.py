@@ -29,7 +29,9 @@ SIGNS = {"create": "+", "register": "+", "change": "~", "mount": "+", "delete": 
 @click.option("-f", "--file", type=click.Path(), help="What is declared. [the nearest cowfs.toml or *.cowfs.yml]")
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan; exit code 2 when there is something to do.")
-@click.option("--prune", is_flag=True, help="Unmount and forget what was applied before and is declared no more.")
+@click.option(
+    "--prune", is_flag=True, help="Unmount and forget what is declared no more; delete such volumes that apply created."
+)
 @click.option("--no-mount", is_flag=True, help="Leave mounts alone.")
 @click.option(
     "--emit",
@@ -50,7 +52,8 @@ def command(
 ) -> int:
     """Make stores and this machine as a file declares: create or register its volumes, and mount them.
 
-    Applied once more, it does nothing. Volumes are never removed from their store.
+    Applied once more, it does nothing. A volume that --prune deletes is brought back by `cowfs
+    undelete`.
     """
     from cowfs import Declared
     from cowfs.cli.start import tidy_up_when_terminated
@@ -118,7 +121,12 @@ def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
 def _said(step: Step, outcome: Outcome | None) -> str:
     if outcome is not None:
         return output.outcome_line(outcome)
-    said = {"create": "Created", "register": "Registered", "change": "Changed", "delete": "Forgot"}[step.action]
+    said = {
+        "create": "Created",
+        "register": "Registered",
+        "change": "Changed",
+        "delete": "Deleted" if step.is_destroyed else "Forgot",
+    }[step.action]
     return f"{said} {step.volume} ({step.path})"
 
 

@@ -93,6 +93,7 @@ def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
         raise NotFoundError(
             f"volume {name!r} of {store.url} was deleted",
             hint=f"`cowfs undelete {name}`, or Volume.undelete({name!r}), brings it back.",
+            details={"is_deleted": True},
         )
     if head is None:
         raise NotFoundError(

@@ -8,14 +8,19 @@ nothing is done.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
+from cowfs.api import deleting, stores
 from cowfs.api.declared import mounting, plan, targets
+from cowfs.api.declared.model import Declared
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
 from cowfs.api.rw_volume import RWVolume
-from cowfs.errors import ConflictError
-from cowfs.machine import applied
+from cowfs.api.storage.storage import Storage
+from cowfs.control import live_mount
+from cowfs.errors import ConflictError, InvalidStateError, NotFoundError
+from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedVolume, Made
 from cowfs.version.commit import ProgressListener
 
@@ -40,7 +45,7 @@ def _done(
     made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None
 ) -> tuple[Applied, Outcome | None]:
     if step.action == "delete":
-        return _deleted(step, recorded), None
+        return _deleted(made.declared, step, recorded), None
     target = step.target
     assert target is not None
     if step.action == "mount":
@@ -55,11 +60,43 @@ def _done(
     return recorded, None
 
 
-def _deleted(step: Step, recorded: Applied) -> Applied:
-    assert step.recorded is not None
-    recorded = _taken_off(step.recorded, recorded).without_volume(step.recorded)
+def _deleted(declared: Declared, step: Step, recorded: Applied) -> Applied:
+    volume = step.recorded
+    assert volume is not None
+    if step.is_destroyed:
+        _require_committed(volume, recorded)
+    recorded = _taken_off(volume, recorded)
+    if step.is_destroyed:
+        with suppress(NotFoundError):  # somebody has deleted it
+            deleting.delete(volume.volume, _store_at(declared, volume.store_url), force=False)
+    recorded = recorded.without_volume(volume)
     applied.store(recorded)
     return recorded
+
+
+def _require_committed(volume: AppliedVolume, recorded: Applied) -> None:
+    """Before it is unmounted: a volume with uncommitted work is not deleted."""
+    for mount in recorded.mounts:
+        entry = registry.find_by_id(mount.id) if (mount.store_url, mount.volume) == _key(volume) else None
+        if entry is not None and entry.is_writer and live_mount.has_uncommitted(entry):
+            raise InvalidStateError(
+                f"volume {volume.volume!r}, which is to be deleted, has uncommitted work at {entry.mount_path}",
+                hint=f"Publish it (`cowfs commit {entry.mount_path}`, commit()), or drop it "
+                f"(`cowfs unmount {entry.mount_path} --discard`, discard()), and plan again.",
+            )
+
+
+def _store_at(declared: Declared, url: str) -> stores.Named:
+    """The declared store there, with its credentials; else that of the user."""
+    for name, store in declared.stores.items():
+        at = store if isinstance(store, Storage) else store.without_secrets()
+        if stores.canonical_url(at) == url:
+            return targets.storage_named(declared, name)
+    return url
+
+
+def _key(volume: AppliedVolume) -> tuple[str, str]:
+    return volume.store_url, volume.volume
 
 
 def _moved(before: AppliedVolume, path: str, recorded: Applied) -> Applied:

@@ -11,8 +11,9 @@
 A plan is made by reading alone. Applying it goes step by step and records each, so that one that was
 interrupted is continued by the next.
 
-delete: its mount is unmounted, work kept, and it is dropped from the record. A volume stays in its
-store, also one that apply created: nothing can be destroyed in a store yet.
+delete: its mount is unmounted, work kept, and it is dropped from the record. One that apply created
+is deleted in its store as well (`Volume.delete`; undelete brings it back), unless this file or
+another one on this machine still declares it; one that was there before stays.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CHANGES = ("create", "register", "change", "mount", "delete")
 @dataclass(frozen=True)
 class Step:
     """details: what differs, or why. target: what is declared, recorded: what a delete or a change
-    is about."""
+    is about. is_destroyed: it deletes the volume in its store."""
 
     action: Action
     volume: str
@@ -50,6 +51,7 @@ class Step:
     details: str = ""
     target: Target | None = field(default=None, repr=False)
     recorded: AppliedVolume | None = field(default=None, repr=False)
+    is_destroyed: bool = False
 
     @property
     def is_change(self) -> bool:
@@ -88,7 +90,7 @@ def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Pla
         require_usable(target)
     wanted = [each for each in found if each.trouble is None or each.is_missing]
     matches, left = _matched(wanted, recorded)
-    steps = [_deleted(each) for each in left] if prune else []
+    steps = [_deleted(each, _is_used(each, wanted, before)) for each in left] if prune else []
     for target in found:
         if target in wanted:
             steps += _steps(target, matches.get(target.path), recorded, mounts=mounts)
@@ -185,9 +187,22 @@ def _is_mount_of(entry: MountEntry, target: Target) -> bool:
     return of == (target.store_url, target.volume, target.declared.read_only, False)
 
 
-def _deleted(recorded: AppliedVolume) -> Step:
-    stays = "; the volume stays in its store: none can be destroyed yet" if recorded.made == "created" else ""
-    return Step("delete", recorded.volume, recorded.store_url, recorded.path, f"forgotten here{stays}", None, recorded)
+def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:
+    is_destroyed = recorded.made == "created" and not is_used
+    details = "deleted in its store, until an undelete" if is_destroyed else "forgotten here; it stays in its store"
+    return Step(
+        "delete", recorded.volume, recorded.store_url, recorded.path, details, None, recorded, is_destroyed=is_destroyed
+    )
+
+
+def _is_used(recorded: AppliedVolume, wanted: list[Target], record: Applied) -> bool:
+    """Whether this file or another one on this machine still declares the volume."""
+    key = (recorded.store_url, recorded.volume)
+    others = [each for other in applied.records() if other.file != record.file for each in other.volumes]
+    return key in {
+        *((each.store_url, each.volume) for each in wanted),
+        *((each.store_url, each.volume) for each in others),
+    }
 
 
 def _notes(declared: Declared, left: list[AppliedVolume]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What a declared volume means now: which of its candidates is usable, in which store, at which version.
 
     usable     its store answers, the volume is there, and has a version if it is mounted read-only
-    missing    none is usable, and each says "not found": a writable one can be created, the first candidate
+    missing    none is usable, and each says "not found", none "deleted": a writable one can be created, the first candidate
     trouble    none is usable: the first error that is not "not found", else the first
 
 Only reads: a plan writes nothing. So nobody asks who holds a lease, which takes a write; a volume
@@ -82,11 +82,15 @@ def usable(declared: Declared, volume: DeclaredVolume, mounted: Mapping[str, str
 
 
 def _worst(volume: DeclaredVolume, seen: list[Target]) -> Target:
-    others = [each for each in seen if not isinstance(each.trouble, NotFoundError)]
+    others = [each for each in seen if not _is_nowhere(each.trouble)]
     first = (others or seen)[0]
     if others or volume.read_only:
         return first
     return Target(volume, first.source, first.volume, first.store_url, None, is_missing=True, trouble=first.trouble)
+
+
+def _is_nowhere(trouble: CowfsError | None) -> bool:
+    return isinstance(trouble, NotFoundError) and not trouble.details.get("is_deleted")
 
 
 def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
@@ -106,14 +110,14 @@ def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
 
 
 def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:
-    """With its credentials; None: the default store, or the locator's own. AccessDeniedError: a secret
-    is not where it should be.
+    """With its credentials; None: the default store, or the locator's own."""
+    return None if volume.store is None else storage_named(declared, volume.store)
 
-    Its server may see the user's own credentials only if the user has named it (`store.trust`).
-    """
-    if volume.store is None:
-        return None
-    found = storage_of(declared.stores[volume.store])
-    if declared.is_named(volume.store):
+
+def storage_named(declared: Declared, name: str) -> Storage:
+    """AccessDeniedError: a secret is not where it should be. Its server may see the user's own
+    credentials only if the user has named it (`store.trust`)."""
+    found = storage_of(declared.stores[name])
+    if declared.is_named(name):
         stores.name(found)
     return found

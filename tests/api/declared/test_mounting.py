@@ -15,7 +15,7 @@ from cowfs.api.declared import mounting
 from cowfs.api.declared.store import storage_of
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import wait_gone
-from cowfs.errors import ConflictError, NotFoundError
+from cowfs.errors import ConflictError, InvalidStateError, NotFoundError
 from cowfs.machine import applied, registry
 from tests.seaweedfs import SeaweedFS
 
@@ -175,11 +175,17 @@ def test_apply_mounts_moves_and_prunes(place: Path, data: ROVolume) -> None:
     assert (place / "mnt" / "else" / "step").read_text() == "7"
     assert paths() == {"data", "else"}
     pruned = declare(place)
+    with pytest.raises(InvalidStateError, match="has uncommitted work"):
+        pruned.plan(prune=True).apply()
+    Volume.open("ckpt").commit()
     with (place / "mnt" / "else" / "step").open(), pytest.raises(ConflictError):
         pruned.plan(prune=True).apply()  # refused while attached
     assert "else" in paths()
+    held = Volume.open("ckpt")
     pruned.plan(prune=True).apply()
     assert paths() == set()
+    with pytest.raises(NotFoundError, match="was deleted"):
+        held.resolve()
     assert not pruned.plan(prune=True).steps
 
 

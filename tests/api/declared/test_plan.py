@@ -99,20 +99,50 @@ def test_a_changed_file_is_a_change_and_a_candidate_before_it_another_volume(fil
     assert not planned(file).notes[1:], "the other candidate is no volume that was left behind"
 
 
-def test_what_is_declared_no_more_is_forgotten_with_prune_and_stays_in_the_store(file: Path, place: Path) -> None:
-    commit("data", place / "main")
+def test_what_is_declared_no_more_is_pruned_what_was_created_deleted(file: Path, place: Path) -> None:
+    store = place / "main"
+    commit("data", store)
     planned(file).apply()
     declare(place)
     plan = planned(file)
     assert not plan.has_changes
     assert "--prune" in plan.notes[0]
+    before = objects(store)
     plan = planned(file, prune=True)
     assert actions(plan) == [("delete", "ckpt"), ("delete", "data")]
-    assert "stays in its store" in plan.steps[0].details
-    before = objects(place / "main")
+    assert [step.is_destroyed for step in plan.steps] == [True, False]
+    assert objects(store) == before
     plan.apply()
-    assert objects(place / "main") == before
+    assert [each.name for each in Volume.list(store)] == ["data"]
+    assert [each.name for each in Volume.list(store, deleted=True)] == ["ckpt"]
     assert not planned(file, prune=True).steps
+    assert applied.load(file).is_empty
+    declare(place, '{name = "ckpt", path = "/ckpt", store = "main", read_only = false}')
+    with pytest.raises(NotFoundError, match="was deleted"):
+        planned(file)  # a deleted volume is none to be created
+    Volume.undelete("ckpt", store=store)
+    assert actions(planned(file)) == [("register", "ckpt")]
+
+
+def test_a_created_volume_that_is_declared_elsewhere_is_only_forgotten(file: Path, place: Path) -> None:
+    planned(file).apply()
+    other = place / "other.cowfs.yml"
+    other.write_text("volumes: [{name: ckpt, path: /other, store: main, read_only: false}]\nstores: {main: ./main}\n")
+    planned(other).apply()
+    declare(place)
+    plan = planned(file, prune=True)
+    assert [(step.action, step.is_destroyed) for step in plan.steps] == [("delete", False)]
+    plan.apply()
+    other.write_text("stores: {main: ./main}\n")
+    planned(other, prune=True).apply()
+    assert [each.name for each in Volume.list(place / "main")] == ["ckpt"], "the other file has only registered it"
+
+
+def test_a_volume_that_somebody_deleted_can_be_pruned(file: Path, place: Path) -> None:
+    planned(file).apply()
+    Volume.delete("ckpt", store=place / "main")
+    declare(place)
+    planned(file, prune=True).apply()
     assert applied.load(file).is_empty
 
 
