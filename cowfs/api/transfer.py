@@ -1,4 +1,4 @@
-"""Files into and out of volumes without a mount: list, read, copy.
+"""Files into and out of volumes without a mount: copies.
 
 Whatever is read is a version: of a bare NAME the last one, also while the volume is mounted here;
 what is not committed lies below the mount's path. What is copied into a volume is published as one
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cowfs.api import local_paths, sources, stores, uploading
+from cowfs.api.looking import of_volume
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
@@ -35,35 +36,10 @@ from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
-    from cowfs.native import Attr
     from cowfs.session.copying import Copied, SourceTree, TargetTree
     from cowfs.session.files import Files
 
-ZEROS_BYTES = 1 << 20
 TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
-
-
-@dataclass(frozen=True)
-class FileSummary:
-    """One entry. type: file, directory, symlink or special. mode: with the bits of its type.
-    target: where a link leads."""
-
-    name: str
-    type: str
-    mode: int
-    size: int
-    mtime_ns: int
-    target: str | None
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What is at a path of a version, sorted by name: the entries of a directory, or the one thing
-    that is there."""
-
-    locator: str
-    path: str
-    entries: list[FileSummary]
 
 
 @dataclass(frozen=True)
@@ -72,40 +48,6 @@ class Transfer:
 
     copied: Copied
     version: ROVolume | None
-
-
-def listing(text: str, store: stores.Named) -> Listing:
-    """SOURCE[:PATH]. A link that is named is followed."""
-    place = sources.place(text)
-    with _reading(place, store) as (files, version), errors_of_ours(text, _of_volume(place)):
-        path = files.follow(place.path)
-        attr = files.stat(path)
-        name = place.path.rpartition(b"/")[2]
-        found = files.list(path) if stat.S_ISDIR(attr.mode) else [(name, attr)]
-        entries = [_summary(files, path, name, each) for name, each in found]
-        return Listing(version.locator, os.fsdecode(place.path), entries)
-
-
-def contents(text: str, store: stores.Named) -> Generator[bytes]:
-    """The bytes of SOURCE:PATH, piece by piece. A link that is named is followed. Close it when it
-    is not read to its end."""
-    place = sources.place(text)
-    if not place.path:
-        raise InvalidInputError(f"{text!r} names no file", hint="Give SOURCE:PATH, or LOCATOR/PATH.")
-    with _reading(place, store) as (files, _), errors_of_ours(text, _of_volume(place)):
-        path = files.follow(place.path)
-        if stat.S_ISDIR(files.stat(path).mode):
-            raise InvalidInputError(
-                f"{text} is a directory",
-                hint="`cowfs ls` (listdir() of a mount) shows what is in it, `cowfs cp` copies it.",
-            )
-        done = 0
-        with closing(files.pieces(path)) as pieces:
-            for offset, piece in pieces:
-                for hole in range(done, offset, ZEROS_BYTES):
-                    yield bytes(min(ZEROS_BYTES, offset - hole))
-                yield piece
-                done = offset + len(piece)
 
 
 def copy(
@@ -132,7 +74,7 @@ def copy(
             if not sources.is_place(target):
                 own = uploading.own_directories(Locator.parse(version.locator).store_url, working_root())
                 local_paths.require_outside(os.fsencode(target), own)
-            with errors_of_ours(source, _of_volume(place)):
+            with errors_of_ours(source, of_volume(place)):
                 at, name = files.follow(place.path), place.path.rpartition(b"/")[2]
                 mode = files.stat(at).mode
             if stat.S_IFMT(mode) not in TYPES:
@@ -207,16 +149,3 @@ def _writable(place: Place, store: stores.Named) -> _Writable:
     target = Target(found.volume, found.store, working_copy)
     uploading.require_not_mounted(target, place.path)
     return _Writable(place, target)
-
-
-def _summary(files: Files, path: bytes, name: bytes, attr: Attr) -> FileSummary:
-    kind = TYPES.get(stat.S_IFMT(attr.mode), "special")
-    target = None
-    if kind == "symlink":
-        target = os.fsdecode(files.readlink(path + b"/" + name if path else name))
-    return FileSummary(os.fsdecode(name), kind, attr.mode, attr.size, attr.mtime_ns, target)
-
-
-def _of_volume(place: Place) -> str:
-    """What to do about a path that is not there."""
-    return f"`cowfs ls {place.source}`, or listdir() of a mount of it, shows what there is."

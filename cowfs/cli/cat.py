@@ -18,15 +18,15 @@ from cowfs.cli import completing, output
 def command(places: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Print files of a volume's last version (NAME:PATH), of another one (NAME@TAG:PATH,
     NAME@VERSION:PATH) or of a LOCATOR/PATH. No mount is needed."""
-    from cowfs.api import transfer
+    from cowfs.api import looking
 
     if as_json:
-        found = [(place, b"".join(transfer.contents(place, store))) for place in places]
+        found = [(place, b"".join(looking.contents(place, store))) for place in places]
         files = [{"place": place, "base64": b64encode(data).decode()} for place, data in found]
         output.emit(as_json, {"files": files}, "")
         return
     for place in places:
-        with closing(transfer.contents(place, store)) as pieces:
+        with closing(looking.contents(place, store)) as pieces:
             for piece in pieces:
                 with output.to_stdout():
                     sys.stdout.buffer.write(piece)

@@ -14,7 +14,7 @@ from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.api.overview import VolumeSummary
-    from cowfs.api.transfer import FileSummary
+    from cowfs.blocking import Entry
 
 
 @click.command("ls")
@@ -56,15 +56,15 @@ def _row(volume: VolumeSummary) -> tuple[str, ...]:
 
 
 def _files(place: str, store: str | None, *, as_json: bool) -> None:
-    from cowfs.api import transfer
+    from cowfs.api import looking
 
-    found = transfer.listing(place, store)
+    found = looking.listing(place, store)
     header = ("MODE", "SIZE", "CHANGED", "NAME")
     rows = [_file_row(each) for each in found.entries]
     output.emit(as_json, dataclasses.asdict(found), output.table(header, rows) if rows else "")
 
 
-def _file_row(file: FileSummary) -> tuple[str, ...]:
+def _file_row(file: Entry) -> tuple[str, ...]:
     from cowfs import sizes
 
     mark = "/" if file.type == "directory" else f" -> {file.target}" if file.target is not None else ""

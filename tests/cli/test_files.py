@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cowfs.api import sources, transfer
+from cowfs.api import looking, sources, transfer
 from cowfs.api.sources import Place
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError, InvalidInputError
@@ -346,7 +346,7 @@ def test_a_pipe_is_read_to_its_end_and_other_special_files_are_no_source(run: Co
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[0])["bytes"] == len(MODEL)
     for name, content in (("substituted", MODEL), ("piped", MODEL), ("empty", b""), ("fifo", MODEL)):
-        assert b"".join(transfer.contents(f"data:{name}", None)) == content
+        assert b"".join(looking.contents(f"data:{name}", None)) == content
     before = Volume.version("data")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(place / "socket"))
