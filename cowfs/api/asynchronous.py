@@ -21,6 +21,7 @@ import anyio
 from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
 from cowfs.api.details import VolumeDetails
+from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
@@ -71,6 +72,26 @@ class ROFiles:
     async def read(self, path: FilePath, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a file; length None: to the end. Shorter at the end of the file."""
         return await in_thread(partial(self._blocking.read, path, offset, length))
+
+    async def download(
+        self,
+        src: FilePath = "/",
+        dst: str | os.PathLike[str] | None = None,
+        *,
+        overwrite: Overwrite = "error",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """Copies what is in the directory `src`, or the file `src`, of the version to `dst` (None:
+        volumes/NAME). Of a volume the last version, if there is no uncommitted work here.
+
+        What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
+        Files of the same size and time of modification are there already, so a download that was
+        killed goes on where it was. Others that are at dst: "error" raises ConflictError before
+        anything is written, "newer" replaces those that are older than in the version, "always" all.
+        Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
+        extended attributes are not, and nothing is written outside of dst.
+        """
+        return await in_thread(partial(self._blocking.download, src, dst, overwrite=overwrite, progress=progress))
 
     async def open(self, path: FilePath, mode: str = "rb") -> anyio.AsyncFile[bytes]:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and

@@ -22,7 +22,7 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
@@ -31,6 +31,8 @@ from cowfs.api import file_object
 from cowfs.api.file_access import SessionAccess
 
 if TYPE_CHECKING:
+    from cowfs.api.downloading import Overwrite
+    from cowfs.api.ro_volume import ROVolume
     from cowfs.api.rw_volume import RWVolume
     from cowfs.api.transfer_report import TransferReport
     from cowfs.session.copying import Attributes
@@ -64,8 +66,9 @@ class Entry:
 class ROFiles:
     """The files of a version, or of one folder of it. `ROVolume.files` gives it."""
 
-    def __init__(self, access: SessionAccess) -> None:
+    def __init__(self, access: SessionAccess, version: Callable[[], ROVolume]) -> None:
         self._access = access
+        self._version = version
 
     # -- looking
 
@@ -123,6 +126,28 @@ class ROFiles:
         given = _given(path)
         with self._tree(given) as tree, tree.open(_followed(tree, given), os.O_RDONLY) as file:
             return file.read(offset, max(file.size() - offset, 0) if length is None else length)
+
+    def download(
+        self,
+        src: FilePath = "/",
+        dst: str | os.PathLike[str] | None = None,
+        *,
+        overwrite: Overwrite = "error",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """Copies what is in the directory `src`, or the file `src`, of the version to `dst` (None:
+        volumes/NAME). Of a volume the last version, if there is no uncommitted work here.
+
+        What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
+        Files of the same size and time of modification are there already, so a download that was
+        killed goes on where it was. Others that are at dst: "error" raises ConflictError before
+        anything is written, "newer" replaces those that are older than in the version, "always" all.
+        Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
+        extended attributes are not, and nothing is written outside of dst.
+        """
+        from cowfs.api import downloading
+
+        return downloading.download(self._version(), src, dst, overwrite=overwrite, progress=progress)
 
     def open(self, path: FilePath, mode: str = "rb") -> BinaryIO:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
@@ -192,8 +217,8 @@ class RWFiles(ROFiles):
     itself.
     """
 
-    def __init__(self, access: SessionAccess, volume: RWVolume) -> None:
-        super().__init__(access)
+    def __init__(self, access: SessionAccess, version: Callable[[], ROVolume], volume: RWVolume) -> None:
+        super().__init__(access, version)
         self._volume = volume
 
     def upload(

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from cowfs.session.copying import TargetTree
     from cowfs.session.local_files import LocalFiles
     from cowfs.session.local_stream import LocalStream
 
@@ -119,7 +118,7 @@ def read_pipe(tree: object) -> None:
         tree.spool()
 
 
-def target(stack: ExitStack, path: bytes, file: bytes) -> tuple[TargetTree, bytes]:
+def target(stack: ExitStack, path: bytes, file: bytes) -> tuple[LocalFiles, bytes]:
     """file: the name of the one that is copied; b"" for a directory's contents."""
     from cowfs.session.local_files import LocalFiles, special_file
 

@@ -182,7 +182,7 @@ class ROVolume:
     def files(self) -> ROFiles:
         """The version's files without a mount; of a folder, what is in it. Nothing is read before the
         first call."""
-        return ROFiles(SessionAccess(self._opened_files))
+        return ROFiles(SessionAccess(self._opened_files), lambda: self)
 
     def _opened_files(self) -> FileSession:
         held = self._file_session
@@ -353,6 +353,10 @@ class ROVolume:
 
     def _live(self) -> registry.MountEntry | None:
         return registry.find_by_id(self._mount_id) if self._mount_id else None
+
+    def to_read(self) -> stores.OpenStore:
+        """The version's store, for who reads it without mount and session."""
+        return self._store()
 
     def _store(self) -> stores.OpenStore:
         try:

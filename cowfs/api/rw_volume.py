@@ -168,7 +168,9 @@ class RWVolume:
         machine, else in this process. The first call does what mount() does, but for mounting:
         uncommitted work of this machine is there. LeaseHeldError: somebody else writes to this
         volume; it says who, where and since when."""
-        return RWFiles(VolumeAccess(self._live_to_use, self._found_files, self._opened_files), self)
+        return RWFiles(
+            VolumeAccess(self._live_to_use, self._found_files, self._opened_files), self._committed_version, self
+        )
 
     def has_changes(self) -> bool:
         """Whether this machine has work of the volume that is in no version. Without a mount, and
@@ -535,6 +537,17 @@ class RWVolume:
     def _abandon(self, error: BaseException) -> None:
         if not self._ended and not self._is_discarded:
             abandoned.leave(self, error)
+
+    def _committed_version(self) -> ROVolume:
+        """The last version. InvalidStateError: there is work that it does not have."""
+        if self.has_changes():
+            raise InvalidStateError(
+                f"volume {self.name!r} has uncommitted work on this machine, which a download would not have",
+                hint="Commit first (`cowfs commit`, commit()); or download the last version, Volume.version(name).",
+            )
+        if not (found := self.history(1)):
+            raise NotFoundError(f"volume {self.name!r} has no version yet", hint="Write to it, and commit().")
+        return found[0]
 
     def to_upload(self) -> Target:
         """This process is going to publish without mount and session; one that `files` has open

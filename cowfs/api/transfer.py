@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cowfs.api import local_paths, sources, stores, uploading
+from cowfs.api import downloading, local_paths, sources, stores, uploading
 from cowfs.api.looking import of_volume
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.provenance import commit_request
@@ -30,13 +30,12 @@ from cowfs.errors import (
     InvalidInputError,
     ReadOnlyError,
 )
-from cowfs.format.locator import Locator
-from cowfs.machine.working_copy import WorkingCopy, working_root
+from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
-    from cowfs.session.copying import Copied, SourceTree, TargetTree
+    from cowfs.session.copying import Copied
     from cowfs.session.files import Files
 
 TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
@@ -68,20 +67,14 @@ def copy(
             hint="Write SOURCE:PATH for a volume's files; NAME: is its root. For two local paths there is cp.",
         )
     with ExitStack() as stack, errors_of_ours(target, NOT_DOWN):
+        if sources.is_place(source) and not sources.is_place(target):
+            return Transfer(_copied_out(sources.place(source), target, store, progress), None)
         if sources.is_place(source):
             place = sources.place(source)
-            files, version = stack.enter_context(_reading(place, store))
-            if not sources.is_place(target):
-                own = uploading.own_directories(Locator.parse(version.locator).store_url, working_root())
-                local_paths.require_outside(os.fsencode(target), own)
+            files = stack.enter_context(_reading(place, store))
             with errors_of_ours(source, of_volume(place)):
                 at, name = files.follow(place.path), place.path.rpartition(b"/")[2]
-                mode = files.stat(at).mode
-            if stat.S_IFMT(mode) not in TYPES:
-                raise local_paths.not_copied(source)
-            if not sources.is_place(target):
-                there, to = local_paths.target(stack, os.fsencode(target), b"" if stat.S_ISDIR(mode) else name)
-                return Transfer(_copied(files, at, there, to, progress), None)
+                _require_copyable(source, files.stat(at).mode)
             return _publish(Source(files, at, name), _writable(sources.place(target), store), request, progress)
         with errors_of_ours(source, NOT_HERE):
             local = Source(*local_paths.source(stack, os.fsencode(source)))
@@ -91,17 +84,33 @@ def copy(
         return _publish(local, volume, request, progress)
 
 
-def _copied(tree: SourceTree, at: bytes, there: TargetTree, to: bytes, progress: ProgressListener | None) -> Copied:
+def _copied_out(place: Place, target: str, store: stores.Named, progress: ProgressListener | None) -> Copied:
+    """To this machine."""
     from cowfs.session import copying
 
-    return copying.copy(tree, at, there, to, progress)
+    found = sources.find(place.source, store)
+    with ExitStack() as stack:
+        tree = stack.enter_context(downloading.reading(ROVolume(found.locator(), storage=found.store.storage)))
+        downloading.require_outside(os.fsencode(target), found.store.url)
+        with errors_of_ours(place.source, of_volume(place)):
+            at = downloading.followed(tree, place.path)
+            mode = tree.stat(at).mode
+        _require_copyable(place.source, mode)
+        name = b"" if stat.S_ISDIR(mode) else place.path.rpartition(b"/")[2]
+        there, to = local_paths.target(stack, os.fsencode(target), name)
+        return copying.copy(tree, at, there, to, progress, expect=tree.expect)
+
+
+def _require_copyable(source: str, mode: int) -> None:
+    if stat.S_IFMT(mode) not in TYPES:
+        raise local_paths.not_copied(source)
 
 
 # -- of a store
 
 
 @contextmanager
-def _reading(place: Place, store: stores.Named) -> Iterator[tuple[Files, ROVolume]]:
+def _reading(place: Place, store: stores.Named) -> Iterator[Files]:
     from cowfs.session.opening import opened
 
     found = sources.find(place.source, store)
@@ -114,7 +123,7 @@ def _reading(place: Place, store: stores.Named) -> Iterator[tuple[Files, ROVolum
         options=replace(MountOptions(), resident=False).resolved(),
     )
     with opened(spec, access=found.store.access) as session:
-        yield session.files, version
+        yield session.files
 
 
 def _publish(source: Source, volume: _Writable, request: CommitRequest, progress: ProgressListener | None) -> Transfer:
@@ -125,7 +134,7 @@ def _publish(source: Source, volume: _Writable, request: CommitRequest, progress
     )
     assert base.version_id is not None
     locator = volumes.locator(volume.target.store.objects, volume.target.name, base.version_id)
-    copied = Copied(done.files, done.directories, done.symlinks, done.bytes, done.skipped)
+    copied = Copied(done.files, done.directories, done.symlinks, done.bytes, done.skipped, done.unchanged)
     return Transfer(copied, ROVolume(locator, base.manifest, is_new=is_new, storage=volume.target.store.storage))
 
 

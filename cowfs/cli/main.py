@@ -4,7 +4,7 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp and upload also: 143 after SIGTERM, 129 after SIGHUP)
+              (cp, upload and download also: 143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -40,6 +40,7 @@ COMMANDS = {
     "cat": "Print a file of a volume or version.",
     "cp": "Copy files into or out of a volume.",
     "upload": "Publish a directory as a volume's next version.",
+    "download": "Copy a version's files into a directory.",
     "apply": "Make volumes and mounts as a file declares them.",
     "up": "Mount the volumes that a file declares.",
     "down": "Unmount what `up` or `apply` has mounted.",
@@ -59,7 +60,6 @@ ELSEWHERE = {
     "clone": "fork",
     "copy": "cp",
     "destroy": "delete",
-    "download": "cp",
     "export": "cp",
     "history": "log",
     "import": "cp",

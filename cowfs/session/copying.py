@@ -31,7 +31,7 @@ from cowfs.errors import CorruptError
 from cowfs.version.commit import Progress, ProgressListener
 
 THREADS = 8
-WAITING_MAX = 64
+WAITING_MAX = 512
 REPORT_S = 0.1
 KEPT_BITS = 0o1777
 
@@ -64,39 +64,62 @@ class TargetTree(Protocol):
     def set_attributes(self, path: bytes, *, mode: int, mtime_ns: int) -> None: ...
 
 
+# (path in the source, path in the target, attributes in the source)
+Keeps = Callable[[bytes, bytes, Attributes], bool]
+
+
 @dataclass(frozen=True)
 class Copied:
-    """What was copied. skipped: special files, which were not. bytes: of the files' sizes."""
+    """What was copied. skipped: special files, which were not. bytes: of the files' sizes.
+    unchanged: files that were there already."""
 
     files: int = 0
     directories: int = 0
     symlinks: int = 0
     bytes: int = 0
     skipped: int = 0
+    unchanged: int = 0
 
 
 def copy(
-    source: SourceTree, at: bytes, target: TargetTree, to: bytes, report: ProgressListener | None = None
+    source: SourceTree,
+    at: bytes,
+    target: TargetTree,
+    to: bytes,
+    report: ProgressListener | None = None,
+    *,
+    keeps: Keeps = lambda path, there, attr: False,
+    expect: Callable[[bytes, Any], None] = lambda path, attr: None,
 ) -> Copied:
     """Copies what is at `at` in `source` to `to` in `target`; the directory `to` lies in exists.
-    report hears of the stage "copy"."""
-    return _Copy(source, target, report).run(at, to)
+    report hears of the stage "copy". keeps: whether what is at `there` in the target stays, a file
+    or a link. expect hears of each file that will be read, before it is."""
+    return _Copy(source, target, report, keeps, expect).run(at, to)
 
 
 class _Copy:
     """One copy. The thread that runs it goes through directories, its helpers copy files."""
 
-    def __init__(self, source: SourceTree, target: TargetTree, report: ProgressListener | None) -> None:
+    def __init__(
+        self,
+        source: SourceTree,
+        target: TargetTree,
+        report: ProgressListener | None,
+        keeps: Keeps,
+        expect: Callable[[bytes, Any], None],
+    ) -> None:
         self._source = source
         self._target = target
         self._report = report
+        self._keeps = keeps
+        self._expect = expect
         self._lock = threading.Lock()  # counts and `_error`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
         self._stop = threading.Event()
         self._at_work = 0
         self._idle = threading.Condition()  # of `_at_work`
         self._error: BaseException | None = None
-        self._done = dict.fromkeys(("files", "directories", "symlinks", "bytes", "skipped"), 0)
+        self._done = dict.fromkeys(("files", "directories", "symlinks", "bytes", "skipped", "unchanged"), 0)
         self._done_bytes = 0
         self._total = (0, 0)
         self._reported_s = 0.0
@@ -140,17 +163,24 @@ class _Copy:
                 entries = self._source.list(path)
                 waiting += ((_below(path, name), _below(there, name), each) for name, each in reversed(entries))
             elif stat.S_ISLNK(attr.mode):
-                self._target.symlink(there, self._source.readlink(path), mtime_ns=attr.mtime_ns)
+                if not self._keeps(path, there, attr):
+                    self._target.symlink(there, self._source.readlink(path), mtime_ns=attr.mtime_ns)
                 self._count(symlinks=1)
             elif not stat.S_ISREG(attr.mode):
                 self._count(skipped=1)
             elif attr.nlink > 1 and attr.ino in self._named:
+                self._keeps(path, there, attr)  # it may refuse
                 self._links.append((self._named[attr.ino], there))
                 self._count(files=1, bytes=attr.size)
             else:
                 if attr.nlink > 1:
                     self._named[attr.ino] = there
-                submit(path, there, attr)
+                if self._keeps(path, there, attr):
+                    self._count(files=1, bytes=attr.size, unchanged=1)
+                    self._tell(attr.size)
+                else:
+                    self._expect(path, attr)
+                    submit(path, there, attr)
 
     def _submit(self, helpers: ThreadPoolExecutor, *file: Any) -> None:
         self._room.acquire()

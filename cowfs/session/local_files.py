@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import re
 import stat
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +25,8 @@ from cowfs.errors import InvalidInputError, NoSpaceError
 from cowfs.session.files import PIECE_BYTES
 from cowfs.session.source_files import SourceFile
 
+_BESIDE = b".cowfs-"
+_LEFT = re.compile(rb"\.cowfs-[0-9a-f]{16}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -44,7 +48,9 @@ class LocalAttr:
 
 
 class LocalFiles:
-    """Paths are relative to `root`, an existing directory; "" is that directory."""
+    """Paths are relative to `root`, an existing directory; "" is that directory. What a killed copy
+    has left half written in a directory goes when the next one comes to it; whoever writes a file
+    holds a lock on it."""
 
     def __init__(self, root: bytes) -> None:
         self._path = root
@@ -116,6 +122,7 @@ class LocalFiles:
                     raise
                 if path and mode & 0o700 != 0o700:
                     _open_up(name, directory, mode)
+                _tidy(name, directory)
                 return False
             return True
 
@@ -124,6 +131,8 @@ class LocalFiles:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(beside, flags, 0o600, dir_fd=directory)
             try:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 size = 0
                 for offset, data in pieces:
                     _write(fd, offset, data)
@@ -140,6 +149,11 @@ class LocalFiles:
             os.utime(beside, ns=(mtime_ns, mtime_ns), dir_fd=directory, follow_symlinks=False)
 
     def link(self, existing: bytes, path: bytes) -> None:
+        """Nothing happens if both are names of one file already: renaming one over the other would
+        not either, and leave the name in between."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.stat(existing).ino == self.stat(path).ino:
+                return
         with (
             self._parent(existing) as (source, old),
             self._parent(path) as (directory, name),
@@ -191,7 +205,7 @@ class LocalFiles:
         """A name for something that takes the place of `name`, which is at `path`, once the block has
         made it."""
         self._require_replaceable(path, directory, name)
-        beside = b".cowfs-" + clock.random_bytes(8).hex().encode()
+        beside = _BESIDE + clock.random_bytes(8).hex().encode()
         try:
             yield beside
             self._require_replaceable(path, directory, name)
@@ -228,6 +242,23 @@ def _open_up(name: bytes, directory: int, mode: int) -> None:
             os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode) | 0o700)
     finally:
         os.close(fd)
+
+
+def _tidy(name: bytes, above: int) -> None:
+    """Removes what killed copies have left in a directory: nobody holds its lock."""
+    directory = os.open(name, _DIRECTORY, dir_fd=above)
+    try:
+        for left in map(os.fsencode, os.listdir(directory)):
+            if _LEFT.fullmatch(left) and stat.S_ISREG(os.stat(left, dir_fd=directory, follow_symlinks=False).st_mode):
+                with contextlib.suppress(OSError):
+                    fd = os.open(left, _READ, dir_fd=directory)
+                    try:
+                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        os.unlink(left, dir_fd=directory)
+                    finally:
+                        os.close(fd)
+    finally:
+        os.close(directory)
 
 
 def _next_data(fd: int, offset: int) -> int | None:

@@ -373,7 +373,7 @@ ENDLESS = """
 import os, sys
 from cowfs import clock
 from cowfs.cli.start import main
-from cowfs.session.files import Files
+from cowfs.session.version_tree import VersionTree
 from cowfs.session.source_files import SourceExtent, SourceFile
 
 def endless_file(self, extent, first, length):
@@ -394,7 +394,7 @@ if "--local" in sys.argv:
     SourceFile.extents = lambda self, size: [SourceExtent(0, 1 << 50)]
     SourceFile.read = endless_file
 else:
-    Files.pieces = endless
+    VersionTree.pieces = endless
 main()
 """
 
@@ -484,6 +484,20 @@ def test_a_directory_is_uploaded(run: Command, place: Path, tree: Path) -> None:
     }.items():
         refused = run("upload", *arguments)
         assert (refused.code, "hint:" in refused.err) == (code, True), refused
+
+
+def test_a_version_is_downloaded(run: Command, place: Path, tree: Path) -> None:
+    run("upload", tree, "data")
+    first = run("download", "data")
+    assert first.err.startswith("Downloaded 2 of 2 files")
+    assert (place / "volumes" / "data" / "model").read_bytes() == MODEL
+    assert run("download", "data").err.startswith("Downloaded 0 of 2 files")
+    (place / "volumes" / "data" / "sub" / "note").write_text("mine")
+    refused = run("download", "data")
+    assert (refused.code, "--overwrite newer" in refused.err) == (4, True)
+    done = run("download", first.out.strip() + "/sub", "--download-dir", "out", "--overwrite", "always", "--json").json
+    assert (done["files"], (place / "out" / "note").read_text()) == (1, "a note")
+    assert run("download", "nowhere").code == 3
 
 
 HIDDEN = """

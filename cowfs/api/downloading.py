@@ -1,0 +1,164 @@
+"""A version's files to a directory of this machine, straight from its packs: in parallel ranges, each
+chunk checked, nothing kept in a cache.
+
+A file appears whole under its name, with its time. So a download that was killed goes on where it
+was: what has the same size and time as in the version is there already.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from cowfs.api import arguments, local_paths, sources, stores, uploading
+from cowfs.api.path_errors import NOT_DOWN, errors_of_ours
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.transfer_report import TransferReport
+from cowfs.control import MountOptions, SessionSpec
+from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.machine.working_copy import working_root
+from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.api.files import FilePath
+    from cowfs.session.copying import Attributes
+    from cowfs.session.local_files import LocalFiles
+    from cowfs.session.version_tree import VersionTree
+
+Overwrite = Literal["error", "newer", "always"]
+
+PARENT = "volumes"
+
+
+def download(
+    version: ROVolume,
+    src: FilePath = "/",
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    overwrite: Overwrite = "error",
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """`ROFiles.download`: the directory `src`, or the file, of the version to `dst`."""
+    if overwrite not in get_args(Overwrite):
+        raise InvalidInputError(f"overwrite is {overwrite!r}", hint="Give 'error', 'newer' or 'always'.")
+    hears = arguments.listener(progress) if progress is not None else None
+    target = os.fsencode(dst if dst is not None else os.path.join(PARENT, version.name))
+    with ExitStack() as stack, errors_of_ours(os.fsdecode(target), NOT_DOWN):
+        from cowfs.session import copying
+
+        tree = stack.enter_context(reading(version))
+        require_outside(target, version.to_read().url)
+        with errors_of_ours(version.locator, "vol.files.ls() and `cowfs ls` show what there is."):
+            given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
+            at = followed(tree, given)
+            mode = tree.stat(at).mode
+        if stat.S_ISDIR(mode):
+            os.makedirs(target, exist_ok=True)
+        name = b"" if stat.S_ISDIR(mode) else given.rpartition(b"/")[2]
+        there, to = local_paths.target(stack, target, name)
+        existing = _Existing(tree, there, overwrite)
+        if overwrite == "error":
+            existing.look(at, to)
+        done = copying.copy(tree, at, there, to, hears, keeps=existing.keeps, expect=tree.expect)
+    return TransferReport(**asdict(done), removed=0, locator=version.locator, is_new=False)
+
+
+def download_from(
+    source: str,
+    dst: str | None,
+    *,
+    store: stores.Named = None,
+    overwrite: str = "error",
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """`download` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
+    place = sources.place(source)
+    found = sources.find(place.source, store)
+    version = ROVolume(found.locator(), storage=found.store.storage)
+    return download(version, place.path, dst, overwrite=overwrite, progress=progress)  # type: ignore[arg-type]
+
+
+@contextmanager
+def reading(version: ROVolume) -> Iterator[VersionTree]:
+    """The version's files, or those of its folder."""
+    from cowfs.session.reading import reading
+
+    store = version.resolve().to_read()
+    spec = SessionSpec(
+        store_url=store.url,
+        volume=version.name,
+        mode="ro",
+        version=version.id,
+        folder=version.folder,
+        options=replace(MountOptions(), resident=False).resolved(),
+    )
+    with reading(spec, access=store.access) as tree:
+        yield tree
+
+
+def followed(tree: VersionTree, path: bytes) -> bytes:
+    """The path without links, none of which leads out of the volume."""
+    from cowfs.session import links
+
+    return links.followed(tree, path)
+
+
+def require_outside(target: bytes, store_url: str) -> None:
+    """InvalidInputError: the target lies in a directory that is for cowfs alone."""
+    local_paths.require_outside(target, uploading.own_directories(store_url, working_root()))
+
+
+class _Existing:
+    """What stays of the files and links that are at the target already."""
+
+    def __init__(self, tree: VersionTree, target: LocalFiles, overwrite: Overwrite) -> None:
+        self._tree = tree
+        self._target = target
+        self._overwrite = overwrite
+
+    def look(self, at: bytes, to: bytes) -> None:
+        """ConflictError for the first one that would be replaced: before anything is."""
+        waiting = [(at, to, self._tree.stat(at))]
+        while waiting:
+            path, there, attr = waiting.pop()
+            if not stat.S_ISDIR(attr.mode):
+                self.keeps(path, there, attr)
+            elif there == to or self._is_there(there):
+                entries = self._tree.list(path)
+                waiting += ((_below(path, name), _below(there, name), each) for name, each in entries)
+
+    def keeps(self, path: bytes, there: bytes, attr: Attributes) -> bool:
+        try:
+            found = self._target.stat(there)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if self._is_same(path, there, attr, found):
+            return True
+        if self._overwrite == "error":
+            raise ConflictError(
+                f"{os.fsdecode(there)} is at the target already, and is not what the version has",
+                hint="Choose another target, or overwrite='newer' (--overwrite newer) to replace what is older, "
+                "'always' to replace everything that differs.",
+            )
+        return self._overwrite == "newer" and found.mtime_ns >= attr.mtime_ns
+
+    def _is_same(self, path: bytes, there: bytes, attr: Attributes, found: Attributes) -> bool:
+        if stat.S_IFMT(found.mode) != stat.S_IFMT(attr.mode):
+            return False
+        if stat.S_ISLNK(attr.mode):
+            return self._target.readlink(there) == self._tree.readlink(path)
+        return (found.size, found.mtime_ns) == (attr.size, attr.mtime_ns)
+
+    def _is_there(self, there: bytes) -> bool:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self._target.stat(there)
+            return True
+        return False
+
+
+def _below(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name

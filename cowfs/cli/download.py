@@ -1,0 +1,50 @@
+"""cowfs download SOURCE[:PATH]: the files of a version into a directory; without a mount."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from contextlib import closing
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import output
+from cowfs.cli.start import tidy_up_when_terminated
+
+
+@click.command("download")
+@click.argument("source", metavar="SOURCE[:PATH]")
+@click.option("--download-dir", metavar="DIR", help="Where to; made if it is missing. Default: volumes/NAME.")
+@click.option(
+    "--overwrite",
+    type=click.Choice(["error", "newer", "always"]),
+    default="error",
+    show_default=True,
+    help="What becomes of files in DIR that differ.",
+)
+@output.common_options
+def command(source: str, download_dir: str | None, overwrite: str, store: str | None, as_json: bool) -> None:
+    """Copy the files of a version, or what is at PATH of it, into a directory. SOURCE is NAME (its last
+    version), NAME@TAG, NAME@VERSION or a locator; prints the version's locator.
+
+    Files of the same size and time of modification are there already: a download that was ended or
+    killed is repeated with the same command, and goes on where it was. With "error", a file that
+    differs ends it before anything is written; "newer" replaces those that are older.
+    """
+    from cowfs.api import downloading
+
+    tidy_up_when_terminated()
+    with closing(output.ProgressLine()) as progress:
+        done = downloading.download_from(
+            source,
+            download_dir,
+            store=store,
+            overwrite=overwrite,
+            progress=progress if sys.stderr.isatty() else None,
+        )
+    said = f"Downloaded {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    if done.skipped:
+        said += f"; left out what is no file, directory or link: {done.skipped}"
+    output.say(as_json, said)
+    output.emit(as_json, dataclasses.asdict(done), done.locator)

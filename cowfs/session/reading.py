@@ -1,0 +1,31 @@
+"""A version that is opened to be copied from: index and packs, no engine and no cache of chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+from cowfs.control import SessionSpec
+from cowfs.ids import VersionId
+from cowfs.session.acquiring import check_cache_dir, open_base, open_base_index, open_session_store
+from cowfs.session.version_tree import VersionTree
+from cowfs.store import AMBIENT, Access, load_record
+from cowfs.store.packs import PackReader
+from cowfs.store.patience import patience_of
+
+
+@contextmanager
+def reading(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[VersionTree]:
+    """The files of a read-only spec's version, or folder of it, for the length of a block."""
+    assert spec.version is not None
+    check_cache_dir(spec.options.cache_path)  # of index blocks
+    with ExitStack() as stack:
+        store = open_session_store(spec, stack, access).read_only()
+        load_record(store)
+        packs = PackReader(store)
+        base = open_base(store, 0, VersionId.from_hex(spec.version))
+        index = open_base_index(spec, stack, store, packs, base)
+        if (patience := patience_of(store)) is not None:
+            patience.limit_s = spec.options.store_timeout_s
+        tree = stack.enter_context(closing(VersionTree(index, packs, spec.folder.encode(errors="surrogateescape"))))
+        yield tree

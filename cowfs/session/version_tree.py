@@ -1,0 +1,218 @@
+"""A version's files as a copy to this machine reads them: straight from its packs, without an
+engine and without a cache.
+
+    large files     in ranges of RANGE_BYTES, AHEAD of them at once, given out in order; one such file at a time
+    small files     those that will be read (`expect`) are fetched in batches of neighbours, ahead of who reads them
+
+Every chunk is checked against its hash before anything of it is given out. Holes are not read. Any
+thread may read; one thread lists and announces. What is announced must be read, or it stays in
+memory until `close`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from cowfs.errors import CorruptError
+from cowfs.ids import ChunkHash, PackId
+from cowfs.native.constants import ROOT_INO
+from cowfs.store.packs.read import ChunkRequest
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow, Index, InodeRow
+    from cowfs.store.packs import PackReader
+
+THREADS = 8
+AHEAD = 8
+RANGE_BYTES = 8 << 20  # what `PackReader` fetches by one request
+SMALL_BYTES = 256 << 10
+BATCH_FILES = 64
+BATCH_BYTES = 2 << 20
+
+Pieces = list[tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAttr:
+    """Attributes, as far as a copy keeps them."""
+
+    ino: int
+    mode: int
+    nlink: int
+    size: int
+    mtime_ns: int
+
+
+class _Batch:
+    """Small files that are fetched together."""
+
+    def __init__(self) -> None:
+        self.files: dict[bytes, int] = {}  # path → inode
+        self.size_bytes = 0
+        self.fetched: Future[dict[int, Pieces]] | None = None  # None: not asked for yet
+        self.left = 0
+
+
+class VersionTree:
+    """folder: the directory of the version that paths begin at; FileNotFoundError when there is
+    none. Index and packs are not closed here."""
+
+    def __init__(self, index: Index, packs: PackReader, folder: bytes = b"") -> None:
+        self._index = index
+        self._packs = packs
+        self._root = ROOT_INO
+        self._root = self._row(folder)[0]
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-download")
+        self._large = Lock()
+        self._lock = Lock()  # guards what follows
+        self._pack_ids: dict[int, PackId] = {}
+        self._batch = _Batch()
+        self._batches: dict[bytes, _Batch] = {}
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    # -- looking
+
+    def stat(self, path: bytes) -> VersionAttr:
+        return _attr(self._row(path))
+
+    def list(self, path: bytes) -> list[tuple[bytes, VersionAttr]]:
+        """Sorted by name."""
+        row = self._row(path)
+        if not stat.S_ISDIR(row[1]):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(path))
+        return [(name, _attr(each)) for name, each in self._index.directory(row[0])]
+
+    def readlink(self, path: bytes) -> bytes:
+        return self._row(path)[12]
+
+    def _row(self, path: bytes) -> InodeRow:
+        ino = self._root
+        for name in filter(None, path.split(b"/")):
+            found = self._index.entry(ino, name)
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
+            ino = found
+        row = self._index.inode(ino)
+        if row is None:
+            raise CorruptError(f"{os.fsdecode(path)!r} has no inode {ino}", hint="Report this.")
+        return row
+
+    # -- reading
+
+    def expect(self, path: bytes, attr: VersionAttr) -> None:
+        """This file will be read."""
+        if not 0 < attr.size <= SMALL_BYTES:
+            return
+        with self._lock:
+            self._batches[path] = self._batch
+            self._batch.files[path] = attr.ino
+            self._batch.left += 1
+            self._batch.size_bytes += attr.size
+            if len(self._batch.files) >= BATCH_FILES or self._batch.size_bytes >= BATCH_BYTES:
+                self._send(self._batch)
+
+    def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
+        """(offset, bytes) of a file from its beginning; at last its size, with no bytes."""
+        row = self._row(path)
+        if (batch := self._taken(path)) is not None:
+            assert batch.fetched is not None
+            yield from batch.fetched.result().pop(row[0], [])
+        else:
+            extents = self._index.content(row[0])[0]
+            if row[6] <= SMALL_BYTES:
+                for group in self._groups(extents):
+                    yield from self._fetched(*group)
+            else:
+                with self._large:
+                    yield from self._ahead(extents)
+        yield row[6], b""
+
+    def _taken(self, path: bytes) -> _Batch | None:
+        """The batch that the file was announced in, on its way."""
+        with self._lock:
+            batch = self._batches.pop(path, None)
+            if batch is not None and batch.fetched is None:
+                self._send(batch)
+            return batch
+
+    def _send(self, batch: _Batch) -> None:
+        """The lock is held."""
+        batch.fetched = self._threads.submit(self._fetch_batch, list(batch.files.values()))
+        self._batch = _Batch()
+
+    def _fetch_batch(self, inodes: Sequence[int]) -> dict[int, Pieces]:
+        extents = {ino: self._index.content(ino)[0] for ino in set(inodes)}
+        wanted: dict[PackId, dict[bytes, ChunkRequest]] = {}
+        for rows in extents.values():
+            for row in rows:
+                wanted.setdefault(self._pack(row[3]), {})[bytes(row[2])] = _request(row)
+        chunks: dict[bytes, bytes] = {}
+        for pack, requests in wanted.items():
+            ordered = list(requests.values())
+            chunks |= {bytes(ordered[at].hash): raw for at, raw in self._packs.read_each(pack, ordered)}
+        return {ino: [(row[0], _shown(row, chunks[bytes(row[2])])) for row in rows] for ino, rows in extents.items()}
+
+    def _ahead(self, extents: Sequence[ExtentRow]) -> Iterator[tuple[int, bytes]]:
+        waiting: deque[Future[Pieces]] = deque()
+        try:
+            for group in self._groups(extents):
+                waiting.append(self._threads.submit(self._fetched, *group))
+                if len(waiting) >= AHEAD:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _groups(self, extents: Iterable[ExtentRow]) -> Iterator[tuple[PackId, Sequence[ExtentRow]]]:
+        """Extents that follow each other in one pack, up to RANGE_BYTES of it."""
+        group: list[ExtentRow] = []
+        size_bytes = 0
+        for row in extents:
+            if group and (row[3] != group[0][3] or size_bytes + row[5] > RANGE_BYTES):
+                yield self._pack(group[0][3]), group
+                group, size_bytes = [], 0
+            group.append(row)
+            size_bytes += row[5]
+        if group:
+            yield self._pack(group[0][3]), group
+
+    def _fetched(self, pack: PackId, rows: Sequence[ExtentRow]) -> Pieces:
+        raws = self._packs.read_many(pack, [_request(row) for row in rows])
+        return [(row[0], _shown(row, raw)) for row, raw in zip(rows, raws, strict=True)]
+
+    def _pack(self, number: int) -> PackId:
+        pack = self._pack_ids.get(number)
+        if pack is None:
+            pack = self._index.pack_id(number)
+            if pack is None:
+                raise CorruptError(
+                    f"the index names pack number {number} but has no pack of that number",
+                    hint="The version is damaged; read another version of the volume.",
+                )
+            self._pack_ids[number] = pack
+        return pack
+
+
+def _attr(row: InodeRow) -> VersionAttr:
+    return VersionAttr(row[0], row[1], row[2], row[6], row[9])
+
+
+def _request(row: ExtentRow) -> ChunkRequest:
+    return ChunkRequest(row[4], row[5], row[6], row[8], ChunkHash(row[2]))
+
+
+def _shown(row: ExtentRow, raw: bytes) -> bytes:
+    """The part of the chunk that the file shows."""
+    return raw if row[1] == len(raw) else raw[row[7] : row[7] + row[1]]
