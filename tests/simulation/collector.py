@@ -17,7 +17,7 @@ from cowfs.format.records import CondemnedRecord, HeadRecord, PinRecord
 from cowfs.ids import WriteId
 from cowfs.store import refs
 from cowfs.store.scratch import store_now_ns
-from cowfs.version.volumes import read_head, volume_names
+from cowfs.version.volumes import find_head, volume_names
 from tests.simulation.roots import PinRecords, live_pins
 from tests.simulation.world import Actor, Killed, World
 
@@ -83,7 +83,8 @@ class Collector(Actor):
     def _needed(self) -> set[str]:
         """Every key a root needs, read anew."""
         needed: set[str] = set()
-        versions = {read_head(self.store, volume).version for volume in volume_names(self.store)}
+        heads = [find_head(self.store, volume) for volume in volume_names(self.store)]  # a deleted volume may come back
+        versions = {head.version for head in heads if head is not None}
         for _, pin, _ in live_pins(self.store, self._pins).values():
             if pin.kind == "dead":
                 continue
@@ -164,7 +165,9 @@ class Collector(Actor):
 
     def _fence(self, volume: str) -> None:
         while True:
-            head = read_head(self.store, volume)
+            head = find_head(self.store, volume)
+            if head is None or head.is_deleted:  # nobody can publish there
+                return
             record = HeadRecord("fence", head.version, head.epoch, clock.now_ns(), _write_id())
             try:
                 refs.append(self.store, refs.head(volume), head.number + 1, record)

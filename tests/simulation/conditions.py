@@ -29,6 +29,7 @@ class Conditions:
     head_sleeps: float  # a machine sleeps for days with its head in its hand
     head_outages: float  # a machine's heads do not get through for a while
     long_turns: int  # how long these two take
+    has_owner: bool  # who deletes volumes and brings them back
 
 
 def conditions_of(seed: int) -> Conditions:
@@ -41,4 +42,5 @@ def conditions_of(seed: int) -> Conditions:
         head_sleeps=drawn.choice((0.04, 0.15)),
         head_outages=drawn.choice((0.04, 0.15, 0.3)),
         long_turns=drawn.choice((200, 600)),
+        has_owner=drawn.random() < 0.3,
     )

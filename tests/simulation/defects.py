@@ -25,10 +25,11 @@ from cowfs.store import ObjectStore, refs
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
+from cowfs.version import heads
 from cowfs.version.heads import Settled, settle_head
 from cowfs.version.protection import Protection
 from cowfs.version.publish import Publisher
-from cowfs.version.volumes import read_head
+from cowfs.version.volumes import find_head, read_head
 from tests.simulation.test_simulation import simulate
 
 TURNS = 3000
@@ -97,6 +98,11 @@ def lists_not_compared_before_the_head(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Publisher, "_may_be_published", lambda self, prepared: True)
 
 
+def deleted_volume_fenced(patch: pytest.MonkeyPatch) -> None:
+    """A writer that comes while the volume is deleted brings it back by its fence."""
+    patch.setattr(heads, "read_head", find_head)
+
+
 DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     superseded_writer_goes_on,
     takeover_without_a_fence,
@@ -105,6 +111,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     unsettled_head_acknowledges,
     pin_resurrected,
     lists_not_compared_before_the_head,
+    deleted_volume_fenced,
 )
 
 

@@ -102,6 +102,8 @@ class Machine(Actor):
     def _give_up(self, error: CowfsError) -> None:
         """Only a working copy whose pin was taken for dead may find that its base is gone."""
         self.world.note(self, f"cannot go on: {error!r}")
+        if "was deleted" in error.message:
+            return  # it may be brought back, and the work with it
         if self.world.damaged:
             return  # somebody is about to restore it
         if not any("dead" in line and self.volume in line for line in self.world.history):

@@ -1,5 +1,5 @@
 """Writers that take each other's volumes over, sleep and die, over a store that fails, beside a
-collector that keeps nothing it need not.
+collector that keeps nothing it need not, and an owner who deletes a volume and brings it back.
 
 What must hold, whatever the seed: each volume's line is one line whose epochs never decrease; its
 newest version is whole at any time; a version holds what was asked for; kept work is found again.
@@ -21,6 +21,7 @@ from cowfs.store import initialize
 from cowfs.version.volumes import create_volume
 from tests.simulation.collector import Collector
 from tests.simulation.machine import Machine
+from tests.simulation.owner import Owner
 from tests.simulation.world import World
 
 TURNS = 1500
@@ -40,7 +41,8 @@ def simulate(seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int 
         for volume in ("one", "two"):
             create_volume(world.objects, volume)
         machines = [Machine(world, name, volume) for name, volume in world.conditions.machines]
-        world.actors = [*machines, Collector(world, "collector")]
+        owners = [Owner(world, "owner")] if world.conditions.has_owner else []
+        world.actors = [*machines, Collector(world, "collector"), *owners]
         patch.setattr(acquiring, "open_store", lambda url, **_: world.acting.store)
         patch.setattr(acquiring, "CLOSE_S", 60.0)
         world.run(turns)
@@ -53,5 +55,5 @@ def test_no_seed_breaks_a_promise(seed: int, tmp_path: Path, monkeypatch: pytest
     world = simulate(seed, tmp_path, monkeypatch)
     print(
         f"seed {seed}: {world.commits} commits, {world.collections} collections, "
-        f"{world.deleted_packs} packs deleted, {world.restored} files restored"
+        f"{world.deleted_packs} packs deleted, {world.restored} files restored, {world.deletions} volumes deleted"
     )

@@ -23,6 +23,7 @@ from typing import TypeVar
 from cowfs import clock
 from cowfs.errors import ConflictError, NotFoundError, UnavailableError
 from cowfs.format import keys
+from cowfs.format.heads import UNCHANGED
 from cowfs.ids import VersionId
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.readonly import ReadOnlyStore
@@ -272,6 +273,7 @@ class World:
         self.deleted_packs = 0
         self.commits = 0
         self.restored = 0
+        self.deletions = 0
         self._closures: dict[VersionId, frozenset[str]] = {}
 
     def note(self, actor: Actor, what: str) -> None:
@@ -362,13 +364,15 @@ class World:
         if [number for number, _ in line] != list(range(1, len(line) + 1)):
             raise Violation(f"{when}: the line of {volume} has gaps")
         version: VersionId | None = None
-        epoch = 0
+        epoch, is_deleted = 0, False
         for number, head in line:
             if head.epoch < epoch:
                 raise Violation(f"{when}: head {number} of {volume} was put by epoch {head.epoch}, after {epoch}")
-            if head.kind == "fence" and head.version != version:
-                raise Violation(f"{when}: the fence {number} of {volume} changes the version")
-            version, epoch = head.version, head.epoch
+            if head.kind in UNCHANGED and head.version != version:
+                raise Violation(f"{when}: the {head.kind} {number} of {volume} changes the version")
+            if is_deleted and head.kind != "undelete":
+                raise Violation(f"{when}: the {head.kind} {number} of {volume} comes behind its deletion")
+            version, epoch, is_deleted = head.version, head.epoch, head.kind == "delete"
 
     def remember(self, version: VersionId, tree: dict[bytes, bytes]) -> None:
         self.trees[version] = dict(tree)
