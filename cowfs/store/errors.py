@@ -111,6 +111,8 @@ def from_foreign_error(error: Exception, where: str) -> CowfsError | None:
         return AccessDeniedError(f"{where}: {described(error)}", hint=CREDENTIALS_HINT)
     if names & _NO_CONNECTION or isinstance(error, TimeoutError):
         return UnavailableError(f"{where} does not answer: {described(error)}", hint="Try again; nothing is lost.")
+    if (status := _gcsfs_status(error)) is not None:
+        return _from_status(status, error, where)
     if isinstance(error, OSError):
         return from_os_error(error, where)
     if isinstance(error, NotImplementedError):
@@ -161,6 +163,14 @@ def _status_of(error: BaseException) -> int | None:
             if isinstance(value, int) and 300 <= value <= 599:
                 return int(value)
     return None
+
+
+def _gcsfs_status(error: Exception) -> int | None:
+    """gcsfs tells these two by the beginning of its text alone."""
+    text = str(error)
+    if isinstance(error, OSError) and error.errno is None and text.startswith("Forbidden: "):
+        return 403
+    return 400 if isinstance(error, ValueError) and text.startswith("Bad Request: ") else None
 
 
 def _headers_of(error: BaseException) -> dict[str, str]:

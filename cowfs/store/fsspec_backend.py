@@ -7,6 +7,10 @@ are. What put_if_absent is worth depends on the file system (`pipe_file(mode="cr
 finds out. memory:// is one store per process, and there a lock makes it exact. http(s) has no lists
 worth the name: InvalidInputError; refs are then probed by number.
 
+gcsfs creates with `ifGenerationMatch=0`, adlfs with `If-None-Match: *`, in one request or, for large
+objects, with the one that completes them. Both repeat requests by themselves, so a conflict may be
+with our own first attempt; `refs` reads back whose record it is.
+
 Credentials come from wherever the file system's package looks for them by itself, unless an
 identity gives them: then the file system is made anew whenever they change. Its listings cache is
 off. An untrusted server (`trust`) gets nothing of fsspec's configuration, which may hold
@@ -22,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import fsspec
 import fsspec.config
@@ -76,15 +80,15 @@ class FsspecStore:
         newest = self._identity.newest
         with self._lock:
             if self._made_for is None or not self._made_for.is_same(newest):
-                self._made, self._made_for = self._make(_as_options(self._protocol, newest)), newest
+                given = _as_options(self._protocol, newest, self._options.get("account_name", ""))
+                self._made, self._made_for = self._make(given), newest
             return self._made
 
     def _make(self, credentials: dict[str, Any]) -> AbstractFileSystem:
         with _without_configuration() if self._untrusted_server or credentials else nullcontext():
             return self._attempt(
                 "",
-                lambda: fsspec.filesystem(
-                    self._protocol,
+                lambda: _class_of(self._protocol)(
                     use_listings_cache=False,
                     skip_instance_cache=True,
                     **self._options,
@@ -214,15 +218,30 @@ class FsspecStore:
             ) from None
 
 
-def _as_options(protocol: str, given: Credentials) -> dict[str, Any]:
-    """What a file system's class calls its credentials."""
+def _class_of(protocol: str) -> type[AbstractFileSystem]:
+    """gcsfs' own choice asks Google over gRPC what kind of bucket it is, for a minute where that is blocked; the kinds
+    that it looks for have no conditional create."""
+    if protocol == "gs":
+        from gcsfs.core import GCSFileSystem
+
+        return cast("type[AbstractFileSystem]", GCSFileSystem)
+    return cast("type[AbstractFileSystem]", fsspec.get_filesystem_class(protocol))
+
+
+def _as_options(protocol: str, given: Credentials, account: str) -> dict[str, Any]:
+    """What a file system's class takes its credentials as."""
     if protocol == "gs":
         from google.oauth2.credentials import Credentials as AccessToken
 
         return {"token": AccessToken(given.token)}
+    # A whole connection string: keys, and a string for another account, in the environment come before the others.
     if given.token is not None:
-        return {"sas_token": given.token, "anon": False}
-    return {"account_key": given.secret_key}
+        endpoint = f"BlobEndpoint=https://{account}.blob.core.windows.net"
+        return {"connection_string": f"{endpoint};SharedAccessSignature={given.token.removeprefix('?')}"}
+    return {
+        "connection_string": f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey={given.secret_key};"
+        "EndpointSuffix=core.windows.net"
+    }
 
 
 def _refusal_of(error: CowfsError) -> Refusal | None:

@@ -28,10 +28,12 @@ def test_bad_urls(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "extra"),
-    [("gs://bucket/prefix", "cowfs[gcs]"), ("abfs://container@account/prefix", "cowfs[azure]")],
+    ("url", "package", "extra"),
+    [("gs://bucket/prefix", "gcsfs", "cowfs[gcs]"), ("abfs://container@account/prefix", "adlfs", "cowfs[azure]")],
 )
-def test_a_missing_package_is_named(url: str, extra: str) -> None:
+def test_a_missing_package_is_named(url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, url.partition(":")[0], raising=False)
     with pytest.raises(InvalidInputError, match="is not installed") as caught:
         open_store(url)
     assert f"pip install '{extra}'" in caught.value.hint
