@@ -30,6 +30,7 @@ KEPT = 256
 
 _HEADER = r"(?:proxy-)?authorization|(?:set-)?cookie|x-(?:amz|goog|ms)-[\w-]+|x-api-key|x-auth-token|api-key"
 _SECRET = r"(?:[\w-]*(?:secret|token|passw(?:or)?d|api[-_]?key|access[-_]?key|account[-_]?key|signature)[\w-]*|sig)"
+_CONTAINER = r"[a-z0-9$-]{1,63}@[a-z0-9]{3,24}\.(?:dfs|blob)\.core\.windows\.net\b"  # of Azure: no user information
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
@@ -41,7 +42,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"\b(bearer|basic|sharedkey|sharedkeylite)\s+[\w+/=.:~-]{6,}", rf"\1 {HIDDEN}"),
         (r"\bAWS4-HMAC-SHA256[^'\"\r\n]*", HIDDEN),
-        (r"\b([a-z][a-z0-9+.-]*://)[^/\s@'\"<>]+@", rf"\1{HIDDEN}@"),
+        (rf"\b([a-z][a-z0-9+.-]*://)(?!{_CONTAINER})[^/\s@'\"<>]+@", rf"\1{HIDDEN}@"),
         (r"\b([a-z][a-z0-9+.-]*://[^\s'\"<>?]+)\?[^\s'\"<>)]*", rf"\1?{HIDDEN}"),
         (rf"\b({_SECRET})=(['\"]?)[^\s&'\",;]+", rf"\1=\2{HIDDEN}"),
         (rf"""(['"]{_SECRET}['"]\s*:\s*['"])[^'"]*""", rf"\1{HIDDEN}"),

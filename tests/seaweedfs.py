@@ -83,6 +83,11 @@ class SeaweedFS:
                 raise RuntimeError(f"SeaweedFS did not come up:\n{self.log.read_text(errors='replace')[-4000:]}")
             time.sleep(0.1)
 
+    def ask(self, request: Callable[[Any], object]) -> None:
+        """Makes a request with a client of the server's own credentials."""
+        if not self._answers(request, *self.credentials.values()):
+            raise RuntimeError("SeaweedFS has refused a request")
+
     def give(self, access_key: str, secret_key: str, *actions: str) -> None:
         """An identity more, of that key's name; actions: everything, unless some are named. Returns
         when the server knows it."""

@@ -110,3 +110,11 @@ def test_hiding_twice_is_hiding_once(text: str) -> None:
 def test_errors_travel_between_processes() -> None:
     error = UnavailableError("no answer", hint="wait", details={"n": 1, "key": "a"})
     assert to_record(from_record(to_record(error))) == to_record(error)
+
+
+def test_a_container_of_azure_is_no_user() -> None:
+    for url in ("abfs://con-1@account.dfs.core.windows.net/p", "cowfs+abfs://con@acc.dfs.core.windows.net/p/-/v"):
+        assert redacted(f"{url}: not there") == f"{url}: not there"
+    for url in ("abfs://user:word@account.dfs.core.windows.net/p", "https://con@account.example.org/p"):
+        assert "con@" not in redacted(url)
+        assert "word" not in redacted(url)

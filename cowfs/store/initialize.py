@@ -13,6 +13,7 @@ from cowfs.store.contract import ObjectStore
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.open import open_store
 from cowfs.store.probe import WRITERS, probe
+from cowfs.store.retrying import RetryingStore
 
 
 def initialize(
@@ -54,7 +55,11 @@ def initialize(
 
 
 def load_record(store: ObjectStore) -> StoreRecord:
-    """NotFoundError: not a cowfs store. UnsupportedFormatError: made by a newer one."""
+    """NotFoundError: not a cowfs store. UnsupportedFormatError: made by a newer one.
+
+    Where the record says that the store has no conditional create, `store` looks before it creates
+    from now on; `require_writable` has the last word on whether it is written to.
+    """
     try:
         data = store.get(keys.STORE)
     except NotFoundError as error:
@@ -64,7 +69,10 @@ def load_record(store: ObjectStore) -> StoreRecord:
             f"there is no cowfs store at {store.url}",
             hint="Check the URL, or make a volume there first: `cowfs create NAME --store URL`, or Volume.new(NAME, store=URL).mount().",
         ) from error
-    return StoreRecord.decode(data, what=f"{keys.STORE} of {store.url}")
+    record = StoreRecord.decode(data, what=f"{keys.STORE} of {store.url}")
+    if not record.probe.put_if_absent and isinstance(store, RetryingStore):
+        store.look_before_create()
+    return record
 
 
 def require_writable(record: StoreRecord, *, accept_unsafe: bool = False) -> None:

@@ -3,6 +3,9 @@
     repeated        get, get_range, size, list, put, delete       on UnavailableError only
     never repeated  put_if_absent                                 a repeat could be refused by our own first attempt
 
+Where the store has no conditional create, `look_before_create` puts a look and a plain put in its
+place: writers one after the other see each other, two at the same time may not.
+
 How long, and with what pauses: `patience`. The last error is raised when patience ends. A plain put
 may be repeated because every object cowfs replaces (heartbeats, pins) has one writer, and every
 other is immutable.
@@ -20,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from cowfs import clock, log
-from cowfs.errors import UnavailableError
+from cowfs.errors import ConflictError, UnavailableError
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, Pauses, retry_after_s
 from cowfs.store.readonly import ReadOnlyStore
@@ -40,6 +43,7 @@ class RetryingStore:
         self._store = store
         self._patience = patience or Patience()
         self._pace = UploadPace(self._patience)
+        self._looks_first = False
 
     @property
     def url(self) -> str:
@@ -65,7 +69,16 @@ class RetryingStore:
             self._put_large(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        self._store.put_if_absent(key, data)
+        if not self._looks_first:
+            self._store.put_if_absent(key, data)
+            return
+        if self._store.size(key) is not None:
+            raise ConflictError(f"{self.url}: {key} exists already", details={"key": key})
+        self._store.put(key, data)
+
+    def look_before_create(self) -> None:
+        """From now on the store is not asked to create conditionally: it answers that it cannot, or does not do it."""
+        self._looks_first = True
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         return self._repeat(lambda: self._store.list(prefix, start_after=start_after, limit=limit))

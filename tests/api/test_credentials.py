@@ -7,7 +7,6 @@ happens in a proxy before it, which forwards whole requests.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from cowfs.control import wait_gone
 from cowfs.errors import AccessDeniedError
 from cowfs.machine import registry
 from cowfs.storage import Storage
+from tests.forwarding import forward
 from tests.seaweedfs import SeaweedFS
 from tests.store.scripted_server import Answer, Request, ScriptedServer
 
@@ -141,26 +141,6 @@ def test_one_commit_spans_two_identities_and_no_key_is_found(seaweedfs: SeaweedF
         again = Volume.from_locator(version.locator, store=second.store(prefix, proxy.endpoint))
         with again:
             assert (again / "large").read_bytes() == content
-
-
-def forward(server: SeaweedFS, request: Request) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", server.ports[0], timeout=WATCHDOG_S)
-    try:
-        connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
-        for name, value in request.headers.items():
-            connection.putheader(name, value)
-        connection.endheaders(request.body)
-        answer = connection.getresponse()
-        body = answer.read()
-        headers = {name.lower(): value for name, value in answer.getheaders()}
-    finally:
-        connection.close()
-    length = headers.pop("content-length", str(len(body))) if request.method == "HEAD" else str(len(body))
-    for name in ("content-length", "transfer-encoding", "connection", "keep-alive"):
-        headers.pop(name, None)
-    lines = [f"HTTP/1.1 {answer.status} {answer.reason}", f"content-length: {length}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body, True
 
 
 def found_anywhere(secrets: list[str], place: Path, bucket: Storage, *texts: str) -> list[str]:
