@@ -19,10 +19,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.seaweedfs import SeaweedFS
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # started in the background; programs we start would ignore it too
+# Started in the background, or by nohup: programs we start would ignore these too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile(
     "cowfs",

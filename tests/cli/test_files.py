@@ -419,7 +419,10 @@ def test_a_copy_that_is_ended_leaves_nothing_half_done(
         for _ in range(tree_upload.THREADS if is_into_volume else copying.THREADS):
             assert copy.stdout.readline() == "at work\n"
         copy.send_signal(number)
-        _, said = copy.communicate(timeout=120)
+        try:
+            _, said = copy.communicate(timeout=120)
+        finally:
+            copy.kill()
     assert (copy.returncode, "cowfs: interrupted" in said) == (128 + number, True), said
     assert "Traceback" not in said
     assert "ignored" not in said
