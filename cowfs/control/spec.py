@@ -32,7 +32,8 @@ class SessionSpec:
     working_copy   directory of the working copy; given for "rw" and "scratch", None for "ro"
     folder         for "ro": the directory of the version that is its root here; "" for all of it. Bytes that are no UTF-8
                    as surrogates
-    version        64 hex digits for "ro" and "scratch"; None for "rw", where the working copy knows its base
+    version        64 hex digits for "ro" and "scratch"; None for "rw", where the working copy knows its base, and for the
+                   scratch of a volume without versions
     """
 
     store_url: str
@@ -53,7 +54,7 @@ class SessionSpec:
         self._check_paths("working_copy")
         if self.is_read_only == (self.working_copy is not None):
             raise _bad("a writable mount needs a working copy, a read-only one has none")
-        if (self.mode == "rw") == (self.version is not None):
+        if (self.is_read_only and self.version is None) or (self.mode == "rw" and self.version is not None):
             raise _bad("a mount of a version needs one, that of a volume has none")
         if self.folder and not self.is_read_only:
             raise _bad("only a read-only mount may be one of a folder")

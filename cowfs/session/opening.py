@@ -143,13 +143,12 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Sess
 
 def _open_scratch(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:
     assert spec.working_copy is not None
-    assert spec.version is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
     stack.callback(working_copy.delete)
     store = open_session_store(spec, stack, access)
     record = load_record(store)
-    base = open_base(store, 0, VersionId.from_hex(spec.version))
+    base = open_base(store, 0, VersionId.from_hex(spec.version) if spec.version is not None else None)
     working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, 0, base.version_id))
     packs = PackReader(store)
     index = open_base_index(spec, stack, store, packs, base)

@@ -29,6 +29,10 @@ def end_all() -> None:
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    yield from machine(monkeypatch)
+
+
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Short, because a socket's name has 107 bytes; named so that the session check finds mounts
     left below it."""
     root = Path(tempfile.mkdtemp(prefix=f"cowfs-test-{os.getpid()}-"))

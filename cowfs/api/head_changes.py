@@ -1,0 +1,179 @@
+"""Changes on top of a volume's newest version, without a mount and without waiting for one's turn
+first: applied to the version, then published as the next one, all or nothing.
+
+    version the caller has seen (seen) ── changes ──▶ next version
+    meanwhile somebody else has published (head):
+        nothing that the changes touch differs between seen and head    they are applied to head instead
+        something does                                                  ConflictError; nothing is published
+
+A scratch session does the work: it needs no lease while files are written, and leaves nothing when
+its process is killed. It adopts the volume for the commit, which takes the lease for as long as that
+lasts. Another commit without a mount is waited for; a mount is not, since it may last.
+
+What the changes touch is compared by inode, size and times: every change of a file changes one.
+"""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cowfs import clock
+from cowfs import store as stores_layer
+from cowfs.api import file_access, kept_work, stores
+from cowfs.api.file_access import SessionAccess
+from cowfs.api.file_session import FileSession
+from cowfs.api.files import RWFiles
+from cowfs.api.rw_volume import RWVolume
+from cowfs.control import MountOptions, SessionSpec
+from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, LeaseLostError
+from cowfs.ids import VersionId
+from cowfs.machine import registry, scratch
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.version import volumes
+from cowfs.version.commit import Base, CommitRequest
+
+if TYPE_CHECKING:
+    from cowfs.native import Attr
+    from cowfs.session.files import Files
+    from cowfs.session.opened_file import FileTree, OpenedFile
+    from cowfs.session.session import Session
+
+WAIT_S = 600.0
+"""For other commits without a mount. Each ends by itself, or its lease expires."""
+SHORTEST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change. touches: the paths whose content it replaces or removes, from the root on without
+    a leading "/"; with everything below."""
+
+    touches: Sequence[bytes]
+    apply: Callable[[RWFiles], None]
+
+
+def seen_now(store: stores.OpenStore, volume: str) -> VersionId | None:
+    """The volume's newest version. NotFoundError: no such volume."""
+    return volumes.read_head(store.objects, volume).version
+
+
+def publish(
+    store: stores.OpenStore,
+    volume: str,
+    seen: VersionId | None,
+    changes: Iterable[Change],
+    request: CommitRequest,
+) -> Base:
+    """The version that has the changes. ConflictError: somebody has changed the same paths since
+    `seen`. LeaseHeldError: the volume is mounted. InvalidStateError: it has uncommitted work on this
+    machine, which would be left behind."""
+    stores_layer.require_writable(store.record)
+    _require_no_work(store, volume)
+    scratch.sweep()
+    changes = list(changes)
+    named = RWVolume(store.storage or store.url, volume, "existing")
+    end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
+    while True:
+        head = seen_now(store, volume)
+        with _scratch(store, volume, head) as session:
+            if head != seen:
+                _require_apart(store, volume, seen, session.files, changes)
+            files = RWFiles(_Within(session), named._committed_version, named)
+            for change in changes:
+                change.apply(files)
+            try:
+                assert session.scratch is not None
+                session.scratch.adopt(volume)
+                return session.commit(request)
+            except LeaseHeldError as error:
+                if str(error.details.get("where", "/")).startswith("/") or clock.monotonic_s() > end_s:
+                    raise
+            except (ConflictError, LeaseLostError):  # the head has moved: nothing of this is published
+                if clock.monotonic_s() > end_s:
+                    raise
+        clock.sleep_s(pause_s * (0.5 + clock.random_bytes(1)[0] / 256))
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+class _Within(SessionAccess):
+    """The files of a session that outlives every call."""
+
+    def __init__(self, session: Session) -> None:
+        self._files = session.files
+
+    @contextmanager
+    def tree(self) -> Iterator[FileTree]:
+        yield self._files
+
+    def open(self, opens: Callable[[FileTree], OpenedFile]) -> tuple[OpenedFile, FileSession | None]:
+        return opens(self._files), None
+
+
+@contextmanager
+def _scratch(store: stores.OpenStore, volume: str, version: VersionId | None) -> Iterator[Session]:
+    from cowfs.session.opening import open_session
+
+    spec = SessionSpec(
+        store_url=store.url,
+        volume=volume,
+        mode="scratch",
+        version=version.hex() if version is not None else None,
+        options=replace(MountOptions(), resident=False).resolved(),
+        working_copy=str(scratch.locate(registry.new_id(), volume).path),
+    )
+    with ExitStack() as stack:
+        session = open_session(spec, stack, threading.Event(), access=store.access)
+        session.wait_patiently()
+        yield session
+
+
+def _require_no_work(store: stores.OpenStore, volume: str) -> None:
+    working_copy = WorkingCopy.locate(store.record.store_id, volume)
+    kept_work.require_all(working_copy, store.record.store_id)
+    if working_copy.is_kept and working_copy.holder() is None:
+        raise InvalidStateError(
+            f"volume {volume!r} has uncommitted work on this machine, which could not be committed any more",
+            hint=f"Publish it first (`cowfs commit {volume}`, commit()), or drop it (`cowfs unmount {volume} --discard`, "
+            "discard()).",
+        )
+
+
+def _require_apart(
+    store: stores.OpenStore, volume: str, seen: VersionId | None, now: Files, changes: Sequence[Change]
+) -> None:
+    touched = {path for change in changes for path in change.touches}
+    if seen is None:
+        before = dict.fromkeys(touched)
+    else:
+        held = file_access.of_version(store, volume, seen.hex(), b"")
+        with held.used() as session:
+            before = {path: _identity(session.files, path) for path in touched}
+    for path in sorted(touched):
+        if _identity(now, path) != before[path]:
+            raise ConflictError(
+                f"somebody else has changed {path.decode(errors='backslashreplace')!r} in volume {volume!r} meanwhile",
+                hint="Nothing was published. Look at the newest version, and write again.",
+                details={"path": path.decode(errors="backslashreplace")},
+            )
+
+
+def _identity(files: Files, path: bytes) -> list[Any] | None:
+    """Equal as long as nobody has changed anything at or below the path; None: nothing is there."""
+    try:
+        attr = files.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    below = files.walk(path) if stat.S_ISDIR(attr.mode) else iter(())
+    return [_of(b"", attr), *(_of(name, each) for name, each in below)]
+
+
+def _of(name: bytes, attr: Attr) -> tuple[Any, ...]:
+    """The time of a directory changes with what is in it, which counts by itself."""
+    content = None if stat.S_ISDIR(attr.mode) else (attr.size, attr.ctime_ns)
+    return name, attr.ino, attr.mode, content

@@ -1,0 +1,1 @@
+"""cowfs inside of other libraries' interfaces. Nothing else imports these modules."""

@@ -1,0 +1,533 @@
+"""cowfs as an fsspec file system: for pandas, pyarrow, duckdb, zarr, dask and everything else that
+opens URLs.
+
+    cowfs://NAME/path             the newest version of a volume in the default store; may be written
+    cowfs://NAME@TAG/path         a version; NAME@VERSION likewise, 8 digits or more
+    LOCATOR/path                  cowfs+s3://bucket/prefix/-/NAME@ID/path: a version, wherever its store is
+    cowfs+s3://bucket/-/NAME/path a volume there; `store=` says the same of cowfs:// URLs
+
+A file system stands for a store. Its paths are NAME[@…]/path, its root lists the volumes.
+
+Writing publishes: each file when it is closed, each other call when it returns, as one version.
+`with fs.transaction:` is one version for all that is in it, or none if it raises; until then it
+shows what was there before. What is written lies in temporary files of this machine meanwhile. Work
+of others in between is kept if it concerns other paths, and ConflictError otherwise (head_changes).
+A version that is read stays the same for as long as a file of it is open.
+
+A file that is not closed is not published: one whose `with` block raises, one that is forgotten.
+Pickles and tokens have the store's URL, never credentials: those come from where the process that
+uses it has them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from urllib.parse import quote, unquote
+
+from fsspec.spec import AbstractFileSystem
+from fsspec.transaction import Transaction
+
+from cowfs import log
+from cowfs.api import head_changes, overview, sources, stores
+from cowfs.api.files import Entry, ROFiles, RWFiles
+from cowfs.api.head_changes import Change
+from cowfs.api.provenance import commit_request
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.volume import Volume
+from cowfs.errors import InvalidInputError, NotFoundError, ReadOnlyError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cowfs.ids import VersionId
+
+STORES = ("abfs", "abfss", "az", "file", "gs", "http", "https", "memory", "s3")
+PIECE_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 20
+SPOOLED_BYTES = 8 << 20
+_LOCATOR = re.compile(r"(cowfs\+.*?)/-/(.*)", re.DOTALL)
+_PINNED = re.compile(r"@[0-9a-f]{8,64}$")
+
+_log = log.get("fsspec")
+
+
+class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """store: URL of a store; None: the default store. Credentials are those of the process; a server
+    that only a locator names (located) is sent none, unless the user has named it before."""
+
+    protocol = ("cowfs", *(f"cowfs+{each}" for each in STORES))
+    root_marker = ""
+
+    def __init__(self, store: str | None = None, *, located: str | None = None, **options: Any) -> None:
+        if not isinstance(store, str | None):
+            raise InvalidInputError(f"store is {store!r}", hint="Give the URL of a store, or the path of a directory.")
+        super().__init__(store=store, located=located, **options)
+        self._store = store if store is not None else located
+        if store is not None:
+            stores.name(store)
+        self._versions: dict[str, ROVolume] = {}
+        self._batches = threading.local()
+        self._transacted: _Batch | None = None
+
+    transaction_type: type[Transaction]
+
+    # -- names
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        text = str(path)
+        if (found := _LOCATOR.match(text)) is not None:
+            text = unquote(found[2], errors="surrogateescape")
+        return text.removeprefix("cowfs://").strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+        found = _LOCATOR.match(str(path))
+        return {"located": found[1].removeprefix("cowfs+")} if found is not None else {}
+
+    def unstrip_protocol(self, name: str) -> str:
+        path = self._strip_protocol(name)
+        if self._store is None:
+            return f"cowfs://{path}"
+        return f"cowfs+{self._url.rstrip('/')}/-/{quote(path, safe='/@', errors='surrogateescape')}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self._url)
+
+    @property
+    def fsid(self) -> str:
+        return f"cowfs+{self._url}"
+
+    @property
+    def _url(self) -> str:
+        return stores.canonical_url(self._store)
+
+    # -- reading
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        source, inner = _parted(self._strip_protocol(path))
+        if not source:
+            return {"name": "", "size": 0, "type": "directory"}
+        version = self._version(source)
+        if not inner or version is None:
+            if inner:
+                raise FileNotFoundError(path)
+            return {"name": source, "size": 0, "type": "directory"}
+        with _of_paths(path):
+            return _info(version, f"{source}/{inner}", version.files.stat(inner, follow=False))
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        source, inner = _parted(self._strip_protocol(path))
+        if not source:
+            found = [{"name": each.name, "size": 0, "type": "directory"} for each in overview.volumes_of(self._store)]
+        elif (version := self._version(source)) is None:
+            if inner:
+                raise FileNotFoundError(path)
+            found = []
+        else:
+            with _of_paths(path):
+                here = version.files.stat(inner or "/")
+                above = f"{source}/{inner}".rstrip("/")
+                if here.type == "directory":
+                    found = [_info(version, f"{above}/{each.name}", each) for each in version.files.ls(inner)]
+                else:
+                    found = [_info(version, above, here)]
+        return found if detail else [each["name"] for each in found]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        version, inner = self._file(path)
+        with _of_paths(path):
+            size = version.files.stat(inner).size
+            first, last, _ = slice(start, end).indices(size)
+            return version.files.read(inner, first, max(last - first, 0))
+
+    def modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp(self.info(path).get("mtime", 0), UTC)
+
+    def created(self, path: str) -> datetime:
+        return self.modified(path)
+
+    def ukey(self, path: str) -> str:
+        """Changes when the file may have."""
+        version, inner = self._file(path)
+        return f"{version.id}/{inner}"
+
+    def _file(self, path: str) -> tuple[ROVolume, str]:
+        source, inner = _parted(self._strip_protocol(path))
+        version = self._version(source) if source else None
+        if version is None or not inner:
+            raise (IsADirectoryError if not inner else FileNotFoundError)(path)
+        return version, inner
+
+    def _version(self, source: str) -> ROVolume | None:
+        """What NAME, NAME@TAG or NAME@VERSION means now; None: a volume without versions."""
+        known = self._versions.get(source)
+        if known is not None and _PINNED.search(source):
+            return known
+        try:
+            found = sources.find(source, self._store)
+        except NotFoundError as error:
+            raise FileNotFoundError(2, error.message, source) from error
+        if found.version is None:
+            return None
+        if known is None or known.id != found.version.hex():
+            known = ROVolume(found.locator()).resolve()
+            self._versions[source] = known  # the object keeps its session open
+        return known
+
+    # -- writing
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        **options: Any,
+    ) -> Any:
+        if mode == "rb":
+            version, inner = self._file(path)
+            with _of_paths(path):
+                return ReadFile(version.files, path, inner)
+        if mode not in ("wb", "xb", "ab"):
+            raise NotImplementedError(f"a file cannot be opened in mode {mode!r}: rb, wb, xb and ab can")
+        volume, inner = self._writable(path)
+        if not inner:
+            raise IsADirectoryError(path)
+        batch = self._batch() or _Batch(self)
+        seen = batch.seen(volume)
+        if mode == "xb" and self.exists(path):
+            raise FileExistsError(path)
+        return WrittenFile(path, mode, lambda content: batch.add(volume, seen, _written(inner, mode, content), content))
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        self._make_directory(path, parents=create_parents, exist_ok=False)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._make_directory(path, parents=True, exist_ok=exist_ok)
+
+    def _make_directory(self, path: str, *, parents: bool, exist_ok: bool) -> None:
+        volume, inner = self._writable(path)
+        if self.exists(volume if not inner else path):
+            if not exist_ok:
+                raise FileExistsError(path)
+            return
+        if not inner:
+            Volume.new(volume, store=self._store, strict=True).resolve()
+            return
+        self._change(volume, lambda files: files.mkdir(inner, parents=parents, exist_ok=True))
+
+    def rmdir(self, path: str) -> None:
+        volume, inner = self._writable(path)
+        self._change(volume, lambda files: files.remove(inner), inner)
+
+    def rm_file(self, path: str) -> None:
+        volume, inner = self._writable(path)
+        self._change(volume, lambda files: files.remove(inner), inner)
+
+    def _rm(self, path: str) -> None:
+        self.rm_file(path)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        with self._one_version():
+            if not recursive or maxdepth is not None:
+                super().rm(path, recursive=recursive, maxdepth=maxdepth)
+                return
+            for each in self.expand_path(path):
+                volume, inner = self._writable(each)
+                self._change(volume, lambda files, at=inner: files.remove(at, recursive=True), inner)  # type: ignore[misc]
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        """Within a volume chunks are shared."""
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
+        (source, old), (volume, new) = _parted(self._strip_protocol(path1)), self._writable(path2)
+        self.info(path1)
+
+        def copied(files: RWFiles) -> None:
+            _make_parents(files, new)
+            files.copy(old, new)
+
+        if source == volume:
+            self._change(volume, copied, new, reads=old)
+            return
+        with self.open(path1) as file, self.open(path2, "wb") as target:
+            shutil.copyfileobj(file, target, PIECE_BYTES)
+
+    def copy(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
+    ) -> None:
+        with self._one_version():
+            super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
+        with self._one_version():
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+
+    def put(self, lpath: Any, rpath: Any, recursive: bool = False, **options: Any) -> None:
+        with self._one_version():
+            super().put(lpath, rpath, recursive=recursive, **options)
+
+    def pipe(self, path: Any, value: bytes | None = None, **options: Any) -> None:
+        with self._one_version():
+            super().pipe(path, value, **options)
+
+    # -- publishing
+
+    def _writable(self, path: str) -> tuple[str, str]:
+        source, inner = _parted(self._strip_protocol(path))
+        if "@" in source:
+            raise ReadOnlyError(
+                f"{source} is a version, and a version never changes",
+                hint="Write to the volume, cowfs://NAME/path; a fork of the version is one (`cowfs fork`, fork()).",
+            )
+        if not source:
+            raise IsADirectoryError(path)
+        return source, inner
+
+    def _change(
+        self, volume: str, apply: Callable[[RWFiles], None], touches: str | None = None, *, reads: str | None = None
+    ) -> None:
+        with self._one_version() as batch:
+            touched = [_bytes(each) for each in (touches, reads) if each is not None]
+            batch.add(volume, batch.seen(volume), Change(touched, apply))
+
+    def _batch(self) -> _Batch | None:
+        """What changes of this moment belong to; None: each is published by itself."""
+        return cast("_Batch | None", getattr(self._batches, "current", None)) or self._transacted
+
+    @contextmanager
+    def _one_version(self) -> Iterator[_Batch]:
+        """Publishes what the block changes as one version, unless it is part of more."""
+        if (batch := self._batch()) is not None:
+            yield batch
+            return
+        batch = self._batches.current = _Batch(self)
+        batch.holds = True
+        try:
+            yield batch
+        except BaseException:
+            batch.drop()
+            raise
+        finally:
+            self._batches.current = None
+        batch.publish()
+
+
+class _Batch:
+    """Changes that become one version of each volume concerned. holds: until `publish` is called;
+    else each is published when it is added."""
+
+    def __init__(self, fs: CowfsFileSystem) -> None:
+        self._fs = fs
+        self._lock = threading.Lock()
+        self._seen: dict[str, VersionId | None] = {}
+        self._changes: dict[str, list[Change]] = {}
+        self._contents: list[BinaryIO] = []
+        self._is_over = False
+        self.holds = False
+
+    def seen(self, volume: str) -> VersionId | None:
+        """The version that changes of the volume are based on: the newest one when it is first
+        asked."""
+        with self._lock:
+            if volume not in self._seen:
+                try:
+                    self._seen[volume] = head_changes.seen_now(stores.open_store(self._fs._store), volume)
+                except NotFoundError as error:
+                    raise FileNotFoundError(
+                        2, f"{error.message} (fs.mkdir makes one, as `cowfs create` does)", volume
+                    ) from error
+            return self._seen[volume]
+
+    def add(self, volume: str, seen: VersionId | None, change: Change, content: BinaryIO | None = None) -> None:
+        """content: what the change reads."""
+        with self._lock:
+            if content is not None:
+                self._contents.append(content)
+            if self._is_over:
+                raise ValueError("the transaction of this file is over: it was not published")
+            self._changes.setdefault(volume, []).append(change)
+        if not self.holds:
+            self.publish()
+
+    def publish(self) -> None:
+        try:
+            with self._lock:
+                self._is_over = True
+            for volume, changes in self._changes.items():
+                store = stores.open_store(self._fs._store)
+                head_changes.publish(store, volume, self._seen[volume], changes, commit_request(""))
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """What is not published yet is not going to be."""
+        with self._lock:
+            self._is_over = True
+            while self._contents:
+                self._contents.pop().close()
+
+
+class CowfsTransaction(Transaction):  # type: ignore[misc]
+    """One version of each volume that is changed, published at the end."""
+
+    def start(self) -> None:
+        super().start()
+        self.fs._transacted = _Batch(self.fs)
+        self.fs._transacted.holds = True
+
+    def complete(self, commit: bool = True) -> None:
+        fs, batch = self.fs, self.fs._transacted
+        fs._transacted = None
+        try:
+            super().complete(commit)
+            if commit and batch is not None:
+                batch.publish()
+        finally:
+            if batch is not None:
+                batch.drop()
+
+
+CowfsFileSystem.transaction_type = CowfsTransaction
+
+
+class ReadFile(io.BufferedReader):
+    """A file of a version, with what programs expect of one of fsspec."""
+
+    def __init__(self, files: ROFiles, path: str, inner: str) -> None:
+        super().__init__(files.open(inner).detach(), BUFFER_BYTES)  # type: ignore[attr-defined]
+        self.path = path
+        self.size = self.seek(0, io.SEEK_END)
+        self.seek(0)
+
+
+class WrittenFile(io.BufferedIOBase):
+    """A file that is being written: in a temporary file of this machine until it is closed."""
+
+    def __init__(self, path: str, mode: str, finish: Callable[[BinaryIO], None]) -> None:
+        self.path, self.mode = path, mode
+        self._finish = finish
+        self._file = cast("BinaryIO", tempfile.SpooledTemporaryFile(SPOOLED_BYTES))  # noqa: SIM115 - the change closes it
+        self._is_dropped = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._require_open()
+        return self._file.write(bytes(data))
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._require_open()
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        self._require_open()
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Publishes the file, or adds it to the transaction."""
+        if self.closed:
+            return
+        super().close()
+        if not self._is_dropped:
+            self._is_dropped = True
+            self._finish(self._file)
+
+    def discard(self) -> None:
+        """Nothing of it is published."""
+        if not self._is_dropped:
+            self._is_dropped = True
+            self._file.close()
+        self.close()
+
+    def commit(self) -> None:
+        """For fsspec's transactions: the file is part of one."""
+        self.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            _log.warning("%s was never closed, and is not published", self.path)
+            self.discard()
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+
+
+def _written(inner: str, mode: str, content: BinaryIO) -> Change:
+    def write(files: RWFiles) -> None:
+        _make_parents(files, inner)
+        if mode == "xb" and files.exists(inner):
+            raise FileExistsError(17, "File exists", inner)
+        content.seek(0)
+        with files.open(inner, "ab" if mode == "ab" else "wb") as target:
+            shutil.copyfileobj(content, target, PIECE_BYTES)
+
+    return Change([_bytes(inner)], write)
+
+
+def _make_parents(files: RWFiles, inner: str) -> None:
+    if "/" in inner:
+        files.mkdir(inner.rpartition("/")[0], parents=True, exist_ok=True)
+
+
+def _parted(path: str) -> tuple[str, str]:
+    """(source, path in it)."""
+    source, _, inner = path.partition("/")
+    return source, inner.strip("/")
+
+
+def _bytes(inner: str) -> bytes:
+    return b"/".join(part for part in inner.encode(errors="surrogateescape").split(b"/") if part)
+
+
+def _info(version: ROVolume, name: str, entry: Entry) -> dict[str, Any]:
+    """Of a link what it leads to; "other" when that is nothing."""
+    found: dict[str, Any] = {"name": name}
+    if entry.type == "symlink":
+        found |= {"islink": True, "destination": entry.target}
+        try:
+            entry = version.files.stat(entry.path)
+        except OSError:
+            return {**found, "size": 0, "type": "other", "mtime": entry.mtime_ns / 1e9, "mode": entry.mode}
+    kind = entry.type if entry.type in ("file", "directory") else "other"
+    size = entry.size if kind == "file" else 0
+    return {**found, "size": size, "type": kind, "mtime": entry.mtime_ns / 1e9, "mode": entry.mode}
+
+
+@contextmanager
+def _of_paths(path: str) -> Iterator[None]:
+    """Errors name the path as the caller knows it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = path
+        raise
+
+
+def _made(cls: type[CowfsFileSystem], store: str) -> CowfsFileSystem:
+    return cls(located=store)

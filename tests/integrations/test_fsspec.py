@@ -1,0 +1,211 @@
+"""cowfs through fsspec: URLs, transactions, races, pickles."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from cowfs.blocking import Volume
+from cowfs.errors import ConflictError, InvalidStateError, LeaseHeldError, ReadOnlyError
+from cowfs.integrations.fsspec import CowfsFileSystem
+
+pytestmark = pytest.mark.usefixtures("place")
+
+
+@pytest.fixture
+def fs(place: Path) -> CowfsFileSystem:
+    made = CowfsFileSystem(skip_instance_cache=True)
+    made.mkdir("cowfs://data")
+    return made
+
+
+def versions(name: str = "data") -> int:
+    return len(Volume.open(name).resolve().history())
+
+
+def test_urls(fs: CowfsFileSystem, place: Path) -> None:
+    fs.pipe("data/dir/a b%20", b"content")
+    version = Volume.version("data")
+    assert fs.ls("", detail=False) == ["data"]
+    for url in (
+        "cowfs://data/dir/a b%20",
+        f"cowfs://data@{version.id[:8]}/dir/a b%20",
+        f"{version.locator}/dir/a%20b%2520",
+    ):
+        with fsspec.open(url) as file:
+            assert file.read() == b"content", url
+    found, path = fsspec.core.url_to_fs(f"{version.locator}/dir/a%20b%2520")
+    assert found.info(path)["size"] == 7
+    assert found.unstrip_protocol(path) == f"{version.locator}/dir/a%20b%2520"
+    assert [each["name"] for each in found.ls(found._parent(path))] == [path]
+    with pytest.raises(ReadOnlyError):
+        found.pipe(path, b"")
+    elsewhere = f"cowfs+{(place / 'store').as_uri()}/-/data/other"
+    with fsspec.open(elsewhere, "wb") as file:
+        file.write(b"by the store's URL")
+    assert fs.cat("data/other") == b"by the store's URL"
+    with pytest.raises(FileNotFoundError, match="mkdir"):
+        fs.open("cowfs://none/x", "wb")
+    assert not fs.exists("cowfs://none/x")
+
+
+def test_each_closed_file_is_a_version(fs: CowfsFileSystem) -> None:
+    with fs.open("data/a/b", "wb") as file:
+        file.write(b"one")
+        assert versions() == 0
+    assert (versions(), fs.cat("data/a/b")) == (1, b"one")
+    with fs.open("data/a/b", "ab") as file:
+        file.write(b", two")
+    with fs.open("data/text", "w") as file:
+        file.write("text")
+    assert (versions(), fs.cat("data/a/b"), fs.cat("data/text")) == (3, b"one, two", b"text")
+    with suppress(KeyError), fs.open("data/a/b", "wb") as file:
+        file.write(b"half")
+        raise KeyError
+    assert (versions(), fs.cat("data/a/b")) == (3, b"one, two")
+
+
+def test_a_transaction_is_one_version_or_none(fs: CowfsFileSystem) -> None:
+    fs.pipe({"data/old": b"old", "data/moved": b"moved"})
+    assert versions() == 1
+    with fs.transaction:
+        fs.pipe("data/part-0", b"0")
+        with fs.open("data/dir/part-1", "wb") as file:
+            file.write(b"1")
+        fs.rm("data/old")
+        fs.mv("data/moved", "data/dir/there")
+        assert fs.find("data") == ["data/moved", "data/old"]
+    assert (versions(), fs.find("data")) == (2, ["data/dir/part-1", "data/dir/there", "data/part-0"])
+    with suppress(KeyError), fs.transaction:
+        fs.pipe("data/no", b"")
+        fs.rm("data/dir", recursive=True)
+        raise KeyError
+    assert (versions(), len(fs.find("data"))) == (2, 3)
+    fs.pipe("data/after", b"x")
+    assert versions() == 3
+
+
+def test_who_comes_second_keeps_what_lies_apart_and_is_told_of_the_rest(fs: CowfsFileSystem) -> None:
+    fs.pipe({"data/same": b"0", "data/dir/x": b"0"})
+    mine = fs.open("data/mine", "wb")
+    same = fs.open("data/same", "wb")
+    other = CowfsFileSystem(skip_instance_cache=True)
+    other.pipe({"data/theirs": b"theirs", "data/same": b"theirs"})
+    mine.write(b"mine")
+    mine.close()
+    assert (fs.cat("data/mine"), fs.cat("data/theirs")) == (b"mine", b"theirs")
+    same.write(b"mine")
+    with pytest.raises(ConflictError, match="'same'"):
+        same.close()
+    assert fs.cat("data/same") == b"theirs"
+    transaction = fs.transaction
+    transaction.start()
+    fs.rm("data/dir", recursive=True)
+    other.pipe("data/dir/y", b"new")
+    with pytest.raises(ConflictError, match="'dir'"):
+        transaction.complete()
+    assert fs.find("data/dir") == ["data/dir/x", "data/dir/y"]
+
+
+WORKER = """
+import sys
+import fsspec
+from cowfs.errors import ConflictError
+from cowfs.integrations.fsspec import CowfsFileSystem
+number = sys.argv[1]
+fs = CowfsFileSystem()
+part, same = fs.open(f"data/part-{number}", "wb"), fs.open("data/same", "wb")
+for file in (part, same):
+    file.write(number.encode() * 100_000)
+print("open", flush=True)
+sys.stdin.readline()
+part.close()
+try:
+    same.close()
+    print("won")
+except ConflictError:
+    print("lost")
+"""
+
+
+@pytest.mark.slow
+def test_of_eight_processes_all_win_apart_and_one_wins_on_one_path(fs: CowfsFileSystem) -> None:
+    """All have opened their files before the first one closes one."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(number)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(8)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "open\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    outcomes = [worker.communicate(timeout=300)[0].strip() for worker in workers]
+    assert [fs.cat(f"data/part-{number}") for number in range(8)] == [b"%d" % number * 100_000 for number in range(8)]
+    assert sorted(outcomes) == ["lost"] * 7 + ["won"]
+    assert fs.cat("data/same") == b"%d" % outcomes.index("won") * 100_000
+    assert versions() == 9
+
+
+def test_kill_9_publishes_nothing_and_is_in_nobodys_way(fs: CowfsFileSystem) -> None:
+    fs.pipe("data/before", b"x")
+    program = (
+        "import os, fsspec\n"
+        "from cowfs.integrations.fsspec import CowfsFileSystem\n"
+        "from cowfs.session.session import Session\n"
+        "def killed(*_): os.kill(os.getpid(), 9)\n"
+        "Session.commit = killed\n"  # everything is written, and the volume adopted
+        "CowfsFileSystem().pipe({'data/before': b'y', 'data/new': b'z'})\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=300, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (versions(), fs.find("data")) == (1, ["data/before"])
+    fs.pipe("data/after", b"x")
+    assert not Volume.open("data").has_changes()
+
+
+def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs.pipe("data/x", b"x")
+    vol = Volume.open("data")
+    vol.files.write("y", b"uncommitted")
+    monkeypatch.setattr("cowfs.api.head_changes.WAIT_S", 0.0)
+    with pytest.raises(LeaseHeldError):
+        fs.pipe("data/z", b"z")
+    vol.unmount()
+    with pytest.raises(InvalidStateError, match="uncommitted"):
+        fs.pipe("data/z", b"z")
+    vol.finalize()
+    fs.pipe("data/z", b"z")
+    assert len(fs.ls("data")) == 3
+
+
+def test_pickles_and_tokens_have_no_credentials(fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    fs.pipe("data/x", b"x")
+    copied = pickle.loads(pickle.dumps(fs))
+    assert copied.cat("data/x") == b"x"
+    for said in (pickle.dumps(copied), copied.to_json().encode(), copied._fs_token.encode(), repr(copied).encode()):
+        assert b"very-secret" not in said
+    assert "located" in json.loads(copied.to_json())
+    with fsspec.open("cowfs://data/x") as file:
+        assert file.read() == b"x"
+    assert fsspec.filesystem("cowfs") is fsspec.filesystem("cowfs")
