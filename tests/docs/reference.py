@@ -15,7 +15,9 @@ from pathlib import Path
 
 import click
 
-from cowfs import blocking, errors, storage
+from cowfs import Declared, DeclaredStore, DeclaredVolume, blocking, errors, storage
+from cowfs.api.declared.mounting import Outcome
+from cowfs.api.declared.plan import Plan, Step
 from cowfs.cli.main import COMMANDS, cowfs
 from cowfs.control import MountOptions
 
@@ -49,6 +51,7 @@ def api() -> str:
         parts.append(f"\n## {owner.__name__}\n\n{inspect.getdoc(owner)}")
         parts += [f"\n### {title}\n\n{text}" for title, text in _members(owner)]
     parts += _storage()
+    parts += _declared()
     parts.append(f"\n## Mount options\n\n{_block(inspect.getdoc(MountOptions) or '')}")
     parts.append("\n## Errors\n\n`cowfs.errors`; each has `message`, `hint`, `details` and a stable `kind`.\n")
     parts.append("| kind | class | exit code | what to do |\n|---|---|---|---|")
@@ -66,6 +69,15 @@ def _storage() -> Iterator[str]:
     yield f"\n### `Objects`\n\n{inspect.getdoc(storage.Objects)}"
     for title, text in _members(storage.Objects):
         yield f"\n#### {title}\n\n{text}"
+
+
+def _declared() -> Iterator[str]:
+    yield f"\n## Declared\n\n`cowfs.Declared`; `docs/guide/declared.md` explains it.\n\n{inspect.getdoc(Declared)}"
+    for title, text in _members(Declared):
+        if title.strip("`") in ("file", "load", "plan", "emit", "up", "down"):
+            yield f"\n### {title}\n\n{text}"
+    for owner in (DeclaredVolume, DeclaredStore, Plan, Step, Outcome):
+        yield f"\n### `{owner.__name__}`\n\n{_block(inspect.getdoc(owner) or '')}"
 
 
 def variables() -> set[str]:

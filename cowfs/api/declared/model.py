@@ -177,7 +177,8 @@ class DeclaredVolume(Value):
 
 
 class Declared(Value):
-    """Volumes and stores. InvalidInputError says all that is wrong, for a file with its lines."""
+    """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with its
+    lines. `plan`, `up` and `down` block, and need one that was loaded from a file."""
 
     volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
     stores: dict[str, AnyStore] = Field(default_factory=dict)
@@ -226,7 +227,8 @@ class Declared(Value):
     def plan(self, *, prune: bool = False, mounts: bool = True) -> Plan:
         """What has to be done so that stores and this machine are as declared; nothing is written.
         prune: what an earlier apply of this file has recorded, and is declared no more, is
-        unmounted and forgotten. mounts: plan mounts, too.
+        unmounted and forgotten, and deleted in its store if that apply has created it. mounts: plan
+        mounts, too. NotFoundError: a volume that is neither optional nor to be created is not there.
         """
         from cowfs.api.declared import plan
 

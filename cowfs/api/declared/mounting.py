@@ -39,8 +39,9 @@ What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mount. uncommitted: work is kept for the next mount. error: of a skipped or
-    failed one."""
+    """What became of one mount. what: mounted, found (it was there), skipped (it is optional);
+    unmounted, gone (it was not there any more), failed. uncommitted: work is kept for the next mount.
+    error: of a skipped or failed one."""
 
     what: What
     volume: str

@@ -41,8 +41,9 @@ CHANGES = ("create", "register", "change", "mount", "delete")
 
 @dataclass(frozen=True)
 class Step:
-    """details: what differs, or why. target: what is declared, recorded: what a delete or a change
-    is about. is_destroyed: it deletes the volume in its store."""
+    """One action about one volume, of a store, at a path. details: what differs, or why; may be empty.
+    target: what is declared; recorded: what a delete or a change is about. is_destroyed: it deletes
+    the volume in its store."""
 
     action: Action
     volume: str
@@ -60,8 +61,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """steps: in the order in which they are applied. notes: what a person should know. recorded: what
-    it was compared with."""
+    """What `Declared.plan` has found. steps: in the order in which `apply` does them; each has an action
+    (create, register, change, mount, delete, keep, skip). has_changes: one of them does something.
+    notes: what a person should know. recorded: what it was compared with."""
 
     declared: Declared
     recorded: Applied
