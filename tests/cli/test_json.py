@@ -78,6 +78,8 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     check("ls SOURCE", run("ls", "data", "--json").json)
     check("cat", run("cat", "data:file", "--json").json)
     check("cp", run("cp", "data:file", place, "--json").json)
+    (place / "files").mkdir()
+    check("upload", run("upload", place / "files", "sent", "--json").json)
     (mounted / "file").write_text("two")
     check("get", run("get", "data", "--json").json)
     check("status", run("status", "--json").json)
