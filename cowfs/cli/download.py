@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from contextlib import closing
 
 import click
 
 from cowfs import sizes
-from cowfs.cli import output
+from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("download")
-@click.argument("source", metavar="SOURCE[:PATH]")
+@click.argument("source", shell_complete=completing.volumes, metavar="SOURCE[:PATH]")
 @click.option("--download-dir", metavar="DIR", help="Where to; made if it is missing. Default: volumes/NAME.")
 @click.option(
     "--overwrite",
@@ -23,8 +22,11 @@ from cowfs.cli.start import tidy_up_when_terminated
     show_default=True,
     help="What becomes of files in DIR that differ.",
 )
+@output.progress_option
 @output.common_options
-def command(source: str, download_dir: str | None, overwrite: str, store: str | None, as_json: bool) -> None:
+def command(
+    source: str, download_dir: str | None, overwrite: str, progress_style: str, store: str | None, as_json: bool
+) -> None:
     """Copy the files of a version, or what is at PATH of it, into a directory. SOURCE is NAME (its last
     version), NAME@TAG, NAME@VERSION or a locator; prints the version's locator.
 
@@ -35,13 +37,13 @@ def command(source: str, download_dir: str | None, overwrite: str, store: str | 
     from cowfs.api import downloading
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine()) as progress:
+    with closing(output.ProgressLine(progress_style)) as progress:
         done = downloading.download_from(
             source,
             download_dir,
             store=store,
             overwrite=overwrite,
-            progress=progress if sys.stderr.isatty() else None,
+            progress=progress if progress.is_shown else None,
         )
     said = f"Downloaded {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
     if done.skipped:

@@ -6,11 +6,11 @@ import dataclasses
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 
 @click.command("du")
-@click.argument("place", metavar="SOURCE[:PATH]")
+@click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
 @click.option("-s", "--summarize", is_flag=True, help="Only the sum.")
 @output.common_options
 def command(place: str, summarize: bool, store: str | None, as_json: bool) -> None:

@@ -6,13 +6,13 @@ import dataclasses
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 TYPES = {"f": "file", "d": "directory", "l": "symlink"}
 
 
 @click.command("find")
-@click.argument("place", metavar="SOURCE[:PATH]")
+@click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
 @click.option("--name", metavar="PATTERN", help="Only names that match this pattern, as the shell's.")
 @click.option("--type", "kind", type=click.Choice(list(TYPES)), help="Only files, directories, or links.")
 @click.option("-0", "--null", is_flag=True, help="End each path with a NUL byte, for xargs -0.")

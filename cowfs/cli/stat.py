@@ -7,11 +7,11 @@ import stat
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 
 @click.command("stat")
-@click.argument("place", metavar="SOURCE[:PATH]")
+@click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
 @output.common_options
 def command(place: str, store: str | None, as_json: bool) -> None:
     """Show type, size, mode and time of what is at PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a

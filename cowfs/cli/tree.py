@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.cli import output
+from cowfs.cli import completing, output
 
 if TYPE_CHECKING:
     from cowfs.blocking import Entry
 
 
 @click.command("tree")
-@click.argument("place", metavar="SOURCE[:PATH]")
+@click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
 @output.common_options
 def command(place: str, store: str | None, as_json: bool) -> None:
     """Show what is below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) as a tree. Links

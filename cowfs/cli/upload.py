@@ -4,24 +4,24 @@ mount."""
 from __future__ import annotations
 
 import dataclasses
-import sys
 from contextlib import closing
 
 import click
 
 from cowfs import sizes
-from cowfs.cli import output
+from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("upload")
 @click.argument("source", metavar="DIR")
-@click.argument("target", metavar="[NAME[:PATH]]", default="")
+@click.argument("target", metavar="[NAME[:PATH]]", shell_complete=completing.volumes, default="")
 @click.option("--delete", is_flag=True, help="Remove what is in the volume, below PATH, and not in DIR.")
 @click.option(
     "--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: neither uploaded nor removed. Repeatable."
 )
 @click.option("-m", "--message", default="", help="What this version is.")
+@output.progress_option
 @output.common_options
 def command(
     source: str,
@@ -29,6 +29,7 @@ def command(
     delete: bool,
     exclude: tuple[str, ...],
     message: str,
+    progress_style: str,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -42,7 +43,7 @@ def command(
     from cowfs.api import uploading
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine()) as progress:
+    with closing(output.ProgressLine(progress_style)) as progress:
         done = uploading.upload_to(
             source,
             target,
@@ -50,7 +51,7 @@ def command(
             delete=delete,
             exclude=exclude,
             message=message,
-            progress=progress if sys.stderr.isatty() else None,
+            progress=progress if progress.is_shown else None,
         )
     said = f"Uploaded {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
     if done.removed:
