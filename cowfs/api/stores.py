@@ -1,7 +1,8 @@
 """Opened stores of this process: one per URL and `Storage`, checked to be a cowfs store, shared by
 all volume objects. Volumes of one bucket may be asked for by different identities.
 
-A store stays open while the process lives: connections are reused, and its record is read once.
+A store that a URL names stays open while the process lives: connections are reused, and its record
+is read once. Of those with a `Storage`, the last MOST_STORAGES do.
 After a fork the child opens its own, since connections and their threads do not survive one.
 Threads: any.
 """
@@ -41,6 +42,9 @@ class OpenStore:
 
 _lock = Lock()
 _open: dict[tuple[int, str, Storage | None], OpenStore] = {}
+MOST_STORAGES = 32
+"""Stores that a `Storage` opened and that are found again: a program may make one for each task. Those that were opened
+longest ago are left to the volumes that use them, and close with the last."""
 
 Named = str | Storage | None
 """A store as a user names it; None: the default store."""
@@ -140,6 +144,9 @@ def _known(url: str, storage: Storage | None) -> OpenStore | None:
 def _remember(url: str, opened: OpenStore) -> OpenStore:
     with _lock:
         kept = _open.setdefault((os.getpid(), url, opened.storage), opened)
+        given = [key for key in _open if key[2] is not None]
+        for key in given[:-MOST_STORAGES]:
+            del _open[key]
     if kept is not opened:
         opened.objects.close()
     return kept

@@ -96,9 +96,11 @@ def _advice(found: Status) -> list[str]:
     for each in found.mounts:
         writer = _writer(each)
         if each.details is not None and each.details.credentials_problem is not None:
+            kept = "" if each.read_only else "What is written is kept here meanwhile. "
+            again = "Unmount it, and mount it again" if each.read_only else "Mount the volume again"
             lines.append(
-                f"{each.volume}: the store is not reached: {output.printable(each.details.credentials_problem)}. What is written "
-                "is kept here meanwhile. Mount the volume again from a program that has valid credentials"
+                f"{each.volume}: the store is not reached: {output.printable(each.details.credentials_problem)}. {kept}{again} "
+                "from a program that has valid credentials"
             )
         save, drop = f"cowfs fork {each.volume} NAME", f"cowfs unmount {each.volume} --discard"
         if each.is_scratch:

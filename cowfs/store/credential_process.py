@@ -33,22 +33,12 @@ class CredentialProcess:
 
     def fetch(self) -> Credentials:
         """Runs the command, for TIMEOUT_S at most."""
-        try:
-            done = subprocess.run(
-                self._arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise _failed(f"has not ended after {TIMEOUT_S:.0f} s") from None
-        except OSError as error:
-            raise _failed(f"cannot be run: {error.strerror}") from None
-        if done.returncode != 0:
-            raise _failed(f"ended with exit status {done.returncode}")
-        return _parse(done.stdout)
+        status, found = _run(self._arguments)
+        if status != 0:
+            raise _failed(f"ended with exit status {status}")
+        if found is None:
+            raise _failed("did not print credentials")
+        return found
 
 
 def split(command: object) -> list[str]:
@@ -64,12 +54,26 @@ def split(command: object) -> list[str]:
     return words
 
 
-def _parse(output: bytes) -> Credentials:
+def _run(arguments: list[str]) -> tuple[int, Credentials | None]:
+    """Exit status, and what was printed. What is no credentials is dropped here: an error keeps the variables of the
+    functions that it passed, and some programs send those away."""
     try:
-        said = json.loads(output)
-        return _credentials(said)
+        done = subprocess.run(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _failed(f"has not ended after {TIMEOUT_S:.0f} s") from None
+    except OSError as error:
+        raise _failed(f"cannot be run: {error.strerror}") from None
+    try:
+        return done.returncode, _credentials(json.loads(done.stdout))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _failed("did not print credentials") from None
+        return done.returncode, None
 
 
 def _credentials(said: dict[str, Any]) -> Credentials:

@@ -19,10 +19,12 @@ value: not the repr of these objects, and `redaction` hides what was given in ev
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn, Protocol, TypeVar
+from weakref import WeakSet
 
 from cowfs import clock, log, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
@@ -85,8 +87,12 @@ class Source(Protocol):
         ...
 
 
+_identities: WeakSet[Identity] = WeakSet()
+
+
 class Identity:
-    """Of one opened store. Any thread may call."""
+    """Of one opened store. Any thread may call; a forked child has locks of its own, since a thread
+    that it does not have may hold its parent's."""
 
     def __init__(self, source: Source, credentials: Credentials | None = None) -> None:
         self._source = source
@@ -98,6 +104,11 @@ class Identity:
         self._fetching = threading.Lock()
         self._tried_s = float("-inf")
         self._has_worked = False
+        _identities.add(self)
+
+    def unlock(self) -> None:
+        """In a child that was just forked."""
+        self._lock, self._fetching = threading.Lock(), threading.Lock()
 
     @property
     def newest(self) -> Credentials:
@@ -262,6 +273,14 @@ class Access:
 
 
 AMBIENT = Access()
+
+
+def _unlock_all() -> None:
+    for identity in list(_identities):
+        identity.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _is_expired(credentials: Credentials) -> bool:

@@ -88,6 +88,7 @@ _NO_LONGER_VALID = frozenset(
         "InvalidAccessKeyId",
         "InvalidClientTokenId",
         "InvalidToken",
+        "InvalidTokenId",
         "RequestExpired",
         "SignatureDoesNotMatch",
         "TokenRefreshRequired",

@@ -28,6 +28,13 @@ SECRET = "Zq7-the-secret-of-this-test-Zq7"
 KEYS: S3Credentials = {"access_key": "AKIDTESTTEST", "secret_key": SECRET}
 
 
+class Unhashable:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self) -> str:
+        return SECRET
+
+
 @pytest.fixture(autouse=True)
 def no_endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
@@ -94,6 +101,7 @@ def test_presets_are_found_by_the_names_that_files_use() -> None:
         lambda: Storage("s3://b", access_key="a", secret_key=""),
         lambda: Storage("s3://b", access_key="a", secret_key=7),  # type: ignore[arg-type]
         lambda: Storage("s3://b", session_token="a"),
+        lambda: Storage("s3://b", access_key="a", secret_key=Unhashable()),
         lambda: Storage("s3://b", credential_process=" "),
         lambda: Storage("s3://b", credential_process="'"),
         lambda: Storage("gs://b", access_key="a", secret_key="b"),
@@ -141,6 +149,22 @@ def test_given_credentials_do_not_make_a_server_trusted_with_those_of_the_enviro
     assert not trust.is_trusted(StoreUrl.parse(made.url))
     Volume.new("v", store=storage.MinIO("b", endpoint="https://named.example"))
     assert trust.is_trusted(StoreUrl.parse("s3://b;endpoint=https://named.example/x"))
+
+
+@pytest.mark.quick
+def test_a_storage_for_each_task_keeps_no_store_open_for_ever(tmp_path: Path) -> None:
+    made = [
+        storage.MinIO("b", endpoint="https://m", access_key=lambda: "a", secret_key=lambda: "b") for _ in range(100)
+    ]
+    assert len(set(made)) == 100
+    Volume.new("v", store=storage.Local(tmp_path)).resolve()
+    opened = stores.open_store(str(tmp_path))
+    for each in made:
+        stores._remember(each.url, replace(opened, storage=each))
+    mine = [key for key in stores._open if key[2] in made]
+    assert [key[2] for key in mine] == made[-stores.MOST_STORAGES :]
+    for key in mine:
+        del stores._open[key]
 
 
 @pytest.mark.quick

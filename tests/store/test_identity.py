@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -258,6 +262,40 @@ def test_what_is_none_is_refused_and_not_shown(said: str) -> None:
     with pytest.raises(AccessDeniedError) as caught:
         printed(said).fetch()
     assert SECRET not in f"{caught.value!r}{caught.value.hint}{caught.value.__cause__}"
+    places = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack
+    kept = [
+        value
+        for place in places
+        if place.filename.endswith("credential_process.py")
+        for value in (place.locals or {}).values()
+    ]
+    assert kept
+    assert not [value for value in kept if SECRET in value and "print(" not in value]
+
+
+def test_a_child_that_is_forked_during_a_fetch_fetches_by_itself() -> None:
+    fetching, going_on = threading.Event(), threading.Event()
+
+    class Slow(Fetched):
+        def fetch(self) -> Credentials:
+            if threading.current_thread() is not threading.main_thread():
+                fetching.set()
+                going_on.wait(WATCHDOG_S)
+            return super().fetch()
+
+    identity = Identity(Slow())
+    thread = threading.Thread(target=identity.ready)
+    thread.start()
+    assert fetching.wait(WATCHDOG_S)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(WATCHDOG_S)
+        os._exit(0 if identity.ready().access_key == "key-1" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    going_on.set()
+    thread.join()
 
 
 @pytest.mark.parametrize("command", ["/no/such/program", f"{sys.executable} -c 'raise SystemExit(3)'"])

@@ -21,7 +21,7 @@ Which fields mean what:
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -85,6 +85,10 @@ class Storage:
             if not (isinstance(value, str) and value) and not callable(value):
                 raise InvalidInputError(
                     f"{name} is neither a text nor a function", hint="Leave it out to use what the environment has."
+                )
+            if not isinstance(value, Hashable):
+                raise InvalidInputError(
+                    f"{name} cannot be hashed", hint="Wrap it: lambda: …, or a method of an object."
                 )
         if given and given not in _TAKEN.get(protocol, ()):
             raise InvalidInputError(
