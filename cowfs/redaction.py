@@ -90,10 +90,15 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def holds_credential(variable: str) -> bool:
+    """Whether an environment variable of this name holds a credential."""
+    return _VARIABLE.search(variable) is not None and _PLACE.search(variable) is None
+
+
 def _environment_secrets() -> list[str]:
     found: set[str] = set()
     for name, value in os.environ.items():
-        if _VARIABLE.search(name) and not _PLACE.search(name):
+        if holds_credential(name):
             found.update(leaf for leaf in _leaves(value) if len(leaf) >= SHORTEST and leaf != HIDDEN)
     return sorted(found, key=len, reverse=True)
 

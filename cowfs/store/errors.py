@@ -133,7 +133,7 @@ def refused_anonymously(error: CowfsError, untrusted_server: str | None, *, hint
             details=error.details,
         )
     return AccessDeniedError(
-        f"{error.message} (asked without credentials: {untrusted_server} is named by a locator alone)",
+        f"{error.message} (asked without credentials: {untrusted_server} is named by a locator, or by a file that was found, alone)",
         hint=f"If this server is yours, name it: COWFS_TRUSTED_ENDPOINTS={untrusted_server}, or in config.toml "
         f'trusted_endpoints = ["{untrusted_server}"]. Your key id and session token are then sent to it.',
         details={**error.details, "untrusted_server": untrusted_server},

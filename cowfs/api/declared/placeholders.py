@@ -9,7 +9,8 @@
     {env.NAME}     the environment variable NAME
 
 The first variable that is set counts. One that nobody has set is an error, never an empty text:
-names of two nodes would be the same. Nothing else may stand in braces.
+names of two nodes would be the same. So is a variable that holds a credential by its name. Nothing
+else may stand in braces.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 import socket
 
 from cowfs.errors import InvalidInputError
+from cowfs.redaction import holds_credential
 
 VARIABLES = {
     "node_rank": ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX"),
@@ -46,12 +48,21 @@ def _value(name: str) -> str:
     if name == "user":
         return _user()
     if name.startswith("env."):
-        return _first((name.removeprefix("env."),), name)
+        return _of_environment(name.removeprefix("env."))
     if name in VARIABLES:
         return _first(VARIABLES[name], name)
     raise InvalidInputError(
         f"there is no placeholder {{{name}}}", hint=f"There are: {', '.join(f'{{{each}}}' for each in KNOWN)}."
     )
+
+
+def _of_environment(variable: str) -> str:
+    if holds_credential(variable):
+        raise InvalidInputError(
+            f"{variable} holds a credential by its name, and names of volumes are told to stores",
+            hint="Use a variable that is no secret.",
+        )
+    return _first((variable,), f"env.{variable}")
 
 
 def _first(variables: tuple[str, ...], name: str) -> str:

