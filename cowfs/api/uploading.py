@@ -34,7 +34,8 @@ from cowfs.machine import registry
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
-    from cowfs.session.tree_upload import SourceTree, Uploaded
+    from cowfs.session.tree_upload import Uploaded
+    from cowfs.session.upload_reading import SourceTree
 
 
 @dataclass(frozen=True)

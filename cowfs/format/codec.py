@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
+from typing import TypeVar
 
 import zstandard
 from blake3 import blake3
@@ -32,6 +33,9 @@ LEVEL = 3
 _KEEP_NUMERATOR, _KEEP_DENOMINATOR = 97, 100
 # The smallest frame with any content is larger than what so few bytes could save.
 _MIN_COMPRESSED_RAW_BYTES = 32
+
+
+B = TypeVar("B", bytes, memoryview)
 
 
 class Codec(IntEnum):
@@ -63,7 +67,7 @@ def _take_decompressor() -> zstandard.ZstdDecompressor:
         return zstandard.ZstdDecompressor()
 
 
-def compress(raw: bytes) -> tuple[Codec, bytes]:
+def compress(raw: B) -> tuple[Codec, bytes | B]:
     """(codec, stored bytes): zstd where it saves at least 3 %, else raw itself. Any thread;
     releases the GIL."""
     if not 1 <= len(raw) <= MAX_RAW_BYTES:
@@ -118,6 +122,6 @@ def _expand(stored: bytes, raw_length: int, what: str) -> bytes:
     return raw
 
 
-def hash_of(raw: bytes) -> ChunkHash:
+def hash_of(raw: bytes | memoryview) -> ChunkHash:
     """The name of a blob: the BLAKE3 of its raw bytes."""
     return ChunkHash(blake3(raw).digest())

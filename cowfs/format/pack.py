@@ -162,7 +162,9 @@ class PackBuilder:
     def count(self) -> int:
         return len(self._directory) // ENTRY_BYTES
 
-    def add(self, hash: ChunkHash, stored: bytes, raw_length: int, codec: int, blob_kind: BlobKind) -> PackEntry:
+    def add(
+        self, hash: ChunkHash, stored: bytes | memoryview, raw_length: int, codec: int, blob_kind: BlobKind
+    ) -> PackEntry:
         """Appends a blob as `codec.compress` returned it; its offset is final."""
         if self._sealed:
             raise InvalidStateError("a sealed pack takes no more blobs")

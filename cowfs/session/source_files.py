@@ -106,6 +106,15 @@ class SourceFile:
             data += more
         return data
 
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fills it. SourceChanged: the file has become shorter."""
+        done = 0
+        while done < len(target):
+            got = os.preadv(self.fd, [target[done:]], offset + done)
+            if not got:
+                raise SourceChanged
+            done += got
+
 
 class VersionFile:
     """read: (offset, length) → its bytes."""
@@ -130,3 +139,6 @@ class VersionFile:
 
     def read(self, extent: SourceExtent, first: int, length: int) -> bytes:
         return self._read(extent.offset + first, length)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        target[:] = self._read(offset, len(target))

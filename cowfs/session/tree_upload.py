@@ -25,22 +25,21 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from threading import Event, Lock
-from typing import TYPE_CHECKING, Protocol
+from threading import Event
+from typing import TYPE_CHECKING
 
 from cowfs import clock
-from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.errors import InvalidInputError
 from cowfs.failpoints import hit
 from cowfs.index import InodeRow
 from cowfs.native.chunks import FileRows
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.copying import KEPT_BITS, Attributes
-from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
-from cowfs.version.commit import Progress, ProgressListener
+from cowfs.session.upload_reading import Count, FileReader, Read, SourceTree, below
+from cowfs.version.commit import ProgressListener
 from cowfs.version.publish import Draft
 from cowfs.version.tree_changes import CTIME, INO, MODE, MTIME, NLINK, SIZE, TARGET, TreeChanges
 
@@ -50,31 +49,7 @@ if TYPE_CHECKING:
 
 THREADS = 4  # of these each reads one file; cutting and compressing large ones has a pool of its own
 WAITING_MAX = 256
-LARGE_BYTES = 4 << 20
-READS_MAX = 5
 SAME_TICK_NS = 2_000_000_000  # clocks of file servers differ a little from ours
-REPORT_S = 0.1
-
-
-class ReadFile(Protocol):
-    """As `SourceFile`."""
-
-    @property
-    def ino(self) -> int: ...
-    def close(self) -> None: ...
-    def stamp(self) -> Stamp: ...
-    def settled(self) -> Stamp: ...
-    def extents(self, size: int) -> list[SourceExtent]: ...
-    def read(self, extent: SourceExtent, first: int, length: int) -> bytes: ...
-
-
-class SourceTree(Protocol):
-    """Paths are relative, "/"-separated; "" is the tree itself. Links are not followed."""
-
-    def stat(self, path: bytes) -> Attributes: ...
-    def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
-    def readlink(self, path: bytes) -> bytes: ...
-    def open_file(self, path: bytes) -> ReadFile: ...
 
 
 @dataclass
@@ -166,18 +141,6 @@ class _Directory:
 
 
 @dataclass
-class _Read:
-    """What came of reading a file. rows None: it was there already, and nothing was read. is_other:
-    of the file that has taken its name meanwhile, and of none of its other names."""
-
-    mode: int
-    mtime_ns: int
-    size: int
-    rows: list[ExtentRow] | None
-    is_other: bool = False
-
-
-@dataclass
 class _File:
     """A file that was found, on its way into the change set."""
 
@@ -186,12 +149,8 @@ class _File:
     attr: Attributes
     directory: _Directory
     base: InodeRow | None  # of the same name
-    known: _Read | None = None  # nothing has to be read
-    reading: Future[_Read | None] | None = None  # neither: another name of a file that was found before
-
-
-class _Stopped(Exception):
-    """Something else failed, or the upload was interrupted."""
+    known: Read | None = None  # nothing has to be read
+    reading: Future[Read | None] | None = None  # neither: another name of a file that was found before
 
 
 class _Drafting:
@@ -212,10 +171,10 @@ class _Drafting:
         self._helpers: ThreadPoolExecutor
         self._stop = Event()
         self._knows_store = False
-        self._large = Lock()  # chunks of one large file lie together in packs
         self._linked: dict[int, InodeRow | int] = {}  # source inode with several names → the one here
         self._claimed: set[int] = set()  # base inodes with several names that stand for a source inode
-        self._count = _Count(progress)
+        self._count = Count(progress)
+        self._reader = FileReader(publisher, tree, self._stop, self._count)
 
     def run(self) -> TreeChanges:
         hit("upload-before-files")
@@ -257,7 +216,7 @@ class _Drafting:
     def _walk_file(self, attr: Attributes) -> None:
         to, file = self._plan.to, self._plan.name
         if self._plan.is_directory or not to or self._is_directory(to):
-            to = _below(to, file)
+            to = below(to, file)
         above, _, name = to.rpartition(b"/")
         directory = self._target_directory(above)
         self._meet(self._plan.at, name, attr, directory, self._base_entry(directory, name))
@@ -280,21 +239,21 @@ class _Drafting:
             path, directory = waiting.pop()
             self.done.directories += 1
             base = dict(self._index.directory(directory.ino)) if directory.base is not None else {}
-            below: list[tuple[bytes, _Directory]] = []
+            found: list[tuple[bytes, _Directory]] = []
             for name, attr in self._tree.list(path):
-                there, old = _below(path, name), base.pop(name, None)
+                there, old = below(path, name), base.pop(name, None)
                 if self._is_excluded(there, attr):
                     continue
                 if stat.S_ISDIR(attr.mode):
-                    below.append((there, self._enter(there, name, attr, directory, old)))
+                    found.append((there, self._enter(there, name, attr, directory, old)))
                 else:
                     self._meet(there, name, attr, directory, old)
             if self._plan.delete:
                 for name, row in base.items():
-                    if not self._is_excluded(_below(path, name), row):
+                    if not self._is_excluded(below(path, name), row):
                         self._remove(directory, name, row)
             self._end_directory(directory)
-            waiting += reversed(below)
+            waiting += reversed(found)
 
     def _enter(
         self, path: bytes, name: bytes, attr: Attributes, directory: _Directory, old: InodeRow | None
@@ -344,7 +303,7 @@ class _Drafting:
             if attr.nlink < 2 or attr.ino not in self._linked:
                 self._linked.update({attr.ino: 0} if attr.nlink > 1 else {})
                 if self._is_same(file):
-                    file.known = _Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None)
+                    file.known = Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None)
                     self._count.add_bytes(attr.size)
                 else:
                     self._wait_for_store()
@@ -378,9 +337,23 @@ class _Drafting:
         self, name: bytes, target: bytes, attr: Attributes, directory: _Directory, old: InodeRow | None
     ) -> None:
         self.done.symlinks += 1
-        if old is not None and stat.S_ISLNK(old[MODE]) and (old[TARGET], old[MTIME]) == (target, attr.mtime_ns):
-            return
-        self._name(directory, name, self._changes.make_symlink(directory.ino, target, mtime_ns=attr.mtime_ns), old)
+        known = self._linked.get(attr.ino) if attr.nlink > 1 else None
+        if known is None and old is not None and self._is_same_symlink(old, target, attr):
+            if old[NLINK] > 1:
+                self._claimed.add(old[INO])
+            known = old
+        elif known is None:
+            known = self._changes.make_symlink(directory.ino, target, mtime_ns=attr.mtime_ns)
+        if attr.nlink > 1:
+            self._linked[attr.ino] = known
+        self._name_known(directory, name, known, old)
+
+    def _is_same_symlink(self, old: InodeRow, target: bytes, attr: Attributes) -> bool:
+        return (
+            stat.S_ISLNK(old[MODE])
+            and (old[TARGET], old[MTIME]) == (target, attr.mtime_ns)
+            and (old[NLINK] < 2 or old[INO] not in self._claimed)
+        )
 
     def _is_same(self, file: _File) -> bool:
         """Whether the base has this file by all appearances: then it is not read."""
@@ -425,12 +398,16 @@ class _Drafting:
             self._put_file(file, self._read(file))
             return
         self._counted(file.attr.size)
-        if isinstance(known, int):
-            self._name(file.directory, file.name, known, file.base)
-        elif file.base is None or file.base[INO] != known[INO]:
-            self._name(file.directory, file.name, known[INO], file.base, known)
+        self._name_known(file.directory, file.name, known, file.base)
 
-    def _put_file(self, file: _File, read: _Read | None) -> None:
+    def _name_known(self, directory: _Directory, name: bytes, known: InodeRow | int, old: InodeRow | None) -> None:
+        """known: a new inode, or one of the base, which may have the name already."""
+        if isinstance(known, int):
+            self._name(directory, name, known, old)
+        elif old is None or old[INO] != known[INO]:
+            self._name(directory, name, known[INO], old, known)
+
+    def _put_file(self, file: _File, read: Read | None) -> None:
         if read is None:
             return  # it has vanished since its directory was listed
         self._counted(read.size)
@@ -460,7 +437,7 @@ class _Drafting:
         if file.attr.nlink > 1 and not read.is_other:
             self._linked[file.attr.ino] = ino
 
-    def _stays(self, file: _File, old: InodeRow, read: _Read) -> bool:
+    def _stays(self, file: _File, old: InodeRow, read: Read) -> bool:
         if not stat.S_ISREG(old[MODE]) or not self._may_stay(file, old, read.mode, read.mtime_ns):
             return False
         if read.rows is None:
@@ -480,51 +457,10 @@ class _Drafting:
         self.done.bytes += size
         self._count.file_done()
 
-    # -- reading, by helpers
-
-    def _read(self, file: _File) -> _Read | None:
-        """None: there is no such file any more."""
-        if self._stop.is_set():
-            raise _Stopped
-        earlier: Sequence[ExtentRow] = ()
-        if file.base is not None and stat.S_ISREG(file.base[MODE]):
-            earlier = self._index.content(file.base[INO])[0]
-        try:
-            with closing(self._tree.open_file(file.path)) as opened:
-                for _ in range(READS_MAX):
-                    if (read := self._read_once(opened, earlier)) is not None:
-                        hit("upload-file-stored")
-                        read.is_other = file.attr.nlink > 1 and opened.ino != file.attr.ino
-                        return read
-        except FileNotFoundError:
-            return None
-        raise ConflictError(
-            f"{os.fsdecode(file.path)} was written to while it was read, {READS_MAX} times",
-            hint="Upload again when nobody writes to it, or upload a snapshot. Nothing was published.",
-        )
-
-    def _read_once(self, opened: ReadFile, earlier: Iterable[ExtentRow]) -> _Read | None:
-        """None: somebody wrote to it meanwhile."""
-        before = opened.settled()
-        if not stat.S_ISREG(before.mode):
-            return None  # something else has taken its name
-        try:
-            with self._large if before.size >= LARGE_BYTES else nullcontext():
-                rows = self._publisher.chunks.rows(opened.extents(before.size), self._reader(opened), earlier)
-        except SourceChanged:
-            return None
-        if opened.stamp() != before:
-            return None
-        return _Read(before.mode & KEPT_BITS, before.mtime_ns, before.size, rows)
-
-    def _reader(self, opened: ReadFile) -> Callable[[SourceExtent, int, int], bytes]:
-        def read(extent: SourceExtent, first: int, length: int) -> bytes:
-            if self._stop.is_set():
-                raise _Stopped
-            self._count.add_bytes(length)
-            return opened.read(extent, first, length)
-
-        return read
+    def _read(self, file: _File) -> Read | None:
+        """By a helper, or where the file has to be read after all."""
+        is_file = file.base is not None and stat.S_ISREG(file.base[MODE])
+        return self._reader.read(file.path, file.attr, file.base[INO] if file.base is not None and is_file else None)
 
     def _is_excluded(self, path: bytes, attr: Attributes | InodeRow) -> bool:
         mode = attr[MODE] if isinstance(attr, tuple) else attr.mode
@@ -532,57 +468,6 @@ class _Drafting:
         return self._plan.excluded(relative + b"/" if stat.S_ISDIR(mode) else relative)
 
 
-class _Count:
-    """Tells how many files and bytes are done, at most every REPORT_S and at the end. The bytes are
-    added by helpers, and told by the thread that runs the upload."""
-
-    def __init__(self, progress: ProgressListener | None) -> None:
-        self._progress = progress
-        self._lock = Lock()
-        self._files = 0
-        self._bytes = 0
-        self._total = (0, 0)
-        self._told_s = 0.0
-
-    def expect(
-        self, tree: SourceTree, at: bytes, first: Attributes, excluded: Callable[[bytes, Attributes], bool]
-    ) -> None:
-        """Counts what there is to do, if anybody wants to know."""
-        if self._progress is None:
-            return
-        files, size, waiting = 0, 0, [(at, first)]
-        while waiting:
-            path, attr = waiting.pop()
-            if stat.S_ISDIR(attr.mode):
-                found = ((_below(path, name), each) for name, each in tree.list(path))
-                waiting += (each for each in found if not excluded(*each))
-            elif stat.S_ISREG(attr.mode):
-                files, size = files + 1, size + attr.size
-        self._total = (files, size)
-
-    def add_bytes(self, more: int) -> None:
-        if self._progress is not None:
-            with self._lock:
-                self._bytes += more
-
-    def file_done(self) -> None:
-        self._files += 1
-        self.tell()
-
-    def tell(self, *, is_last: bool = False) -> None:
-        if self._progress is None:
-            return
-        now_s = clock.monotonic_s()
-        if is_last or now_s - self._told_s >= REPORT_S:
-            self._told_s = now_s
-            done_bytes = self._total[1] if is_last else min(self._bytes, self._total[1])
-            self._progress(Progress("files", self._files, self._total[0], done_bytes, self._total[1]))
-
-
 def _shown(rows: Iterable[ExtentRow]) -> list[tuple[int, int, bytes, int]]:
     """Offset, length, chunk and skip of each: the same content, wherever its chunks lie."""
     return [(row[0], row[1], bytes(row[2]), row[7]) for row in rows]
-
-
-def _below(directory: bytes, name: bytes) -> bytes:
-    return directory + b"/" + name if directory else name

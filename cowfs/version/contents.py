@@ -4,7 +4,8 @@ index.
 `rows` takes a file's extents and gives the complete list of rows that replaces the old one. Where
 the bytes of an extent come from is the caller's business (`Read`): a working copy's staging, a file
 that is imported. Large pieces are hashed and compressed on a small pool (both release the GIL),
-small ones at once. Chunks already known are not stored again (`known_chunks`). What `rows` names is
+small ones at once; those of a large file that is read as it is (`file_rows`) are added to packs in
+their order, since it will mostly be read so. Chunks already known are not stored again (`known_chunks`). What `rows` names is
 durable only after the uploader was flushed.
 """
 
@@ -12,13 +13,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
 
-from cowfs.format.codec import hash_of
+from cowfs.format.codec import Codec, compress, hash_of
 from cowfs.ids import ChunkHash
 from cowfs.store.packs import PackLocation
+from cowfs.version.cut_file import Buffers, ReadInto, View, cut_file
 from cowfs.version.recut import E, Piece, Read, Run, recut
 
 if TYPE_CHECKING:
@@ -43,12 +47,21 @@ def files_of(contents: FileRows) -> Iterator[tuple[int, int, list[ExtentRow]]]:
         yield from page
 
 
+class _Prepared(NamedTuple):
+    """A piece that was hashed. stored: as it would be stored; None: it may be known already."""
+
+    hash: ChunkHash
+    stored: tuple[Codec, bytes | memoryview] | None
+
+
 class ContentStorer:
     def __init__(self, known: KnownChunks, numbers: PackNumbers) -> None:
         self._known = known
         self._numbers = numbers
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="cowfs-hash")
         self._room = threading.BoundedSemaphore(MAX_PIECES_IN_FLIGHT)
+        self._one_file = threading.Lock()  # the buffers' user; and chunks of one file lie together
+        self._buffers = Buffers()
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -78,6 +91,49 @@ class ContentStorer:
                 wait(futures)
         return [row.result() if isinstance(row, Future) else row for row in rows]
 
+    def file_rows(
+        self, ranges: Iterable[tuple[int, int]], read_into: ReadInto, uploader: PackUploader
+    ) -> list[ExtentRow]:
+        """As `rows`, of a large file with new bytes in `ranges`, (offset, length) in order, and holes
+        elsewhere. One at a time."""
+        rows: list[ExtentRow] = []
+        waiting: deque[tuple[View, Future[_Prepared]]] = deque()
+
+        def settle() -> None:
+            view, future = waiting.popleft()
+            try:
+                rows.append(self._placed(view, future.result(), uploader))
+            finally:
+                self._buffers.release(view.buffer)
+
+        with self._one_file:
+            try:
+                with closing(cut_file(ranges, read_into, self._buffers, settle)) as views:
+                    for view in views:
+                        waiting.append((view, self._pool.submit(self._prepare, view.data)))
+                        while waiting[0][1].done() and len(waiting) > 1:
+                            settle()
+                while waiting:
+                    settle()
+            finally:
+                wait([future for _, future in waiting])  # they look at buffers that the next file will fill
+                for view, _ in waiting:
+                    self._buffers.release(view.buffer)
+        return rows
+
+    def _prepare(self, data: memoryview) -> _Prepared:
+        hash = hash_of(data)
+        return _Prepared(hash, None if self._known.may_know(hash) else compress(data))
+
+    def _placed(self, view: View, prepared: _Prepared, uploader: PackUploader) -> ExtentRow:
+        hash, stored = prepared
+
+        def upload() -> PackLocation:
+            how, data = stored if stored is not None else compress(view.data)
+            return uploader.add_stored(hash, how, data, len(view.data))
+
+        return self._row(view.offset, len(view.data), hash, self._known.place(hash, upload))
+
     def _submit(self, piece: Piece, uploader: PackUploader) -> Future[ExtentRow]:
         self._room.acquire()
         try:
@@ -91,9 +147,12 @@ class ContentStorer:
     def _store(self, piece: Piece, uploader: PackUploader) -> ExtentRow:
         hash = hash_of(piece.data)
         location = self._known.place(hash, lambda: uploader.add(hash, piece.data))
+        return self._row(piece.offset, len(piece.data), hash, location)
+
+    def _row(self, offset: int, length: int, hash: ChunkHash, location: PackLocation) -> ExtentRow:
         return (
-            piece.offset,
-            len(piece.data),
+            offset,
+            length,
             bytes(hash),
             self._numbers.number(location.pack),
             location.offset,

@@ -132,6 +132,13 @@ class KnownChunks:
             return None
         return PackLocation(PackId(found[0]), *found[1:])
 
+    def may_know(self, hash: ChunkHash) -> bool:
+        """Whether `place` has anything to look at; no request."""
+        with self._lock:
+            if self._places.get(hash) is not None or hash in self._noted:
+                return True
+        return any(True for catalogue in self._catalogues for _ in catalogue.lookup(hash))
+
     def note(self, chunks: Iterable[tuple[ChunkHash, PackLocation]]) -> None:
         """Chunks of one file that the base index names. They count once their pack has been seen,
         and until many more are noted."""

@@ -222,7 +222,7 @@ class _Stream:
         """The pieces whose ends no later byte can move (final: all), up to the first end that lies
         on a boundary."""
         data, base, done = self._waiting, self.start, 0
-        for begin, end, is_hole in _parts(data, final=final):
+        for begin, end, is_hole in parts(data, len(data), final=final):
             if not is_hole:
                 yield Piece(base + begin, data[begin:end])
             done = end
@@ -233,14 +233,14 @@ class _Stream:
         self.start = base + done
 
 
-def _parts(data: bytes, *, final: bool) -> Iterator[tuple[int, int, bool]]:
-    """(begin, end, is a hole) of the parts of data whose ends are settled, ascending."""
+def parts(data: bytes | bytearray, length: int, *, final: bool) -> Iterator[tuple[int, int, bool]]:
+    """(begin, end, is a hole) of the parts of data[:length] whose ends are settled, ascending."""
     done = 0
-    for zero_offset, zero_length in [*zero_runs(data, ZERO_RUN_BYTES), (len(data), 0)]:
-        begin, run = done, data[done:zero_offset]
-        for end in cut_points(run, final or zero_length > 0) if run else ():
-            yield begin, done + end, False
-            begin = done + end
+    for zero_offset, zero_length in [*zero_runs(data, ZERO_RUN_BYTES, length), (length, 0)]:
+        begin = done
+        for end in cut_points(data, final or zero_length > 0, done, zero_offset) if done < zero_offset else ():
+            yield begin, end, False
+            begin = end
         if zero_length:
             done = zero_offset + zero_length
             yield zero_offset, done, True

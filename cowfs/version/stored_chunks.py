@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cowfs.native.chunks import FileRows
     from cowfs.store import ObjectStore
     from cowfs.store.packs import PackLocation, PackReader
+    from cowfs.version.cut_file import ReadInto
     from cowfs.version.pack_numbers import PackNumbers
     from cowfs.version.protection import Protection
     from cowfs.version.recut import Read
@@ -111,6 +112,14 @@ class StoredChunks:
         there equal chunks are looked for first."""
         self._storer.note(earlier)
         return self._storer.rows(extents, read, self._uploader)
+
+    def file_rows(
+        self, ranges: Iterable[tuple[int, int]], read_into: ReadInto, earlier: Iterable[ExtentRow] = ()
+    ) -> list[ExtentRow]:
+        """As `rows`, of a large file with bytes of its own in `ranges`, (offset, length) in order, and
+        holes elsewhere."""
+        self._storer.note(earlier)
+        return self._storer.file_rows(ranges, read_into, self._uploader)
 
     def wait_for_catalogues(self, new_bytes: int) -> None:
         """Until it is known what the store has, as far as waiting pays for that many new bytes."""

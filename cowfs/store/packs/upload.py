@@ -90,6 +90,18 @@ class PackUploader:
         """Compresses where that pays and appends to the current pack; waits only while MEMORY_BYTES
         are on their way."""
         how, stored = codec.compress(raw)
+        return self.add_stored(hash, how, stored, len(raw), blob_kind=blob_kind)
+
+    def add_stored(
+        self,
+        hash: ChunkHash,
+        how: codec.Codec,
+        stored: bytes | memoryview,
+        raw_length: int,
+        *,
+        blob_kind: BlobKind = BlobKind.CHUNK,
+    ) -> PackLocation:
+        """Appends what `codec.compress` has made; the bytes are copied before it returns."""
         with self._changed:
             if self._pending_bytes >= MEMORY_BYTES:
                 self._changed.wait_for(lambda: self._pending_bytes < MEMORY_BYTES or self._error or self._closed)
@@ -97,7 +109,7 @@ class PackUploader:
             if self._builder is None:
                 self._builder = PackBuilder(self._kind)
                 self._pack = PackId(clock.random_bytes(PackId.length))
-            entry = self._builder.add(hash, stored, len(raw), how, blob_kind)
+            entry = self._builder.add(hash, stored, raw_length, how, blob_kind)
             location = PackLocation(self._pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
             if self._builder.size_bytes >= self._target_bytes:
                 self._submit_current()

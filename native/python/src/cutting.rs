@@ -1,14 +1,49 @@
-//! Cut points and zero runs.
+//! Cut points and zero runs, of any buffer or a part of it.
 
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+/// Ends of chunks of `data[begin:end]`, counted from the beginning of `data`.
 #[pyfunction]
-#[pyo3(signature = (data, r#final))]
-pub(crate) fn cut_points(py: Python<'_>, data: &[u8], r#final: bool) -> Vec<usize> {
-    py.detach(|| cowfs_chunking::cut_points(data, r#final))
+#[pyo3(signature = (data, r#final, begin = 0, end = None))]
+pub(crate) fn cut_points(
+    py: Python<'_>,
+    data: PyBuffer<u8>,
+    r#final: bool,
+    begin: usize,
+    end: Option<usize>,
+) -> PyResult<Vec<usize>> {
+    let part = part(&data, begin, end)?;
+    let ends = py.detach(|| cowfs_chunking::cut_points(part, r#final));
+    Ok(ends.into_iter().map(|end| begin + end).collect())
 }
 
+/// (offset, length) of runs of zeros in the first `end` bytes of `data`.
 #[pyfunction]
-pub(crate) fn zero_runs(py: Python<'_>, data: &[u8], minimum: usize) -> Vec<(usize, usize)> {
-    py.detach(|| cowfs_chunking::zero_runs(data, minimum))
+#[pyo3(signature = (data, minimum, end = None))]
+pub(crate) fn zero_runs(
+    py: Python<'_>,
+    data: PyBuffer<u8>,
+    minimum: usize,
+    end: Option<usize>,
+) -> PyResult<Vec<(usize, usize)>> {
+    let part = part(&data, 0, end)?;
+    Ok(py.detach(|| cowfs_chunking::zero_runs(part, minimum)))
+}
+
+/// The bytes of `data[begin:end]`, for as long as the buffer is held.
+fn part(data: &PyBuffer<u8>, begin: usize, end: Option<usize>) -> PyResult<&[u8]> {
+    let end = end.unwrap_or(data.item_count());
+    if !data.is_c_contiguous() || begin > end || end > data.item_count() {
+        return Err(PyValueError::new_err("a range outside of the buffer"));
+    }
+    if begin == end {
+        return Ok(&[]); // an empty buffer may have no address
+    }
+    // SAFETY: contiguous and in bounds, as just checked; memory and length stay what they are while the
+    // buffer is exported, which `data` holds. Bytes that somebody changes meanwhile would be cut at
+    // other places, which callers rule out: `version.recut` gives whole `bytes`, and
+    // `version.cut_file` buffers of its own that nobody writes to until they are stored.
+    Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>().add(begin), end - begin) })
 }

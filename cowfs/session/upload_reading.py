@@ -1,0 +1,187 @@
+"""The files of an upload: each is read, cut and stored as it was at one moment.
+
+A file counts as read if it is the same afterwards (`source_files`); one that somebody writes to is
+read again, READS_MAX times in all. Large files are cut in buffers that are used again, small ones as
+one piece or a few. Any number of threads may read; `Count` tells how far they are.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Protocol
+
+from cowfs import clock
+from cowfs.errors import ConflictError
+from cowfs.failpoints import hit
+from cowfs.session.copying import KEPT_BITS, Attributes
+from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
+from cowfs.version.commit import Progress, ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow
+    from cowfs.version.publish import Publisher
+
+LARGE_BYTES = 4 << 20
+READS_MAX = 5
+REPORT_S = 0.1
+
+
+class ReadFile(Protocol):
+    """As `SourceFile`."""
+
+    @property
+    def ino(self) -> int: ...
+    def close(self) -> None: ...
+    def stamp(self) -> Stamp: ...
+    def settled(self) -> Stamp: ...
+    def extents(self, size: int) -> list[SourceExtent]: ...
+    def read(self, extent: SourceExtent, first: int, length: int) -> bytes: ...
+    def read_into(self, offset: int, target: memoryview) -> None: ...
+
+
+class SourceTree(Protocol):
+    """Paths are relative, "/"-separated; "" is the tree itself. Links are not followed."""
+
+    def stat(self, path: bytes) -> Attributes: ...
+    def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
+    def readlink(self, path: bytes) -> bytes: ...
+    def open_file(self, path: bytes) -> ReadFile: ...
+
+
+@dataclass
+class Read:
+    """What came of reading a file. rows None: it was there already, and nothing was read. is_other:
+    of the file that has taken its name meanwhile, and of none of its other names."""
+
+    mode: int
+    mtime_ns: int
+    size: int
+    rows: list[ExtentRow] | None
+    is_other: bool = False
+
+
+class Stopped(Exception):
+    """Something else failed, or the upload was interrupted."""
+
+
+class FileReader:
+    """stop: set when something else failed, or the upload was interrupted; reading ends then."""
+
+    def __init__(self, publisher: Publisher, tree: SourceTree, stop: Event, count: Count) -> None:
+        self._publisher = publisher
+        self._tree = tree
+        self._stop = stop
+        self._count = count
+
+    def read(self, path: bytes, attr: Attributes, base: int | None) -> Read | None:
+        """None: there is no such file any more. attr: as it was listed. base: inode of the file that
+        the volume has in its place; there equal chunks are looked for first."""
+        if self._stop.is_set():
+            raise Stopped
+        earlier: Sequence[ExtentRow] = self._publisher.index.content(base)[0] if base is not None else ()
+        try:
+            with closing(self._tree.open_file(path)) as opened:
+                for _ in range(READS_MAX):
+                    if (read := self._read_once(opened, earlier)) is not None:
+                        hit("upload-file-stored")
+                        read.is_other = attr.nlink > 1 and opened.ino != attr.ino
+                        return read
+        except FileNotFoundError:
+            return None
+        raise ConflictError(
+            f"{os.fsdecode(path)} was written to while it was read, {READS_MAX} times",
+            hint="Upload again when nobody writes to it, or upload a snapshot. Nothing was published.",
+        )
+
+    def _read_once(self, opened: ReadFile, earlier: Iterable[ExtentRow]) -> Read | None:
+        """None: somebody wrote to it meanwhile."""
+        before = opened.settled()
+        if not stat.S_ISREG(before.mode):
+            return None  # something else has taken its name
+        try:
+            extents, chunks = opened.extents(before.size), self._publisher.chunks
+            if sum(extent.length for extent in extents) < LARGE_BYTES:
+                rows = chunks.rows(extents, self._reader(opened), earlier)
+            else:
+                rows = chunks.file_rows(
+                    ((extent.offset, extent.length) for extent in extents), self._filler(opened), earlier
+                )
+        except SourceChanged:
+            return None
+        if opened.stamp() != before:
+            return None
+        return Read(before.mode & KEPT_BITS, before.mtime_ns, before.size, rows)
+
+    def _reader(self, opened: ReadFile) -> Callable[[SourceExtent, int, int], bytes]:
+        def read(extent: SourceExtent, first: int, length: int) -> bytes:
+            if self._stop.is_set():
+                raise Stopped
+            self._count.add_bytes(length)
+            return opened.read(extent, first, length)
+
+        return read
+
+    def _filler(self, opened: ReadFile) -> Callable[[int, memoryview], None]:
+        def read_into(offset: int, target: memoryview) -> None:
+            if self._stop.is_set():
+                raise Stopped
+            self._count.add_bytes(len(target))
+            opened.read_into(offset, target)
+
+        return read_into
+
+
+class Count:
+    """Tells how many files and bytes are done, at most every REPORT_S and at the end. The bytes are
+    added by helpers, and told by the thread that runs the upload."""
+
+    def __init__(self, progress: ProgressListener | None) -> None:
+        self._progress = progress
+        self._lock = Lock()
+        self._files = 0
+        self._bytes = 0
+        self._total = (0, 0)
+        self._told_s = 0.0
+
+    def expect(
+        self, tree: SourceTree, at: bytes, first: Attributes, excluded: Callable[[bytes, Attributes], bool]
+    ) -> None:
+        """Counts what there is to do, if anybody wants to know."""
+        if self._progress is None:
+            return
+        files, size, waiting = 0, 0, [(at, first)]
+        while waiting:
+            path, attr = waiting.pop()
+            if stat.S_ISDIR(attr.mode):
+                found = ((below(path, name), each) for name, each in tree.list(path))
+                waiting += (each for each in found if not excluded(*each))
+            elif stat.S_ISREG(attr.mode):
+                files, size = files + 1, size + attr.size
+        self._total = (files, size)
+
+    def add_bytes(self, more: int) -> None:
+        if self._progress is not None:
+            with self._lock:
+                self._bytes += more
+
+    def file_done(self) -> None:
+        self._files += 1
+        self.tell()
+
+    def tell(self, *, is_last: bool = False) -> None:
+        if self._progress is None:
+            return
+        now_s = clock.monotonic_s()
+        if is_last or now_s - self._told_s >= REPORT_S:
+            self._told_s = now_s
+            done_bytes = self._total[1] if is_last else min(self._bytes, self._total[1])
+            self._progress(Progress("files", self._files, self._total[0], done_bytes, self._total[1]))
+
+
+def below(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name

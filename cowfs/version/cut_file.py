@@ -1,0 +1,103 @@
+"""Cuts a large file's own bytes in buffers that are used again: what `recut` does for a file of which
+nothing is kept, without copying and without pages that are zeroed for every window.
+
+    buffer   [ rest of the one before | read from the file ................ ]
+             [ chunk ][ zeros ][ chunk ][ chunk ] ... [ rest: its end may still move ]
+
+A piece is a view of a buffer, which is free again once each of its pieces was released. If none is,
+`Buffers.take` lets the caller settle a piece. So no more than BUFFERS of BUFFER_BYTES are in memory,
+and reading waits for storing. For one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+
+from cowfs.version.recut import parts
+
+BUFFERS = 6
+BUFFER_BYTES = 8 << 20
+
+# (offset in the file, where to): fills it whole, or raises
+ReadInto = Callable[[int, memoryview], None]
+
+
+class Buffer:
+    """held: by how many pieces, and by who reads into it."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(BUFFER_BYTES)
+        self.held = 0
+
+
+class Buffers:
+    """A few, made when they are first needed."""
+
+    def __init__(self) -> None:
+        self._free: list[Buffer] = []
+        self._made = 0
+
+    def take(self, settle: Callable[[], None]) -> Buffer:
+        """Held once, by the caller. settle: releases a piece, and is called until a buffer is
+        free."""
+        while not self._free and self._made == BUFFERS:
+            settle()
+        if self._free:
+            buffer = self._free.pop()
+        else:
+            self._made += 1
+            buffer = Buffer()
+        buffer.held = 1
+        return buffer
+
+    def release(self, buffer: Buffer) -> None:
+        buffer.held -= 1
+        if buffer.held == 0:
+            self._free.append(buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A run of file bytes that becomes one chunk. Its buffer is to be released once it is stored, or
+    given up."""
+
+    offset: int
+    data: memoryview
+    buffer: Buffer
+
+
+def cut_file(
+    ranges: Iterable[tuple[int, int]], read_into: ReadInto, buffers: Buffers, settle: Callable[[], None]
+) -> Generator[View]:
+    """The pieces of a file that has bytes in `ranges`, (offset, length) in order, and holes
+    elsewhere."""
+    for offset, length in ranges:
+        yield from _cut_range(offset, offset + length, read_into, buffers, settle)
+
+
+def _cut_range(
+    offset: int, end: int, read_into: ReadInto, buffers: Buffers, settle: Callable[[], None]
+) -> Generator[View]:
+    """offset: of the first byte that no piece has yet."""
+    buffer = buffers.take(settle)
+    rest = 0  # bytes at the beginning of `buffer` that are read already
+    try:
+        while offset < end:
+            length = min(BUFFER_BYTES, end - offset)
+            view = memoryview(buffer.data)
+            read_into(offset + rest, view[rest:length])
+            done = 0
+            for begin, stop, is_hole in parts(buffer.data, length, final=offset + length == end):
+                if not is_hole:
+                    buffer.held += 1
+                    yield View(offset + begin, view[begin:stop], buffer)
+                done = stop
+            offset, rest = offset + done, length - done
+            if offset < end:
+                following = buffers.take(settle)
+                following.data[:rest] = view[done:length]
+                buffers.release(buffer)
+                buffer = following
+    finally:
+        buffers.release(buffer)
