@@ -12,7 +12,7 @@ before it is made, so that one whose maker was killed is found again.
 Guarantees: the file is replaced whole and is on stable storage before a step counts as done. One
 process at a time works on it (`locked`); a second one is refused at once. Losing it loses no data:
 volumes are then registered again, as ones that were there, and mounts are unmounted by hand. Not
-here: stores, plans (`api.declared`).
+here: stores, plans (`api.declared`). Format: docs/format/applied.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,11 +126,16 @@ def parse(data: bytes, path: Path) -> Applied:
             )
         return Applied(
             str(record["file"]),
-            tuple(AppliedVolume(**each) for each in record["volumes"]),
-            tuple(AppliedMount(**each) for each in record["mounts"]),
+            tuple(AppliedVolume(**_known(AppliedVolume, each)) for each in record["volumes"]),
+            tuple(AppliedMount(**_known(AppliedMount, each)) for each in record["mounts"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"{path} is no record of what was applied", hint=hint) from error
+
+
+def _known(kind: type[AppliedVolume | AppliedMount], record: dict[str, Any]) -> dict[str, Any]:
+    """Its fields; others, of a later cowfs, are ignored."""
+    return {field.name: record[field.name] for field in fields(kind)}
 
 
 def store(applied: Applied) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,34 +206,18 @@ def test_a_declaration_without_a_file_has_no_record() -> None:
 
 
 def test_records_of_today_stay_readable_and_others_are_refused(file: Path) -> None:
-    golden = {
-        "format": 1,
-        "file": str(file),
-        "volumes": [
-            {
-                "store_url": "file:///s",
-                "volume": "a",
-                "path": "/a",
-                "made": "created",
-                "settings": {
-                    "source": "a",
-                    "read_only": False,
-                    "subpath": "",
-                    "optional": False,
-                    "size": None,
-                    "idle_delete_s": None,
-                },
-            }
-        ],
-        "mounts": [
-            {"mount_path": "/a", "id": "00", "store_url": "file:///s", "volume": "a", "source": "a", "folder": ""}
-        ],
-    }
+    page = (Path(__file__).parents[3] / "docs" / "format" / "applied.md").read_text()
+    example = page.split("```json\n")[1].split("```")[0]
+    golden = json.loads(example)
     place = applied.place_of(file)
     place.parent.mkdir(parents=True)
-    place.write_text(json.dumps(golden))
+    place.write_text(example)
     found = applied.load(file)
-    assert json.loads(found.to_json()) == golden
+    assert found.to_json().decode() == example
+    later = {**golden, "x": 1, "mounts": [{**golden["mounts"][0], "x": 1}]}
+    place.write_text(json.dumps(later))
+    assert applied.load(file) == found, "fields of a later cowfs are ignored"
+    found = replace(found, file=str(file))
     with applied.locked(file):
         applied.store(found)
     assert applied.load(file) == found
