@@ -42,6 +42,12 @@ def filled(text: str) -> str:
     return result
 
 
+def may_become(text: str, name: str) -> bool:
+    """Whether text, with placeholders, may be this name somewhere else: for another rank or user."""
+    parts = _PLACEHOLDER.split(text)[::2]
+    return len(parts) > 1 and re.fullmatch(".+".join(map(re.escape, parts)), name) is not None
+
+
 def _value(name: str) -> str:
     if name == "hostname":
         return socket.gethostname().split(".")[0]

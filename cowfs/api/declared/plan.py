@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cowfs.api.declared import targets
+from cowfs.api.declared import placeholders, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
 from cowfs.errors import InvalidInputError
@@ -92,6 +92,7 @@ def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Pla
         require_usable(target)
     wanted = [each for each in found if each.trouble is None or each.is_missing]
     matches, left = _matched(wanted, recorded)
+    left = [each for each in left if not _is_of_another_rank(each, declared)]
     steps = [_deleted(each, _is_used(each, wanted, before)) for each in left] if prune else []
     for target in found:
         if target in wanted:
@@ -195,6 +196,13 @@ def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:
     return Step(
         "delete", recorded.volume, recorded.store_url, recorded.path, details, None, recorded, is_destroyed=is_destroyed
     )
+
+
+def _is_of_another_rank(recorded: AppliedVolume, declared: Declared) -> bool:
+    """Whether a name with placeholders may mean the volume, for another process on this machine: it is
+    declared still."""
+    names = (name for each in declared.volumes for name in each.name)
+    return any(placeholders.may_become(name, recorded.volume) for name in names)
 
 
 def _is_used(recorded: AppliedVolume, wanted: list[Target], record: Applied) -> bool:

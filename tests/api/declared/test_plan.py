@@ -139,6 +139,18 @@ def test_a_created_volume_that_is_declared_elsewhere_is_only_forgotten(file: Pat
     assert [each.name for each in Volume.list(place / "main")] == ["ckpt"], "the other file has only registered it"
 
 
+def test_volumes_of_other_ranks_are_never_pruned(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = declare(place, '{name = "ckpt-{rank}", path = "/ckpt", store = "main", read_only = false}')
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        plan = planned(file, prune=True)
+        assert actions(plan) == [("create", f"ckpt-{rank}")]
+        plan.apply()
+    assert planned(file, prune=True).notes == ()
+    declare(place, '{name = "ckpt-x", path = "/ckpt", store = "main", read_only = false}')
+    assert actions(planned(file, prune=True)) == [("delete", "ckpt-0"), ("delete", "ckpt-1"), ("create", "ckpt-x")]
+
+
 def test_a_volume_that_somebody_deleted_can_be_pruned(file: Path, place: Path) -> None:
     planned(file).apply()
     Volume.delete("ckpt", store=place / "main")
