@@ -1,4 +1,8 @@
-"""Versions as commands show them: one record for --json everywhere, one line for people."""
+"""Versions as commands show them: one record for --json everywhere, one line for people.
+
+A commit is done by the mount's daemon, which may have credentials that the command has not. What is
+published is then told without what only the store can say.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,19 @@ from typing import Any
 
 from cowfs import sizes
 from cowfs.blocking import ROVolume
+from cowfs.errors import AccessDeniedError, UnavailableError
 
 
 def record(version: ROVolume) -> dict[str, Any]:
-    """locator, version, volume, and the manifest's fields (null when the version is pruned)."""
+    """locator, version, volume, and the manifest's fields (null when the version is pruned, or the
+    store does not let it be read)."""
     names = {
         "locator": version.locator,
         "volume": version.name,
         "version": version.id,
         "is_pruned": version.is_pruned,
     }
-    if version.is_pruned:
+    if version.is_pruned or not _is_readable(version):
         return names
     return {
         **names,
@@ -33,10 +39,21 @@ def record(version: ROVolume) -> dict[str, Any]:
 
 def summary(version: ROVolume) -> str:
     """Of a commit's result."""
-    stats = version.stats
     if not version.is_new:
         return f"Nothing has changed: version {version.id[:12]} of {version.name} stays the last one"
+    if not _is_readable(version):
+        return f"Version {version.id[:12]} of {version.name} is published; the store does not let this command read it"
+    stats = version.stats
     return (
         f"Version {version.id[:12]} of {version.name}: {stats.files} files, "
         f"{sizes.shown(stats.bytes)}, {sizes.shown(stats.stored_bytes_added)} uploaded"
     )
+
+
+def _is_readable(version: ROVolume) -> bool:
+    """At most one request."""
+    try:
+        version.resolve()
+    except (AccessDeniedError, UnavailableError):
+        return False
+    return True

@@ -181,6 +181,25 @@ def test_volumes_of_one_process_use_their_own_identity_for_one_bucket(seaweedfs:
             Volume.from_locator(version.locator)
 
 
+def test_commands_without_credentials_commit_and_unmount_what_is_mounted(seaweedfs: SeaweedFS, prefix: str) -> None:
+    with Volume.new("data", store=Key(seaweedfs).store(prefix)) as volume:
+        for number, arguments in enumerate((["commit"], ["commit", "--json"], ["unmount", "--commit", "--force"])):
+            path = volume.mount()
+            (path / "file").write_text(f"{number}")
+            done = subprocess.run(
+                [str(Path(sys.executable).with_name("cowfs")), *arguments, str(path)],
+                capture_output=True,
+                text=True,
+                timeout=WATCHDOG_S,
+            )
+            assert done.returncode == 0, done.stderr
+            last = volume.history(1)[0]
+            assert last.locator in done.stdout
+            assert f"Version {last.id[:12]} of data is published" in done.stderr or "--json" in arguments
+        assert len(volume.history()) == 3
+        volume.mount()
+
+
 @pytest.fixture
 def program(place: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts programs that mount "data" and wait."""
