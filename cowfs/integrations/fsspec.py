@@ -26,6 +26,7 @@ import re
 import shutil
 import tempfile
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 STORES = ("abfs", "abfss", "az", "file", "gs", "http", "https", "memory", "s3")
 PIECE_BYTES = 1 << 20
+VERSIONS_KEPT = 8
+"""With their sessions, which have threads; others are opened anew. Open files keep theirs."""
 BUFFER_BYTES = 1 << 20
 SPOOLED_BYTES = 8 << 20
 _LOCATOR = re.compile(r"(cowfs\+.*?)/-/(.*)", re.DOTALL)
@@ -73,7 +76,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._store = store if store is not None else located
         if store is not None:
             stores.name(store)
-        self._versions: dict[str, ROVolume] = {}
+        self._versions: OrderedDict[str, ROVolume] = OrderedDict()
+        self._versions_lock = threading.Lock()
         self._batches = threading.local()
         self._transacted: _Batch | None = None
 
@@ -171,9 +175,11 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _version(self, source: str) -> ROVolume | None:
         """What NAME, NAME@TAG or NAME@VERSION means now; None: a volume without versions."""
-        known = self._versions.get(source)
-        if known is not None and _PINNED.search(source):
-            return known
+        with self._versions_lock:
+            known = self._versions.get(source)
+            if known is not None and _PINNED.search(source):
+                self._versions.move_to_end(source)
+                return known
         try:
             found = sources.find(source, self._store)
         except NotFoundError as error:
@@ -181,8 +187,12 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if found.version is None:
             return None
         if known is None or known.id != found.version.hex():
-            known = ROVolume(found.locator()).resolve()
-            self._versions[source] = known  # the object keeps its session open
+            known = ROVolume(found.locator(), storage=found.store.storage).resolve()
+        with self._versions_lock:  # the object keeps its session open
+            self._versions[source] = known
+            self._versions.move_to_end(source)
+            while len(self._versions) > VERSIONS_KEPT:
+                self._versions.popitem(last=False)
         return known
 
     # -- writing

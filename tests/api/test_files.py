@@ -243,6 +243,18 @@ def test_objects_of_one_process_share_a_session() -> None:
     assert Volume.open("data").files.read("file") == b"two", "uncommitted work was kept"
 
 
+def test_an_upload_closes_what_the_process_has_open(vol: RWVolume, place: Path) -> None:
+    (place / "source").mkdir()
+    (place / "source" / "file").write_text("uploaded")
+    assert list(vol.files.ls()) == []
+    vol.files.upload(place / "source")
+    assert vol.files.read("file") == b"uploaded"
+    vol.files.write("more", b"x")
+    with pytest.raises(InvalidStateError, match="uncommitted"):
+        vol.files.upload(place / "source")
+    assert vol.files.read("more") == b"x"
+
+
 def test_what_ends_a_session(vol: RWVolume) -> None:
     files = vol.files
     files.write("file", b"kept")

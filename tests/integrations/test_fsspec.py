@@ -183,12 +183,11 @@ def test_kill_9_publishes_nothing_and_is_in_nobodys_way(fs: CowfsFileSystem) -> 
     assert not Volume.open("data").has_changes()
 
 
-def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem) -> None:
     fs.pipe("data/x", b"x")
     vol = Volume.open("data")
     vol.files.write("y", b"uncommitted")
-    monkeypatch.setattr("cowfs.api.head_changes.WAIT_S", 0.0)
-    with pytest.raises(LeaseHeldError):
+    with pytest.raises(LeaseHeldError, match="without a mount"):
         fs.pipe("data/z", b"z")
     vol.unmount()
     with pytest.raises(InvalidStateError, match="uncommitted"):
@@ -196,6 +195,16 @@ def test_work_of_this_machine_is_not_left_behind(fs: CowfsFileSystem, monkeypatc
     vol.finalize()
     fs.pipe("data/z", b"z")
     assert len(fs.ls("data")) == 3
+
+
+def test_only_a_few_versions_stay_open(fs: CowfsFileSystem) -> None:
+    for number in range(10):
+        fs.pipe("data/x", b"%d" % number)
+    found = [f"data@{version.id}/x" for version in reversed(Volume.open("data").resolve().history())]
+    first = fs.open(found[0])
+    assert [fs.cat(path) for path in found] == [b"%d" % number for number in range(10)]
+    assert len(fs._versions) == 8
+    assert first.read() == b"0"
 
 
 def test_pickles_and_tokens_have_no_credentials(fs: CowfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
