@@ -174,13 +174,23 @@ def find(key: Hashable) -> FileSession | None:
         return handle
 
 
+@contextmanager
+def alone(key: Hashable) -> Iterator[FileSession | None]:
+    """This process opens no session under that key meanwhile. The one that is open, if there is
+    one."""
+    with _turn(key):
+        while (opened := _sessions.get(key)) is not None and opened.is_ended:
+            opened.end()  # by another thread: it is waited for
+        yield find(key)
+
+
 def was_inherited(key: Hashable) -> bool:
     """Whether the process that this one was forked from had such a session then."""
     return any(opened.key == key for opened in _inherited)
 
 
 _lock = threading.Lock()
-_turns: dict[Hashable, threading.Lock] = {}
+_turns: dict[Hashable, threading.RLock] = {}  # re-entrant: a commit's listener may use files
 _sessions: dict[Hashable, _Opened] = {}
 _handles: WeakValueDictionary[Hashable, FileSession] = WeakValueDictionary()
 _dropped: SimpleQueue[_Opened] = SimpleQueue()  # its put may be called by a finalizer, in any thread
@@ -188,9 +198,9 @@ _inherited: list[_Opened] = []  # kept, so that nothing of them is finalized her
 _has_closer = False
 
 
-def _turn(key: Hashable) -> threading.Lock:
+def _turn(key: Hashable) -> threading.RLock:
     with _lock:
-        return _turns.setdefault(key, threading.Lock())
+        return _turns.setdefault(key, threading.RLock())
 
 
 def _forget(opened: _Opened) -> None:

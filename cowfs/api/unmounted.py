@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cowfs import log
-from cowfs.api import stores
+from cowfs.api import file_access, file_session, stores
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import CowfsError
 from cowfs.machine import places
@@ -38,9 +38,13 @@ def commit(
         options=replace(options, take_over=False, resident=False).resolved(),
         working_copy=str(working_copy.path),
     )
-    with opened(spec, access=store.access) as session:
-        base = session.commit(request, progress)
-    working_copy.delete_if_committed()
+    with file_session.alone(file_access.key_of(store.record.store_id, working_copy.volume)) as held:
+        if held is not None:  # another object of this process has just opened it
+            with held.used() as session:
+                return session.commit(request, progress)
+        with opened(spec, access=store.access) as session:
+            base = session.commit(request, progress)
+        working_copy.delete_if_committed()
     return base
 
 

@@ -255,6 +255,29 @@ def test_an_upload_closes_what_the_process_has_open(vol: RWVolume, place: Path) 
     assert vol.files.read("more") == b"x"
 
 
+def test_a_commit_without_a_session_is_waited_for_in_its_process(vol: RWVolume) -> None:
+    vol.files.write("file", LARGE)
+    vol.unmount()
+    other = Volume.open("data")
+    began, asked, read = threading.Event(), threading.Event(), list[bytes]()
+
+    def reads() -> None:
+        assert began.wait(60)
+        asked.set()
+        read.append(other.files.read("file"))
+
+    def hears(_: object) -> None:
+        began.set()
+        assert asked.wait(60)
+
+    reader = threading.Thread(target=reads)
+    reader.start()
+    version = vol.commit(progress=hears)
+    reader.join()
+    assert read == [LARGE]
+    assert version.files.read("file") == LARGE
+
+
 def test_what_ends_a_session(vol: RWVolume) -> None:
     files = vol.files
     files.write("file", b"kept")
