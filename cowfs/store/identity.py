@@ -90,6 +90,12 @@ class Source(Protocol):
 _identities: WeakSet[Identity] = WeakSet()
 
 
+class Wakeable(Protocol):
+    """A store in which requests may be waiting for new credentials."""
+
+    def wake(self) -> None: ...
+
+
 class Identity:
     """Of one opened store. Any thread may call; a forked child has locks of its own, since a thread
     that it does not have may hold its parent's."""
@@ -104,6 +110,7 @@ class Identity:
         self._fetching = threading.Lock()
         self._tried_s = float("-inf")
         self._has_worked = False
+        self._waiting_stores: WeakSet[Wakeable] = WeakSet()
         _identities.add(self)
 
     def unlock(self) -> None:
@@ -177,6 +184,14 @@ class Identity:
         with self._lock:
             self._newest, self._problem = credentials, None
             self._fetched_s, self._renew_s = clock.monotonic_s(), self._life_s(credentials)
+            waiting = list(self._waiting_stores)
+        for store in waiting:
+            store.wake()
+
+    def wakes(self, store: Wakeable) -> None:
+        """Tells this store of new ones, for as long as it lives."""
+        with self._lock:
+            self._waiting_stores.add(store)
 
     def _has_others(self, used: Credentials, refusal: Refusal) -> bool:
         """Whether there are others now than those that the store has just refused."""

@@ -37,7 +37,10 @@ def open_store(url: str, *, create: bool = False, access: Access = AMBIENT) -> R
     InvalidInputError: not a URL, or a protocol without its package (the hint names it).
     NotFoundError: no such directory. No request is made to a remote store yet.
     """
-    return RetryingStore(_open_backend(placed(url), create=create, access=access))
+    store = RetryingStore(_open_backend(placed(url), create=create, access=access))
+    if access.identity is not None:
+        access.identity.wakes(store)
+    return store
 
 
 def _open_backend(place: StoreUrl, *, create: bool, access: Access) -> ObjectStore:

@@ -43,17 +43,23 @@ class Patience:
         self.limit_s = limit_s
         self._lock = threading.Lock()
         self._is_told = False
+        self._wakes = 0
 
     def wait(self, pause_s: float, since_s: float) -> bool:
-        """Sleeps for pause_s; False, as early as possible, when that would end later than limit_s
-        after since_s."""
-        left_s = pause_s
+        """Sleeps for pause_s, or until `wake`; False, as early as possible, when that would end later
+        than limit_s after since_s."""
+        left_s, wakes = pause_s, self._wakes
         while clock.monotonic_s() + left_s <= since_s + self.limit_s:
-            if left_s <= 0:
+            if left_s <= 0 or wakes != self._wakes:
                 return True
             clock.sleep_s(min(left_s, SLICE_S))
             left_s -= SLICE_S
         return False
+
+    def wake(self) -> None:
+        """What the store was missing is there: who waits tries again now."""
+        with self._lock:
+            self._wakes += 1
 
     def tell(self, problem: CowfsError, since_s: float) -> None:
         """Says once an outage what everybody waits for."""

@@ -87,6 +87,11 @@ class RetryingStore:
         doomed = tuple(keys)
         self._repeat(lambda: self._store.delete(doomed))
 
+    def wake(self) -> None:
+        """There are new credentials: what waits is tried again now."""
+        self._pace.wake()
+        self._patience.wake()
+
     def read_only(self) -> ObjectStore:
         return ReadOnlyStore(self)
 

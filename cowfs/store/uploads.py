@@ -76,6 +76,11 @@ class UploadPace:
             if not self._patience.wait(max(pause_s, 0.0), max(since_s, self.last_success_s)):
                 return None
 
+    def wake(self) -> None:
+        """Ends the pause of everybody."""
+        with self._changed:
+            self._not_before_s = 0.0
+
     def succeeded(self, size_bytes: int) -> None:
         with self._changed:
             now_s = clock.monotonic_s()

@@ -17,15 +17,29 @@ import pytest
 
 from cowfs import clock, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
-from cowfs.store import Credentials, Identity
+from cowfs.store import Credentials, Identity, patience, uploads
+from cowfs.store.contract import Data
 from cowfs.store.credential_process import CredentialProcess
+from cowfs.store.directory import DirectoryStore
 from cowfs.store.identity import DENIED_PAUSE_S, RENEWALS, Refusal
+from cowfs.store.patience import Patience
+from cowfs.store.retrying import LARGE_BYTES, RetryingStore
 from tests.store.conftest import PatientClock
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("patient_clock")]
 
 WATCHDOG_S = 60
 SECRET = "a-secret-of-this-test"
+
+
+class Scripted(DirectoryStore):
+    """Some store that this test answers for."""
+
+    def __init__(self) -> None:
+        pass
+
+    def size(self, key: str) -> int | None:
+        return None
 
 
 class Fetched:
@@ -151,6 +165,31 @@ def test_without_a_way_to_others_a_refusal_stays_one_until_some_are_brought() ->
     identity.supply(source.number(2))
     assert identity.run(accepts(2), refusal_of) == "key-2"
     assert (source.count, identity.problem) == (0, None)
+
+
+@pytest.mark.parametrize("size", [1, LARGE_BYTES])
+def test_new_ones_end_the_pause_of_who_waits(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(clock, "current", clock.SystemClock())
+    for place in (patience, uploads):
+        monkeypatch.setattr(place, "FIRST_PAUSE_S", 1000.0)
+    source = Fetched(can_renew=False)
+    identity, has_failed = Identity(source, source.number(1)), threading.Event()
+
+    class Refusing(Scripted):
+        def put(self, key: str, data: Data) -> None:
+            if identity.newest.access_key == "key-1":
+                has_failed.set()
+                raise UnavailableError("waiting for new credentials")
+
+    store = RetryingStore(Refusing(), Patience(1e6))
+    identity.wakes(store)
+    with ThreadPoolExecutor() as pool:
+        putting = pool.submit(store.put, "key", bytes(size))
+        assert has_failed.wait(WATCHDOG_S)
+        while not putting.done():  # it may not have begun to wait when the first ones come
+            identity.supply(source.number(2))
+            threading.Event().wait(0.01)
+        putting.result()
 
 
 def test_what_is_forbidden_stays_so_and_asks_seldom() -> None:
