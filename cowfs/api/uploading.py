@@ -142,7 +142,9 @@ def publish(
                 excluded=excluded,
             )
             is_due = before.manifest is None or (bool(request.given) and request.says_more_than(before.manifest))
-            tree = TreeUpload(line.publisher, source.tree, plan, wants_version=is_due, progress=progress)
+            tree = TreeUpload(
+                line.publisher, source.tree, plan, wants_version=is_due, hurry=line.hurry, progress=progress
+            )
             try:
                 base = line.publisher.publish(tree, request, progress or (lambda _: None))
             except NothingToUpload:

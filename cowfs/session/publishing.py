@@ -35,7 +35,7 @@ from cowfs.session.during_opening import renewed
 from cowfs.session.session import Writer
 from cowfs.store import AMBIENT, Access, load_record, require_writable
 from cowfs.store.packs import PackReader
-from cowfs.store.patience import patience_of
+from cowfs.store.patience import CLOSING_S, Patience, patience_of
 from cowfs.version.pack_numbers import PackNumbers
 from cowfs.version.publish import Publisher
 from cowfs.version.uploads import UploadLog
@@ -48,6 +48,12 @@ class Line:
 
     publisher: Publisher
     owner: tuple[int, int]
+    patience: Patience | None
+
+    def hurry(self) -> None:
+        """The upload ends: what waits for a store that does not answer gives up soon."""
+        if self.patience is not None:
+            self.patience.limit_s = min(self.patience.limit_s, CLOSING_S)
 
 
 @contextmanager
@@ -93,7 +99,7 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[Line]
         stack.enter_context(renewed(writer, publisher.acknowledge))
         if (patience := patience_of(store)) is not None:
             patience.limit_s = spec.options.store_timeout_s
-        yield Line(publisher, owners.kept_as((root[3], root[4]), spec.options))
+        yield Line(publisher, owners.kept_as((root[3], root[4]), spec.options), patience)
         is_done.set()
 
 

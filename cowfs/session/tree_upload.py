@@ -91,7 +91,8 @@ class NothingToUpload(Exception):
 
 class TreeUpload:
     """A `Source` of `version.publish`. wants_version: whether a version is made though nothing
-    differs; else drafting raises NothingToUpload."""
+    differs; else drafting raises NothingToUpload. hurry: is called when it fails, or is interrupted,
+    before what waits for the store is waited for."""
 
     layer = 0
 
@@ -102,17 +103,19 @@ class TreeUpload:
         plan: UploadPlan,
         *,
         wants_version: bool,
+        hurry: Callable[[], None] = lambda: None,
         progress: ProgressListener | None = None,
     ) -> None:
         self._publisher = publisher
         self._tree = tree
         self._plan = plan
         self._wants_version = wants_version
+        self._hurry = hurry
         self._progress = progress
         self.done = Uploaded()
 
     def draft(self) -> Draft:
-        drafting = _Drafting(self._publisher, self._tree, self._plan, self._progress)
+        drafting = _Drafting(self._publisher, self._tree, self._plan, self._hurry, self._progress)
         changes = drafting.run()
         self.done = drafting.done
         if changes.is_empty and not self._wants_version:
@@ -158,8 +161,14 @@ class _Drafting:
     helpers read files."""
 
     def __init__(
-        self, publisher: Publisher, tree: SourceTree, plan: UploadPlan, progress: ProgressListener | None
+        self,
+        publisher: Publisher,
+        tree: SourceTree,
+        plan: UploadPlan,
+        hurry: Callable[[], None],
+        progress: ProgressListener | None,
     ) -> None:
+        self._hurry = hurry
         self.contents = FileRows()
         self.done = Uploaded()
         self._publisher = publisher
@@ -189,6 +198,7 @@ class _Drafting:
                 self._settle(0)
             except BaseException:
                 self._stop.set()
+                self._hurry()
                 self._helpers.shutdown(cancel_futures=True)
                 raise
         self._count.tell(is_last=True)

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cowfs import clock, log
-from cowfs.errors import CorruptError, CowfsError, NotFoundError, UnsupportedFormatError
+from cowfs.errors import CorruptError, CowfsError, NotFoundError, UnavailableError, UnsupportedFormatError
 from cowfs.flights import Flights
 from cowfs.format.catalogue import Candidate, Catalogue, merge_catalogues, to_merge
 from cowfs.format.manifest import CatalogueRef, IndexSection
@@ -80,6 +80,7 @@ class KnownChunks:
         self._loaded_bytes = 0
         self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
         self._missing: set[PackId] = set()  # whose directory could not be read
+        self._unanswered: set[PackId] = set()  # of these, since the store did not answer in time
         self._own_are_loaded = threading.Event()
         self._closing = threading.Event()
         self._loader = threading.Thread(target=self._load_all, args=(section,), name="cowfs-catalogues", daemon=True)
@@ -248,6 +249,8 @@ class KnownChunks:
             _log.warning("pack %s is left out of deduplication: %s", pack, error)
             with self._lock:
                 self._missing.add(pack)
+                if isinstance(error, UnavailableError):
+                    self._unanswered.add(pack)
             return PackDirectory(b"")
 
     def _load_all(self, own: IndexSection | None) -> None:
@@ -276,6 +279,9 @@ class KnownChunks:
             if self._closing.is_set():
                 return
             found = self._directory(receipt.pack, receipt.directory_offset, receipt.directory_length)
+            if receipt.pack in self._unanswered:
+                _log.warning("other packs uploaded before the restart are left out, too")
+                return  # or each of them would be waited for as long
             with self._lock:
                 for entry in found:
                     if entry.blob_kind == BlobKind.CHUNK and self._places.get(entry.hash) is None:

@@ -29,7 +29,7 @@ from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError
 from cowfs.format.locator import Locator
 from cowfs.machine.working_copy import list_working_copies
-from cowfs.session import source_files
+from cowfs.session import publishing, source_files
 from cowfs.session.opening import opened
 from cowfs.session.session import Session
 from cowfs.session.source_files import SourceExtent, SourceFile
@@ -412,11 +412,13 @@ def test_a_file_that_never_stands_still_publishes_nothing(
                 big.write(b"0" if times[0] % 2 else b"1")
 
     monkeypatch.setattr(SourceFile, "read_into", read_into)
+    hurried: list[int] = []
+    monkeypatch.setattr(publishing.Line, "hurry", lambda line: hurried.append(1))
     monkeypatch.setattr(source_files, "STAMP_NS", 20_000_000)
     times[0] = 1 << 30
     with pytest.raises(ConflictError, match="was written to while it was read"):
         upload(volume, tree)
-    assert volume.history()[0] == before
+    assert (volume.history()[0], hurried) == (before, [1]), "a silent store is not waited for any more"
     times[0] = 3
     version = upload(volume, tree).version
     assert in_version(version)["big"].content == (tree / "big").read_bytes(), "it was read again"
