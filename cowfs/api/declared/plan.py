@@ -129,8 +129,10 @@ def file_of(declared: Declared) -> Path:
 
 def require_usable(target: Target) -> None:
     """Raises its trouble, unless it is optional or can be created."""
-    if target.trouble is not None and not target.is_missing and not target.declared.optional:
-        raise target.trouble
+    trouble = target.trouble
+    if trouble is not None and not target.is_missing and not target.declared.optional:
+        message = f"{trouble.message} (declared at {target.path})"
+        raise type(trouble)(message, hint=trouble.hint, details=trouble.details) from trouble
 
 
 def _matched(wanted: list[Target], recorded: Applied) -> tuple[dict[str, AppliedVolume], list[AppliedVolume]]:

@@ -7,6 +7,9 @@ YAML's own, several documents in one file, and aliases that would make a small f
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -27,21 +30,27 @@ class YamlError(Exception):
 
 def parsed(text: str) -> tuple[Any, Lines]:
     """The document's value (None when it is empty) and its lines; YamlError."""
-    loader = None
+    loader, line_of = None, _line_counter(text)
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        builder = _Builder(loader)
+        builder = _Builder(loader, line_of)
         return (builder.value(node, (), 0) if node is not None else None), builder.lines
     except yaml.reader.ReaderError as error:
         before = text[: error.position] if isinstance(error.position, int) else ""
         raise YamlError(f"a character that YAML does not allow: {error.reason}", before.count("\n") + 1) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlError(_said(error), mark.line + 1 if mark is not None else None) from None
+        raise YamlError(_said(error), line_of(mark) if mark is not None else None) from None
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def _line_counter(text: str) -> Callable[[yaml.Mark], int]:
+    """Lines as editors count them: YAML also ends one at characters that they do not."""
+    ends = [found.start() for found in re.finditer("\n", text)]
+    return lambda mark: bisect_left(ends, mark.index) + 1
 
 
 def _said(error: yaml.MarkedYAMLError) -> str:
@@ -50,13 +59,14 @@ def _said(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Builder:
-    def __init__(self, loader: yaml.SafeLoader) -> None:
+    def __init__(self, loader: yaml.SafeLoader, line_of: Callable[[yaml.Mark], int]) -> None:
         self._loader = loader
+        self._line_of = line_of
         self._count = 0
         self.lines: Lines = {}
 
     def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
-        line = node.start_mark.line + 1
+        line = self._line_of(node.start_mark)
         self._count += 1
         if self._count > MOST_VALUES or depth > DEEPEST:
             raise YamlError("too many or too deeply nested values", line)
@@ -72,7 +82,7 @@ class _Builder:
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
+            line = self._line_of(key_node.start_mark)
             key = self._scalar(key_node, line) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
                 raise YamlError("a key that is no text", line)

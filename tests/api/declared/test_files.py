@@ -495,6 +495,8 @@ WORD = st.sampled_from(
 
 @given(st.one_of(st.text(), st.lists(WORD, max_size=25).map(" ".join)), st.sampled_from(["cowfs.toml", "a.cowfs.yml"]))
 @example("volumes = [{name='a', path='/a'}]", "cowfs.toml")
+@example("\r0", "a.cowfs.yml")  # YAML ends a line there, editors do not
+@example("\u2028\n\x85 a: [", "a.cowfs.yml")
 def test_any_text_is_a_declaration_or_an_error_with_a_line(text: str, name: str) -> None:
     lines = text.replace("\r\n", "\n").count("\n") + 1
     try:

@@ -164,7 +164,7 @@ def test_what_cannot_be_used_is_an_error_unless_it_is_optional(file: Path, place
     Volume.new("empty", store=place / "main").resolve()
     for volume in ("missing", "empty", "data@v1", "data@00000000"):
         declare(place, f'{{name = "{volume}", path = "/data", store = "main"}}')
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError, match=r"\(declared at /data\)"):
             planned(file)
     declare(place, '{name = "data", path = "/data"}')
     with pytest.raises(NotFoundError, match="no store"):
