@@ -38,24 +38,25 @@ __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
 
 
 class ROFiles:
-    """The files of a version, or of one folder of it. `ROVolume.files` gives it."""
+    """The files of a version, or of one folder of it. `ROVolume.files` gives it. Pickles as the
+    version does."""
 
     _blocking: files.ROFiles
 
     def __init__(self, blocking: files.ROFiles) -> None:
         self._blocking = blocking
 
-    def ls(self, path: FilePath = "/", recursive: bool = False) -> AsyncIterator[Entry]:
+    def ls(self, path: FilePath | Entry = "/", recursive: bool = False) -> AsyncIterator[Entry]:
         """The entries of a directory, by name; of anything else its own. recursive: everything below
         as well, each directory before what is in it; links are not followed. FileNotFoundError."""
         return iterated(partial(self._blocking.ls, path, recursive))
 
-    async def stat(self, path: FilePath = "/", *, follow: bool = True) -> Entry:
+    async def stat(self, path: FilePath | Entry = "/", *, follow: bool = True) -> Entry:
         """What is at a path. follow: where a link that is named leads, else the link.
         FileNotFoundError."""
         return await in_thread(partial(self._blocking.stat, path, follow=follow))
 
-    async def exists(self, path: FilePath) -> bool:
+    async def exists(self, path: FilePath | Entry) -> bool:
         """Whether there is something at a path; of a link, where it leads."""
         return await in_thread(partial(self._blocking.exists, path))
 
@@ -64,12 +65,12 @@ class ROFiles:
         are followed only where the pattern has their whole name."""
         return iterated(partial(self._blocking.glob, pattern))
 
-    def walk(self, path: FilePath = "/") -> AsyncIterator[tuple[str, list[Entry], list[Entry]]]:
+    def walk(self, path: FilePath | Entry = "/") -> AsyncIterator[tuple[str, list[Entry], list[Entry]]]:
         """As os.walk, from the top down: path of a directory, the directories in it, everything else
         in it. What is removed from the second is not walked into."""
         return iterated(partial(self._blocking.walk, path), 1)
 
-    async def read(self, path: FilePath, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(self, path: FilePath | Entry, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a file; length None: to the end. Shorter at the end of the file."""
         return await in_thread(partial(self._blocking.read, path, offset, length))
 
@@ -93,7 +94,7 @@ class ROFiles:
         """
         return await in_thread(partial(self._blocking.download, src, dst, overwrite=overwrite, progress=progress))
 
-    async def open(self, path: FilePath, mode: str = "rb") -> anyio.AsyncFile[bytes]:
+    async def open(self, path: FilePath | Entry, mode: str = "rb") -> anyio.AsyncFile[bytes]:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
         "w+b"."""
         return anyio.wrap_file(await in_thread(partial(self._blocking.open, path, mode)))
@@ -139,38 +140,38 @@ class RWFiles(ROFiles):
             partial(self._blocking.upload, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
         )
 
-    async def write(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+    async def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
         missing."""
         await in_thread(partial(self._blocking.write, path, data))
 
-    async def append(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+    async def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Writes to the end of a file, which is made if it is missing."""
         await in_thread(partial(self._blocking.append, path, data))
 
-    async def mkdir(self, path: FilePath, *, parents: bool = False, exist_ok: bool = False) -> None:
+    async def mkdir(self, path: FilePath | Entry, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
         await in_thread(partial(self._blocking.mkdir, path, parents=parents, exist_ok=exist_ok))
 
-    async def move(self, source: FilePath, target: FilePath) -> None:
+    async def move(self, source: FilePath | Entry, target: FilePath) -> None:
         """As os.rename: the target may be a file, which is replaced, or an empty directory in the
         way of a directory."""
         await in_thread(partial(self._blocking.move, source, target))
 
-    async def copy(self, source: FilePath, target: FilePath, *, recursive: bool = False) -> None:
+    async def copy(self, source: FilePath | Entry, target: FilePath, *, recursive: bool = False) -> None:
         """Copies a file by sharing its chunks: nothing is read or stored again. Permissions go with
         it. recursive: directories, too, into the target if it is one already."""
         await in_thread(partial(self._blocking.copy, source, target, recursive=recursive))
 
-    async def remove(self, path: FilePath, *, recursive: bool = False) -> None:
+    async def remove(self, path: FilePath | Entry, *, recursive: bool = False) -> None:
         """A file, a link, or an empty directory; recursive: a directory with everything in it."""
         await in_thread(partial(self._blocking.remove, path, recursive=recursive))
 
-    async def symlink(self, path: FilePath, target: FilePath) -> None:
+    async def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
         """Makes `path` a symbolic link to `target`, which is kept as it is given. FileExistsError."""
         await in_thread(partial(self._blocking.symlink, path, target))
 
-    async def chmod(self, path: FilePath, mode: int) -> None:
+    async def chmod(self, path: FilePath | Entry, mode: int) -> None:
         """Sets the permission bits; a link is followed."""
         await in_thread(partial(self._blocking.chmod, path, mode))
 

@@ -25,7 +25,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from cowfs.api import file_object
 from cowfs.api.file_access import SessionAccess
@@ -49,7 +50,11 @@ _MAGIC = re.compile(rb"[*?\[]")
 @dataclass(frozen=True)
 class Entry:
     """One entry. path: from the root on. type: file, directory, symlink or special. mode: with the
-    bits of its type. target: where a link leads."""
+    bits of its type. target: where a link leads.
+
+    Takes the place of a path in calls of `files`. It is no os.PathLike: to other functions its path
+    would mean a file of this machine.
+    """
 
     path: str
     name: str
@@ -59,20 +64,21 @@ class Entry:
     mtime_ns: int
     target: str | None
 
-    def __fspath__(self) -> str:
-        return self.path
-
 
 class ROFiles:
-    """The files of a version, or of one folder of it. `ROVolume.files` gives it."""
+    """The files of a version, or of one folder of it. `ROVolume.files` gives it. Pickles as the
+    version does."""
 
     def __init__(self, access: SessionAccess, version: Callable[[], ROVolume]) -> None:
         self._access = access
         self._version = version
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return attrgetter("files"), (self._version(),)
+
     # -- looking
 
-    def ls(self, path: FilePath = "/", recursive: bool = False) -> Iterator[Entry]:
+    def ls(self, path: FilePath | Entry = "/", recursive: bool = False) -> Iterator[Entry]:
         """The entries of a directory, by name; of anything else its own. recursive: everything below
         as well, each directory before what is in it; links are not followed. FileNotFoundError."""
         given = _given(path)
@@ -84,7 +90,7 @@ class ROFiles:
             first = _entries(tree, given, at)
         return self._below(first) if recursive else iter([entry for entry, _ in first])
 
-    def stat(self, path: FilePath = "/", *, follow: bool = True) -> Entry:
+    def stat(self, path: FilePath | Entry = "/", *, follow: bool = True) -> Entry:
         """What is at a path. follow: where a link that is named leads, else the link.
         FileNotFoundError."""
         given = _given(path)
@@ -92,7 +98,7 @@ class ROFiles:
             at = _followed(tree, given, last=follow)
             return _entry(tree, given, at, tree.stat(at))
 
-    def exists(self, path: FilePath) -> bool:
+    def exists(self, path: FilePath | Entry) -> bool:
         """Whether there is something at a path; of a link, where it leads."""
         with suppress(FileNotFoundError, NotADirectoryError):
             self.stat(path)
@@ -108,7 +114,7 @@ class ROFiles:
                 seen.add(found.path)
                 yield found
 
-    def walk(self, path: FilePath = "/") -> Iterator[tuple[str, list[Entry], list[Entry]]]:
+    def walk(self, path: FilePath | Entry = "/") -> Iterator[tuple[str, list[Entry], list[Entry]]]:
         """As os.walk, from the top down: path of a directory, the directories in it, everything else
         in it. What is removed from the second is not walked into."""
         waiting = [os.fsdecode(_given(path))]
@@ -121,7 +127,7 @@ class ROFiles:
 
     # -- reading
 
-    def read(self, path: FilePath, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, path: FilePath | Entry, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a file; length None: to the end. Shorter at the end of the file."""
         given = _given(path)
         with self._tree(given) as tree, tree.open(_followed(tree, given), os.O_RDONLY) as file:
@@ -149,7 +155,7 @@ class ROFiles:
 
         return downloading.download(self._version(), src, dst, overwrite=overwrite, progress=progress)
 
-    def open(self, path: FilePath, mode: str = "rb") -> BinaryIO:
+    def open(self, path: FilePath | Entry, mode: str = "rb") -> BinaryIO:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
         "w+b"."""
         given, flags = _given(path), file_object.flags(mode)
@@ -221,6 +227,9 @@ class RWFiles(ROFiles):
         super().__init__(access, version)
         self._volume = volume
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return attrgetter("files"), (self._volume,)
+
     def upload(
         self,
         src: str | os.PathLike[str],
@@ -251,18 +260,18 @@ class RWFiles(ROFiles):
             self._volume, src, dst, delete=delete, exclude=exclude, message=message, progress=progress
         )
 
-    def write(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+    def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
         missing."""
         with self.open(path, "wb") as file:
             file.write(data)
 
-    def append(self, path: FilePath, data: bytes | bytearray | memoryview) -> None:
+    def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Writes to the end of a file, which is made if it is missing."""
         with self.open(path, "ab") as file:
             file.write(data)
 
-    def mkdir(self, path: FilePath, *, parents: bool = False, exist_ok: bool = False) -> None:
+    def mkdir(self, path: FilePath | Entry, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
         given = _given(path)
         with self._tree(given) as tree:
@@ -282,14 +291,14 @@ class RWFiles(ROFiles):
         self.mkdir(_above(given), parents=True, exist_ok=True)
         self.mkdir(path, exist_ok=exist_ok)
 
-    def move(self, source: FilePath, target: FilePath) -> None:
+    def move(self, source: FilePath | Entry, target: FilePath) -> None:
         """As os.rename: the target may be a file, which is replaced, or an empty directory in the
         way of a directory."""
         old, new = _given(source), _given(target)
         with self._tree(old) as tree:
             tree.move(_place(tree, old), _place(tree, new))
 
-    def copy(self, source: FilePath, target: FilePath, *, recursive: bool = False) -> None:
+    def copy(self, source: FilePath | Entry, target: FilePath, *, recursive: bool = False) -> None:
         """Copies a file by sharing its chunks: nothing is read or stored again. Permissions go with
         it. recursive: directories, too, into the target if it is one already."""
         old, new = _given(source), _given(target)
@@ -305,7 +314,7 @@ class RWFiles(ROFiles):
                 raise OSError(errno.EINVAL, "a directory cannot be copied into itself")
         self._copy_directory(at, to, attr.mode)
 
-    def remove(self, path: FilePath, *, recursive: bool = False) -> None:
+    def remove(self, path: FilePath | Entry, *, recursive: bool = False) -> None:
         """A file, a link, or an empty directory; recursive: a directory with everything in it."""
         given = _given(path)
         with self._tree(given) as tree:
@@ -318,13 +327,13 @@ class RWFiles(ROFiles):
             with self._tree(given) as tree:
                 tree.remove(each)
 
-    def symlink(self, path: FilePath, target: FilePath) -> None:
+    def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
         """Makes `path` a symbolic link to `target`, which is kept as it is given. FileExistsError."""
         given = _given(path)
         with self._tree(given) as tree:
             tree.new_symlink(_place(tree, given), os.fsencode(target))
 
-    def chmod(self, path: FilePath, mode: int) -> None:
+    def chmod(self, path: FilePath | Entry, mode: int) -> None:
         """Sets the permission bits; a link is followed."""
         given = _given(path)
         with self._tree(given) as tree:
@@ -348,9 +357,9 @@ class RWFiles(ROFiles):
         self.chmod(b"/" + to, mode)
 
 
-def _given(path: FilePath) -> bytes:
+def _given(path: FilePath | Entry) -> bytes:
     """Absolute in the volume, without empty names and "."."""
-    text = os.fsencode(path)
+    text = os.fsencode(path.path if isinstance(path, Entry) else path)
     if b"\0" in text:
         raise ValueError("embedded null byte")
     return b"/" + b"/".join(_parts(text))
