@@ -55,6 +55,9 @@ class _Feeder:
             if wanted.is_over:
                 return
             failures = 0
+            if wanted.is_wanted:
+                with suppress(CowfsError):
+                    self._client.ask(FEED, Offer(is_coming=True))
             offer = self._wanted() if wanted.is_wanted else self._changed()
             if clock.monotonic_s() - began_s < FIRST_PAUSE_S and offer.credentials is None:
                 clock.sleep_s(self._pause_s)

@@ -45,10 +45,12 @@ class Handover:
 @dataclass(frozen=True)
 class Offer:
     """From a process that has credentials. None: it asks whether others are wanted. problem: why it
-    has none."""
+    has none. is_coming: it was told that they are wanted, and is about to fetch them; the answer to
+    this comes at once."""
 
     credentials: Credentials | None = field(default=None, repr=False)
     problem: str = ""
+    is_coming: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
     1. a process that feeds this mount, if one is there: it has been asking (`offer`) within ATTACHED_S
     2. credential_process
 
+That a process is there is known once it has said that it is about to fetch (HEARD_S): one that was
+killed waits in `offer` as long as a living one.
+
 A process that feeds waits in `offer` on a thread of the control socket, for LISTEN_S at most, and is
 woken when credentials are wanted: the store has refused those in use, or they expire soon. What it
 brings without being asked is used from then on; what comes too late as well.
@@ -19,6 +22,7 @@ from cowfs.store import Access, Credentials, Identity
 from cowfs.store.credential_process import CredentialProcess
 
 LISTEN_S = 60.0
+HEARD_S = 2.0
 ANSWER_S = 15.0
 ATTACHED_S = 5.0
 MOST_FEEDERS = 16
@@ -36,6 +40,7 @@ class Feeding:
         self._feeders = 0
         self._seen_s = clock.monotonic_s() if handover.is_fed else float("-inf")
         self._is_wanted = False
+        self._is_coming = False
         self._brought: Credentials | None = None
         self._problem = ""
         self._is_over = False
@@ -66,6 +71,8 @@ class Feeding:
             if self._identity is None or self._is_over or self._feeders >= MOST_FEEDERS:
                 return Wanted(is_wanted=False, is_over=self._identity is None or self._is_over)
             self._take(offer, self._identity)
+            if offer.is_coming:
+                return Wanted(is_wanted=False, is_over=False)
             self._feeders += 1
             try:
                 self._changed.wait_for(lambda: self._is_wanted or self._is_over, LISTEN_S)
@@ -88,7 +95,7 @@ class Feeding:
 
     def _take(self, offer: Offer, identity: Identity) -> None:
         self._seen_s = clock.monotonic_s()
-        self._problem = offer.problem
+        self._problem, self._is_coming = offer.problem, offer.is_coming
         if offer.credentials is not None:
             identity.supply(offer.credentials)  # who wanted them may have stopped waiting
             self._brought, self._is_wanted = offer.credentials, False
@@ -101,11 +108,16 @@ class Feeding:
     def _asked_for(self) -> Credentials | None:
         """What a process brings; None when none is there, or it does not bring any in time."""
         with self._changed:
-            self._brought, self._problem, self._is_wanted = None, "", True
+            self._brought, self._problem, self._is_coming, self._is_wanted = None, "", False, True
             self._changed.notify_all()
             if self._feeders or clock.monotonic_s() < self._seen_s + ATTACHED_S:
-                self._changed.wait_for(lambda: self._brought or self._problem or self._is_over, ANSWER_S)
+                self._changed.wait_for(lambda: self._is_coming or self._is_answered(), HEARD_S)
+                if self._is_coming:
+                    self._changed.wait_for(self._is_answered, ANSWER_S)
             return self._brought
+
+    def _is_answered(self) -> bool:
+        return self._brought is not None or bool(self._problem) or self._is_over
 
     def _none(self) -> CowfsError:
         with self._changed:

@@ -63,6 +63,26 @@ def test_a_program_that_waits_is_asked_and_answers() -> None:
     assert fed.access.identity.newest == SECOND
 
 
+def test_a_program_that_was_killed_is_not_waited_for_and_a_slow_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "ANSWER_S", 1e6)
+    killed = Feeding(Handover(FIRST, credential_process=PRINTED, is_fed=True))
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(killed.offer, Offer())
+        assert killed.fetch().access_key == "printed"
+        assert waiting.result(WATCHDOG_S).is_wanted  # and nobody hears it
+    monkeypatch.setattr(feeding, "HEARD_S", 1e6)
+    slow = Feeding(Handover(FIRST, credential_process=PRINTED, is_fed=True))
+    with ThreadPoolExecutor() as pool:
+        fetching = pool.submit(slow.fetch)
+        assert slow.offer(Offer()).is_wanted
+        monkeypatch.setattr(feeding, "HEARD_S", 0.0)
+        assert not slow.offer(Offer(is_coming=True)).is_wanted
+        assert not fetching.done()
+        pool.submit(slow.offer, Offer(SECOND))
+        assert fetching.result(WATCHDOG_S) == SECOND
+        slow.end()
+
+
 def test_what_comes_unasked_or_too_late_is_used_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeding, "LISTEN_S", 0.0)
     monkeypatch.setattr(feeding, "ATTACHED_S", 0.0)
