@@ -20,6 +20,7 @@ from cowfs.native.chunks import ChunkRef
 if TYPE_CHECKING:
     from cowfs.native import Attr
 
+SETTLE_MAX = 10
 STAMP_NS = 20_000_000  # a file's times come from the kernel's tick: 1 to 10 ms
 
 
@@ -67,14 +68,15 @@ class SourceFile:
         found = os.fstat(self.fd)
         return Stamp(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
-    def settled(self) -> Stamp:
-        """The stamp, once every later change will alter it."""
-        while True:
+    def settled(self) -> Stamp | None:
+        """The stamp, once every later change will alter it; None: it is written to all the time."""
+        for _ in range(SETTLE_MAX):
             found = self.stamp()
             wait_ns = found.ctime_ns + STAMP_NS - clock.now_ns()
             if not 0 < wait_ns <= STAMP_NS:  # long ago; or by a clock that is not ours
                 return found
             clock.sleep_s(wait_ns / 1e9)
+        return None
 
     def extents(self, size: int) -> list[SourceExtent]:
         """What is no hole of the first `size` bytes, in order."""
@@ -130,7 +132,7 @@ class VersionFile:
     def stamp(self) -> Stamp:
         return self._stamp
 
-    def settled(self) -> Stamp:
+    def settled(self) -> Stamp | None:
         return self._stamp
 
     def extents(self, size: int) -> list[SourceExtent]:

@@ -97,11 +97,15 @@ class VersionTree:
 
     def _row(self, path: bytes) -> InodeRow:
         ino = self._root
+        above = {ino}
         for name in filter(None, path.split(b"/")):
             found = self._index.entry(ino, name)
             if found is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
+            if found in above:
+                raise CorruptError(f"{os.fsdecode(path)!r} lies in itself", hint="Report this.")
             ino = found
+            above.add(ino)
         row = self._index.inode(ino)
         if row is None:
             raise CorruptError(f"{os.fsdecode(path)!r} has no inode {ino}", hint="Report this.")

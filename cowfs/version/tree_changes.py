@@ -22,6 +22,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from cowfs.errors import CorruptError
 from cowfs.index import ChangeSet, Entry, Index, InodeRow, Stream
 from cowfs.native.constants import ROOT_INO
 
@@ -119,9 +120,12 @@ class TreeChanges:
         if parent is not None:
             self._know(parent)
             self._change_links(parent[INO], -1)
-        count, waiting = 0, [directory[INO]]
+        count, waiting, seen = 0, [directory[INO]], set[int]()
         while waiting:
             ino = waiting.pop()
+            if ino in seen:
+                raise CorruptError(f"directory {ino} has two names", hint="Report this.")
+            seen.add(ino)
             self._removed.append(ino)
             gone: list[tuple[bytes, int]] = []
             for page in self._index.directory_pages(ino):

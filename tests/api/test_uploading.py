@@ -424,6 +424,17 @@ def test_a_file_that_never_stands_still_publishes_nothing(
     assert in_version(version)["big"].content == (tree / "big").read_bytes(), "it was read again"
 
 
+def test_a_file_that_is_written_to_all_the_time_is_not_waited_for(
+    place: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume: RWVolume = Volume.new("data").resolve()
+    really_stamp = SourceFile.stamp
+    monkeypatch.setattr(SourceFile, "stamp", lambda file: replace(really_stamp(file), ctime_ns=clock.now_ns()))
+    with pytest.raises(ConflictError, match="was written to while it was read"):
+        upload(volume, tree)
+    assert volume.history() == []
+
+
 def packs(place: Path) -> set[Path]:
     return {path for path in (place / "store").rglob("*") if path.stat().st_size > 1 << 20}
 
