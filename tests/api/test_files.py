@@ -19,7 +19,7 @@ import pytest
 import cowfs
 from cowfs.api import file_session
 from cowfs.blocking import RWVolume, Volume
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, LeaseHeldError, LeaseLostError
 from cowfs.machine.working_copy import list_working_copies
 from tests.api.conftest import place
 
@@ -385,6 +385,35 @@ def test_another_process_is_told_who_has_the_volume(vol: RWVolume) -> None:
         holder.stdin.close()
         assert holder.wait() == 0
     assert other.files.read("file") == b"x"
+
+
+TAKES_OVER = """
+from cowfs.blocking import Volume
+vol = Volume.open("data")
+(vol.mount(take_over=True) / "theirs").write_text("x")
+vol.finalize()
+"""
+
+
+@pytest.mark.mount
+def test_work_that_was_taken_over_goes_on_in_a_fork(vol: RWVolume, place: Path) -> None:
+    vol.files.write("base", b"1")
+    vol.commit()
+    vol.files.write("mine", b"uncommitted")
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setenv("COWFS_STATE_DIR", str(place / "elsewhere"))
+        elsewhere.setenv("COWFS_CACHE_DIR", str(place / "elsewhere"))
+        (place / "other").mkdir(mode=0o700)
+        elsewhere.setenv("XDG_RUNTIME_DIR", str(place / "other"))
+        done = run(TAKES_OVER)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(LeaseLostError):
+        vol.commit()
+    assert vol.files.read("mine") == b"uncommitted"
+    rescued = vol.fork("rescued")
+    assert rescued.has_changes()
+    assert [each.name for each in rescued.finalize().files.ls()] == ["base", "mine"]
+    assert [each.name for each in Volume.version("data").files.ls()] == ["base", "theirs"]
 
 
 FORKS = """
