@@ -62,6 +62,40 @@ print(json.dumps({"Version": 1, "AccessKeyId": access_key, "SecretAccessKey": se
 """
 
 
+DUMP = """
+import gc, sys, types
+from pathlib import Path
+from cowfs import storage
+from cowfs.blocking import Volume
+
+endpoint, prefix, keys = sys.argv[1:4]
+
+def used():
+    access_key, secret_key = Path(keys).read_text().split()
+    return storage.MinIO("cowfs", prefix, endpoint=endpoint, access_key=access_key, secret_key=lambda: secret_key)
+
+def shown():
+    wanted = Path(keys).read_text().split()
+    skipped = types.FrameType | types.ModuleType
+    return [type(each) for each in gc.get_objects() if not isinstance(each, skipped) and any(key in said(each) for key in wanted)
+            and each is not wanted]
+
+def said(thing):
+    try:
+        return repr(thing)
+    except Exception:
+        return ""
+
+volume = Volume.new("dump", store=used())
+volume.files.write("/file", bytes(1 << 20))
+version = volume.commit("one")
+assert version.files.read("/file") == bytes(1 << 20)
+gc.collect()
+print(len(gc.get_objects()), shown(), flush=True)
+volume.unmount()
+"""
+
+
 class Key:
     """An access key of the server that nobody else has."""
 
@@ -163,6 +197,24 @@ def found_anywhere(secrets: list[str], place: Path, bucket: Storage, *texts: str
         except OSError:  # it ended
             continue
     return found
+
+
+def test_no_object_of_a_process_that_uses_a_key_shows_it(seaweedfs: SeaweedFS, prefix: str, place: Path) -> None:
+    """Of whatever library; what a debugger, a crash report or a log could print."""
+    key = Key(seaweedfs)
+    (place / "keys").write_text(f"{key.access_key} {key.secret_key}")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DUMP, seaweedfs.endpoint, prefix, str(place / "keys")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+    )
+    assert done.returncode == 0, done.stderr
+    count, _, found = done.stdout.strip().partition(" ")
+    assert int(count) > 10_000
+    assert found == "[]"
+    assert key.secret_key not in done.stderr
 
 
 def test_volumes_of_one_process_use_their_own_identity_for_one_bucket(seaweedfs: SeaweedFS, prefix: str) -> None:
