@@ -91,7 +91,7 @@ def _open_fsspec(place: StoreUrl, url: str, access: Access) -> ObjectStore:
             f"{url}: the package for {place.protocol}:// is not installed",
             hint=f"pip install '{EXTRAS[place.protocol]}' ({error})." if place.protocol in EXTRAS else f"{error}.",
         ) from error
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:  # the latter for what a package no longer has
         raise InvalidInputError(
             f"{url}: there is no store protocol {place.protocol!r}",
             hint="Use file:///DIRECTORY, s3://BUCKET/PREFIX, or another protocol that an fsspec package provides.",

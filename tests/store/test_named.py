@@ -162,7 +162,7 @@ def test_nobody_reads_a_locator_with_the_endpoint_of_this_environment(monkeypatc
 
 
 def test_the_command_line_names_the_mistake(run: Any) -> None:
-    for url in ("", "s3:x", "zip://x.zip", "abfs://c@account/p", "asyncwrapper://x", "s3://b;endpoint=ftp://h/p"):
+    for url in ("", "s3:x", "zip://x.zip", "adl://account/p", "asyncwrapper://x", "s3://b;endpoint=ftp://h/p"):
         said = run("ls", "--store", url, "--json")
         assert said.code == 2, url
         assert json.loads(said.out)["error"]["hint"]
