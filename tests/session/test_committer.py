@@ -18,6 +18,7 @@ from cowfs.ids import VersionId
 from cowfs.index import catalogues
 from cowfs.session import early
 from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.patience import patience_of
 from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest, Progress
 from cowfs.version.history import history, open_version, resolve_name
@@ -353,6 +354,9 @@ class FailingStore:
 def test_a_failed_commit_loses_nothing_and_the_next_has_everything(
     store: ObjectStore, tmp_path: Path, point: tuple[str, str]
 ) -> None:
+    patience = patience_of(store)
+    assert patience is not None
+    patience.limit_s = 2.0
     faulty = FailingStore(store)
     data = random.Random(5).randbytes(3 * MIB)
     with WorkingVolume(faulty, "a", tmp_path / "a") as volume:
