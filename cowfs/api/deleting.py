@@ -10,13 +10,13 @@ from cowfs.errors import InvalidStateError, LeaseHeldError
 from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.store.holder import current_holder
-from cowfs.version import deletion, volumes
+from cowfs.version import deletion, near_names
 
 
 def delete(name: str, store: stores.Named, *, force: bool) -> None:
     """See `Volume.delete`."""
     opened = stores.open_store(store)
-    volumes.read_head(opened.objects, name)
+    near_names.read_head(opened.objects, name)
     known = WorkingCopy.known(opened.record.store_id, name)
     if not force:
         _require_unused(name, opened, known)

@@ -13,8 +13,10 @@ Not here: giving back the room that deleted volumes take.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from cowfs import clock
-from cowfs.errors import ConflictError, LeaseLostError
+from cowfs.errors import ConflictError, CowfsError, LeaseLostError
 from cowfs.format.heads import HeadKind
 from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
@@ -38,7 +40,8 @@ def delete_volume(store: ObjectStore, name: str, holder: Holder, *, take_over: b
             hint="It was not deleted. Try again when nobody writes to it.",
         )
     finally:
-        lease.release()
+        with suppress(CowfsError):  # what was done is done; a lease that is not given back expires
+            lease.release()
 
 
 def undelete_volume(store: ObjectStore, name: str) -> Head:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,16 @@ def test_whatever_becomes_of_a_request_there_is_one_answer(store: ObjectStore, f
     lease = leases.read(store, "v")
     assert lease is not None
     assert lease.state == "released"
+
+
+def test_a_deletion_is_done_although_its_lease_cannot_be_given_back(store: ObjectStore) -> None:
+    create_volume(store, "v")
+    faulty = FaultyStore(store)
+    faulty.inject(Fault.FAIL, "put", key_part="/heartbeat/", times=math.inf)
+    delete_volume(faulty, "v", ME)
+    head = find_head(store, "v")
+    assert head is not None
+    assert head.is_deleted
 
 
 def test_a_late_put_of_a_dead_writer_does_not_come_behind(store: ObjectStore, tmp_path: Path) -> None:
