@@ -4,23 +4,10 @@ from cowfs import Volume, storage
 vol = Volume.new("data", store=storage.R2("bucket", account_id="…", access_key=…, secret_key=…))
 """
 
-from cowfs.api.storage import (
-    GCS,
-    PRESETS,
-    R2,
-    S3,
-    AsyncObjects,
-    Azure,
-    Backblaze,
-    Credential,
-    Hyperstack,
-    Local,
-    MinIO,
-    ObjectInfo,
-    Objects,
-    Storage,
-    Wasabi,
-)
+from cowfs.api.storage.objects import AsyncObjects, Objects
+from cowfs.api.storage.presets import GCS, PRESETS, R2, S3, Azure, Backblaze, Hyperstack, Local, MinIO, Wasabi
+from cowfs.api.storage.storage import Credential, Storage
+from cowfs.store import ObjectInfo
 
 __all__ = [
     "GCS",
