@@ -487,10 +487,17 @@ class Lane:
         been answered. Not from a thread that holds anything an answer needs. ENOENT: the kernel
         does not know the inode."""
 
-def cut_points(data: bytes | bytearray | memoryview, final: bool, begin: int = 0, end: int | None = None) -> list[int]:
+def cut_points(
+    data: bytes | bytearray | memoryview,
+    final: bool,
+    begin: int = 0,
+    end: int | None = None,
+    gear: bytes | None = None,
+) -> list[int]:
     """Content-defined chunk ends in data[begin:end], ascending, counted from the beginning of data.
     final False: only ends that no later bytes can move. Sizes: 128 KiB minimum, 512 KiB average,
-    2 MiB maximum; `docs/format/chunks.md` says why. Nobody may write to data meanwhile."""
+    2 MiB maximum; `docs/format/chunks.md` says why. gear: another table than the public one, 256 numbers of
+    8 bytes, big-endian. Nobody may write to data meanwhile."""
 
 def zero_runs(data: bytes | bytearray | memoryview, minimum: int, end: int | None = None) -> list[tuple[int, int]]:
     """(offset, length) of the runs of zero bytes of at least `minimum` bytes in data[:end],

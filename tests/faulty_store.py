@@ -18,8 +18,10 @@ from enum import Enum
 from typing import TypeVar
 
 from cowfs.errors import CowfsError, UnavailableError
+from cowfs.format.sealing import Sealing
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.readonly import ReadOnlyStore
+from cowfs.store.sealed import sealing_of
 
 T = TypeVar("T")
 
@@ -84,6 +86,10 @@ class FaultyStore:
     @property
     def url(self) -> str:
         return self._store.url
+
+    @property
+    def sealing(self) -> Sealing:
+        return sealing_of(self._store)
 
     def get(self, key: str) -> bytes:
         return self._call("get", key, lambda: self._store.get(key))

@@ -18,6 +18,7 @@ is shared while it works; hashing and (de)compression release the GIL.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
@@ -81,15 +82,23 @@ def compress(raw: B) -> tuple[Codec, bytes | B]:
     return Codec.RAW, raw
 
 
-def decompress(stored: bytes, codec: int, raw_length: int, expected_hash: bytes, what: str) -> bytes:
-    """The raw bytes, checked against length and BLAKE3; never allocates more than raw_length (≤
-    MAX_RAW_BYTES).
+def decompress(
+    stored: bytes,
+    codec: int,
+    raw_length: int,
+    expected_hash: bytes,
+    what: str,
+    *,
+    name: Callable[[bytes], bytes] | None = None,
+) -> bytes:
+    """The raw bytes, checked against length and name; never allocates more than raw_length (≤
+    MAX_RAW_BYTES). name: how the store names blobs (`Sealing.name`); None: by their BLAKE3.
 
     CorruptError naming `what` when anything disagrees; UnsupportedFormatError for an unknown codec.
     """
     check_lengths(codec, len(stored), raw_length, what=what)
     raw = stored if codec == Codec.RAW else _expand(stored, raw_length, what)
-    if blake3(raw).digest() != expected_hash:
+    if (name or hash_of)(raw) != expected_hash:
         raise CorruptError(f"{what} does not have the hash it is named by", hint="Its stored bytes were altered.")
     return raw
 
@@ -122,6 +131,6 @@ def _expand(stored: bytes, raw_length: int, what: str) -> bytes:
     return raw
 
 
-def hash_of(raw: bytes | memoryview) -> ChunkHash:
-    """The name of a blob: the BLAKE3 of its raw bytes."""
+def hash_of(raw: bytes | bytearray | memoryview) -> ChunkHash:
+    """The name of a blob in a store without a key: the BLAKE3 of its raw bytes."""
     return ChunkHash(blake3(raw).digest())

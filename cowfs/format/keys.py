@@ -1,6 +1,7 @@
 """Every object key of a store, built and parsed; nothing else in cowfs spells one.
 
     cowfs.json                              store record                     put if absent, once
+    keys/<n>                                who may open an encrypted store  create-only
     packs/<2 hex>/<pack id>                 data and index packs             put once; the id is random, never used again
     packs/<2 hex>/<pack id>.moved/<n>       moved records                    create-only
     volumes/<name>/meta/<n>                 what a volume is                 create-only
@@ -29,6 +30,7 @@ from cowfs.errors import InvalidInputError
 from cowfs.ids import PackId, VersionId, WriteId
 
 STORE = "cowfs.json"
+KEYS = "keys/"
 VOLUMES = "volumes/"
 PINS = "pins/"
 GC = "gc/"
@@ -79,6 +81,11 @@ def parse_number(key: str) -> int | None:
     """The number in the last component of a count-down key; None if it is not one."""
     found = _NUMBER.fullmatch(key)
     return _LAST - int(found[1], 16) if found else None
+
+
+def key_slots(number: int) -> str:
+    """keys/<n>."""
+    return KEYS + count_down(number)
 
 
 def volume(name: str) -> str:

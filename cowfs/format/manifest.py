@@ -7,9 +7,11 @@ the sparsest when there are more than 64).
 Guarantees: one manifest has one encoding (`canonical`); `Manifest.decode(data, expected)` verifies
 the hash before it reads; every reference it returns has lengths a blob can have. Manifests travel
 byte for byte (copies, moves, other stores): a manifest is never decoded and encoded again to be
-stored. Unknown fields come back in `extra`. `requires` names features a reader must know. None
-exist yet; "external-extents" is reserved for imports that copy nothing. Refuses: a section whose
-segments do not cover its pages. Not here: reading an index (`index`), publishing (`version`).
+stored. In an encrypted store it is sealed whole, and its id is the BLAKE3 of the sealed bytes, so
+that the id can be checked without the key. Unknown fields come back in `extra`. `requires` names
+features a reader must know. None exist yet; "external-extents" is reserved for imports that copy
+nothing. Refuses: a section whose segments do not cover its pages. Not here: reading an index
+(`index`), publishing (`version`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from cowfs.format import canonical, fields, keys
 from cowfs.format.blocklist import SEGMENT_ENTRIES as SEGMENT_ENTRIES  # readers of a section need it
 from cowfs.format.codec import check_lengths
 from cowfs.format.fields import Fields
+from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.ids import ChunkHash, PackId, VersionId
 
 FORMAT = 1
@@ -134,25 +137,29 @@ class Manifest:
         )
 
     @staticmethod
-    def decode(data: bytes, expected: VersionId | None, *, what: str = "manifest") -> Manifest:
-        """CorruptError unless data is a manifest and, where expected is given, hashes to it."""
+    def decode(
+        data: bytes, expected: VersionId | None, *, what: str = "manifest", sealing: Sealing = PLAIN
+    ) -> Manifest:
+        """CorruptError unless data is a manifest, sealed by `sealing`, and, where expected is given,
+        hashes to it."""
         if expected is not None and version_id(data) != expected:
             raise CorruptError(
                 f"{what} does not have the hash {expected}", hint="Its stored bytes were altered or cut."
             )
+        data = sealing.open_object(keys.VERSIONS, data, what=what)
         found = fields.open_fields(canonical.decode(data, what=what), "manifest", FORMAT, what=what)
         try:
-            return _manifest(found)
+            return _manifest(found, sealing.blob_overhead_bytes)
         except InvalidInputError as error:
             raise CorruptError(f"{what}: {error.message}") from error
 
 
 def version_id(data: bytes) -> VersionId:
-    """BLAKE3 of a manifest's bytes."""
+    """BLAKE3 of a manifest's bytes as they are stored."""
     return VersionId(blake3(data).digest())
 
 
-def _manifest(found: Fields) -> Manifest:
+def _manifest(found: Fields, overhead_bytes: int) -> Manifest:
     # First, so that a version that needs more is refused as such, whatever else it holds.
     requires = _features(found)
     stats = found.object("stats")
@@ -160,7 +167,7 @@ def _manifest(found: Fields) -> Manifest:
         requires=requires,
         volume=keys.check_volume_name(found.text("volume")),
         parents=found.ids("parents", VersionId),
-        index=_index(found.object("index")),
+        index=_index(found.object("index"), overhead_bytes),
         stats=Stats(**{name: stats.integer(name) for name in Stats.__slots__}),
         created_ns=found.integer("created_ns"),
         message=found.text("message"),
@@ -203,24 +210,25 @@ def _blob_body(ref: SegmentRef | CatalogueRef) -> dict[str, Any]:
     }
 
 
-def _index(found: Fields) -> IndexSection:
+def _index(found: Fields, overhead_bytes: int) -> IndexSection:
     return IndexSection(
         page_size=found.integer("page_size"),
         pages=found.integer("pages", maximum=(1 << 32) - 2),
-        segments=tuple(SegmentRef(**_blob(item)) for item in found.objects("segments")),
+        segments=tuple(SegmentRef(**_blob(item, overhead_bytes)) for item in found.objects("segments")),
         packs=tuple(
             PackUse(item.id("pack", PackId), item.integer("live_blocks", maximum=1 << 32))
             for item in found.objects("packs")
         ),
         catalogues=tuple(
-            CatalogueRef(**_blob(item), chunks=item.integer("chunks")) for item in found.objects("catalogues")
+            CatalogueRef(**_blob(item, overhead_bytes), chunks=item.integer("chunks"))
+            for item in found.objects("catalogues")
         ),
     )
 
 
-def _blob(found: Fields) -> dict[str, Any]:
+def _blob(found: Fields, overhead_bytes: int) -> dict[str, Any]:
     stored_length, raw_length, codec = (found.integer(name) for name in ("stored_length", "raw_length", "codec"))
-    check_lengths(codec, stored_length, raw_length, what=found.what)
+    check_lengths(codec, stored_length - overhead_bytes, raw_length, what=found.what)
     return {
         "pack": found.id("pack", PackId),
         "offset": found.integer("offset"),

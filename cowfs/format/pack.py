@@ -11,6 +11,10 @@ index holds everything a read needs, so a reader that has it makes one ranged re
 looks at the directory. Without: two (footer, directory), or one when a catalogue tells where the
 directory lies (`parse_tail`).
 
+In an encrypted store (`sealed`) the format is 2: stored bytes and directory are sealed, 28 bytes
+longer each, and stored lengths count those. Header and footer stay as they are; the hash in the
+footer is that of the sealed directory.
+
 Guarantees: every byte outside the blobs is verified before use; entries cover the space between
 header and directory without gap or overlap. Blobs are verified by whoever reads them
 (`codec.decompress`). A pack's key is unique and never used again (MUST): caches and indexes refer
@@ -32,9 +36,9 @@ from blake3 import blake3
 from cowfs.errors import CorruptError, InvalidInputError, InvalidStateError
 from cowfs.format.codec import check_lengths
 from cowfs.format.fields import check_format
+from cowfs.format.sealing import DIRECTORY_CODEC, PLAIN_BLOBS, BlobSealing
 from cowfs.ids import ChunkHash
 
-FORMAT = 1
 HEADER_MAGIC = b"cowfspk\0"
 FOOTER_MAGIC = b"cowfsend"
 MAX_PACK_BYTES = (1 << 32) - 1
@@ -138,9 +142,10 @@ class PackFooter:
 class PackBuilder:
     """Collects the blobs of one pack; not thread-safe."""
 
-    def __init__(self, kind: PackKind) -> None:
+    def __init__(self, kind: PackKind, blobs: BlobSealing = PLAIN_BLOBS) -> None:
         self._kind = PackKind(kind)
-        self._data = bytearray(_HEADER.pack(HEADER_MAGIC, FORMAT, kind, bytes(5)))
+        self._blobs = blobs
+        self._data = bytearray(_HEADER.pack(HEADER_MAGIC, blobs.format, kind, bytes(5)))
         self._directory = (
             bytearray()
         )  # entries as they will be stored: as objects those of tiny chunks outweigh the chunks
@@ -150,12 +155,11 @@ class PackBuilder:
     @property
     def size_bytes(self) -> int:
         """What the pack would be if sealed now, directory and footer included."""
-        return self._end + len(self._directory) + FOOTER_BYTES
+        return self._end + len(self._directory) + self._blobs.overhead_bytes + FOOTER_BYTES
 
     @property
     def directory_offset(self) -> int:
-        """Where the directory lies if the pack is sealed now; its length is entries *
-        ENTRY_BYTES."""
+        """Where the directory lies if the pack is sealed now."""
         return self._end
 
     @property
@@ -173,12 +177,15 @@ class PackBuilder:
             check_lengths(codec, len(stored), raw_length, what="new blob")
         except CorruptError as error:
             raise InvalidInputError(error.message) from None
-        if self.size_bytes + len(stored) + ENTRY_BYTES > MAX_PACK_BYTES:
+        stored_length = len(stored) + self._blobs.overhead_bytes
+        if self.size_bytes + stored_length + ENTRY_BYTES > MAX_PACK_BYTES:
             raise InvalidInputError(f"a pack holds at most {MAX_PACK_BYTES} bytes", hint="Seal it and start another.")
-        entry = PackEntry(ChunkHash(hash), self._end, len(stored), raw_length, codec, BlobKind(blob_kind))
+        entry = PackEntry(ChunkHash(hash), self._end, stored_length, raw_length, codec, BlobKind(blob_kind))
         self._directory += _packed(entry)
+        self._data += self._blobs.head
         self._data += stored
-        self._end += len(stored)
+        self._data += self._blobs.tail
+        self._end += stored_length
         return entry
 
     def seal(self) -> bytearray:
@@ -186,23 +193,36 @@ class PackBuilder:
         if self._sealed:
             raise InvalidStateError("the pack is sealed already")
         self._sealed = True
-        footer = struct.pack(
-            ">HBBIQQ32s",
-            FORMAT,
-            self._kind,
-            0,
-            self.count,
-            self._end,
-            len(self._directory),
-            blake3(self._directory).digest(),
-        )
         data, self._data = self._data, bytearray()
+        data += self._blobs.head
         data += self._directory
+        data += self._blobs.tail
+        with memoryview(data) as whole:
+            if self._blobs.overhead_bytes:
+                self._seal_blobs(whole)
+            directory = whole[self._end :]
+            self._blobs.seal(directory, self._end, DIRECTORY_CODEC, len(self._directory))
+            footer = struct.pack(
+                ">HBBIQQ32s",
+                self._blobs.format,
+                self._kind,
+                0,
+                self.count,
+                self._end,
+                len(directory),
+                blake3(directory).digest(),
+            )
+            directory.release()
         data += footer + blake3(footer).digest(8) + FOOTER_MAGIC
         return data
 
+    def _seal_blobs(self, whole: memoryview) -> None:
+        for _, offset, stored_length, raw_length, codec, _, _ in _ENTRY.iter_unpack(self._directory):
+            with whole[offset : offset + stored_length] as space:
+                self._blobs.seal(space, offset, codec, raw_length)
 
-def parse_footer(tail: bytes, pack_size: int, *, what: str) -> PackFooter:
+
+def parse_footer(tail: bytes, pack_size: int, *, what: str, blobs: BlobSealing = PLAIN_BLOBS) -> PackFooter:
     """From the last FOOTER_BYTES (or more) of a pack of pack_size bytes."""
     if len(tail) < FOOTER_BYTES:
         raise CorruptError(f"{what} is too short to be a pack: {len(tail)} bytes at its end")
@@ -212,8 +232,8 @@ def parse_footer(tail: bytes, pack_size: int, *, what: str) -> PackFooter:
         raise CorruptError(f"{what} does not end as a pack does", hint="It was cut short, or is no pack.")
     if check != blake3(raw[:_CHECKED_BYTES]).digest(8):
         raise CorruptError(f"{what}: its footer fails its check", hint="Its stored bytes were altered.")
-    check_format(form, FORMAT, what=what)
-    if kind not in (PackKind.DATA, PackKind.INDEX) or zero or length != entries * ENTRY_BYTES:
+    check_format(form, blobs.format, what=what)
+    if kind not in (PackKind.DATA, PackKind.INDEX) or zero or length != entries * ENTRY_BYTES + blobs.overhead_bytes:
         raise CorruptError(f"{what}: its footer contradicts itself")
     if offset < HEADER_BYTES or offset + length + FOOTER_BYTES != pack_size:
         raise CorruptError(
@@ -223,17 +243,21 @@ def parse_footer(tail: bytes, pack_size: int, *, what: str) -> PackFooter:
     return PackFooter(PackKind(kind), offset, length, directory_hash)
 
 
-def parse_directory(directory: bytes, footer: PackFooter, *, what: str) -> PackDirectory:
+def parse_directory(
+    directory: bytes, footer: PackFooter, *, what: str, blobs: BlobSealing = PLAIN_BLOBS
+) -> PackDirectory:
     """Entries verified against the footer's hash and bounds."""
     if len(directory) != footer.directory_length or blake3(directory).digest() != footer.directory_hash:
         raise CorruptError(f"{what}: its directory fails its hash", hint="Its stored bytes were altered or cut.")
+    listed = footer.directory_length - blobs.overhead_bytes
+    directory = blobs.open(directory, footer.directory_offset, DIRECTORY_CODEC, listed, what=f"the directory of {what}")
     end = HEADER_BYTES
     for number, entry in enumerate(_ENTRY.iter_unpack(directory)):
         _, offset, stored_length, raw_length, codec, blob_kind, zero = entry
         where = f"{what}, blob at {offset}"
         if offset != end or zero or blob_kind not in _BLOB_KINDS:
             raise CorruptError(f"{what}: entry {number} of its directory makes no sense")
-        check_lengths(codec, stored_length, raw_length, what=where)
+        check_lengths(codec, stored_length - blobs.overhead_bytes, raw_length, what=where)
         _check_kind(footer.kind, blob_kind, what=where)
         end += stored_length
     if end != footer.directory_offset:
@@ -241,23 +265,24 @@ def parse_directory(directory: bytes, footer: PackFooter, *, what: str) -> PackD
     return PackDirectory(directory)
 
 
-def parse_tail(tail: bytes, directory_offset: int, *, what: str) -> PackDirectory:
+def parse_tail(tail: bytes, directory_offset: int, *, what: str, blobs: BlobSealing = PLAIN_BLOBS) -> PackDirectory:
     """From everything behind directory_offset (directory and footer, one ranged request:
     directory_length + FOOTER_BYTES)."""
-    footer = parse_footer(tail, directory_offset + len(tail), what=what)
+    footer = parse_footer(tail, directory_offset + len(tail), what=what, blobs=blobs)
     if footer.directory_offset != directory_offset:
         raise CorruptError(f"{what}: its directory does not lie at {directory_offset}")
-    return parse_directory(tail[: footer.directory_length], footer, what=what)
+    return parse_directory(tail[: footer.directory_length], footer, what=what, blobs=blobs)
 
 
-def parse_pack(data: bytes, *, what: str) -> tuple[PackKind, PackDirectory]:
+def parse_pack(data: bytes, *, what: str, blobs: BlobSealing = PLAIN_BLOBS) -> tuple[PackKind, PackDirectory]:
     """Checks header, footer and directory of a whole pack; blobs are checked by
     `codec.decompress`."""
-    footer = parse_footer(data, len(data), what=what)
-    if data[:HEADER_BYTES] != _HEADER.pack(HEADER_MAGIC, FORMAT, footer.kind, bytes(5)):
+    footer = parse_footer(data, len(data), what=what, blobs=blobs)
+    if data[:HEADER_BYTES] != _HEADER.pack(HEADER_MAGIC, blobs.format, footer.kind, bytes(5)):
         raise CorruptError(f"{what} does not start as a pack does")
     start = footer.directory_offset
-    return footer.kind, parse_directory(data[start : start + footer.directory_length], footer, what=what)
+    end = start + footer.directory_length
+    return footer.kind, parse_directory(data[start:end], footer, what=what, blobs=blobs)
 
 
 def _packed(e: PackEntry) -> bytes:

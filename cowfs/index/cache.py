@@ -1,8 +1,9 @@
 """Blocks this machine already has: recent ones in memory, all of them as files.
 
-    <cache_dir>/blocks/<2 hex>/<64 hex>     raw bytes of a block (or of a list segment), named by their BLAKE3
+    <cache_dir>/blocks/<2 hex>/<64 hex>     raw bytes of a block (or of a list segment), by the name they have in their store
 
-Shared by every mount of a user and by every version: equal blocks have equal names. Files appear
+Shared by every mount of a user and by every version: equal blocks have equal names (those of an
+encrypted store others than elsewhere). Files appear
 whole (temporary name, then rename), are verified on each read, and may be deleted at any time; one
 that fails its hash is removed and fetched again. A directory that cannot be written or a full disk
 costs speed, nothing else. A file's modification time is when it was last read; `Engine.trim_cache`
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,8 +30,16 @@ MEMORY_BYTES = 32 << 20
 class BlockCache:
     """Any thread."""
 
-    def __init__(self, cache_dir: Path, *, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(
+        self,
+        cache_dir: Path,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        name: Callable[[bytes], ChunkHash] = hash_of,
+    ) -> None:
+        """name: how the store names blobs (`Sealing.name`)."""
         self.directory = cache_dir / "blocks"
+        self._name = name
         self._memory: OrderedDict[bytes, bytes] = OrderedDict()
         self._memory_bytes = 0
         self._limit_bytes = memory_bytes
@@ -83,7 +93,7 @@ class BlockCache:
             raw = path.read_bytes()
         except OSError:
             return None
-        if hash_of(raw) == digest:
+        if self._name(raw) == digest:
             with suppress(OSError):
                 os.utime(path)
             return raw

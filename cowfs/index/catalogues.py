@@ -26,7 +26,6 @@ from cowfs.format.catalogue import (
     merge_catalogues,
     to_merge,
 )
-from cowfs.format.codec import hash_of
 from cowfs.format.manifest import CatalogueRef
 from cowfs.format.pack import BlobKind
 from cowfs.store.packs import PackReader, PackUploader
@@ -103,7 +102,7 @@ def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef
 
 
 def _upload(raw: bytes, uploader: PackUploader) -> CatalogueRef:
-    digest = hash_of(raw)
+    digest = uploader.sealing.name(raw)
     where = uploader.add(digest, raw, blob_kind=BlobKind.CATALOGUE)
     chunks = len(Catalogue.decode(raw, what="a new catalogue"))
     return CatalogueRef(

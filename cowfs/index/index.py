@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cowfs.errors import CorruptError, InvalidStateError
+from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.ids import PackId
 from cowfs.index import statements
 from cowfs.index.blocks import StoreBlocks
@@ -56,15 +57,18 @@ def open_index(store: ObjectStore, packs: PackReader, section: IndexSection, *, 
     Blocks are kept in `<cache_dir>/blocks`; a cache that cannot be written is done without.
     CorruptError, UnsupportedFormatError, UnavailableError here and from every query.
     """
-    cache = BlockCache(cache_dir)
+    cache = BlockCache(cache_dir, name=packs.sealing.name)
     return Index(StoreBlocks(packs, section, cache, url=store.url), cache)
 
 
-def empty_index(cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_ns: int) -> Index:
+def empty_index(
+    cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_ns: int, sealing: Sealing = PLAIN
+) -> Index:
     """The index of a volume without versions: a root directory of this owner and mode. Nothing is
     stored or requested.
 
-    cache_dir is for the blocks of versions made from it (`IndexDelta.as_index`).
+    cache_dir is for the blocks of versions made from it (`IndexDelta.as_index`); sealing: of the store
+    they will lie in.
     """
     nothing = MemoryBlocks("the index of an empty volume", [])
     overlay = Overlay(nothing, cache_dir)
@@ -81,7 +85,7 @@ def empty_index(cache_dir: Path, *, uid: int, gid: int, mode: int = 0o755, now_n
         connection.close()
     pages = [page for _, page in overlay.written()]
     overlay.close()
-    return Index(MemoryBlocks(nothing.title, pages), BlockCache(cache_dir))
+    return Index(MemoryBlocks(nothing.title, pages), BlockCache(cache_dir, name=sealing.name))
 
 
 class Index:

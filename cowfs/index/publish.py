@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 from cowfs.errors import CorruptError, InvalidInputError
 from cowfs.format.blocklist import BlockRef, encode_segment
 from cowfs.format.catalogue import CatalogueEntry, CataloguePack
-from cowfs.format.codec import hash_of
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
 from cowfs.format.pack import BlobKind
 from cowfs.ids import ChunkHash, PackId
@@ -106,6 +105,7 @@ class _BlockList:
         self._delta = delta
         self._base: StoreBlocks | None = delta.base
         self._uploader = uploader
+        self._name = uploader.sealing.name
         self._changed: dict[int, BlockRef | None] = {}
         self._refs: dict[ChunkHash, BlockRef] = {}
         self._segments: list[tuple[ChunkHash, bytes]] = []
@@ -121,7 +121,7 @@ class _BlockList:
         if raw == ZERO_PAGE:
             ref = None
         else:
-            digest = hash_of(raw)
+            digest = self._name(raw)
             if old is not None and old.hash == digest:
                 return
             ref = self._refs.get(digest) or self._upload(digest, raw)
@@ -192,7 +192,7 @@ class _BlockList:
         raw = encode_segment(
             [self._entry(n) for n in range(first, min(first + SEGMENT_ENTRIES, self._delta.page_count))]
         )
-        digest = hash_of(raw)
+        digest = self._name(raw)
         where = self._uploader.add(digest, raw, blob_kind=BlobKind.SEGMENT)
         self._segments.append((digest, raw))
         return SegmentRef(where.pack, where.offset, where.stored_length, where.raw_length, where.codec, digest)
@@ -206,6 +206,6 @@ class _BlockList:
         """Hash and bytes of what the new version reads from here on, for the cache."""
         yield from self._segments
         for _, raw in self._delta.pages():
-            digest = hash_of(raw)
+            digest = self._name(raw)
             if digest in self._refs:
                 yield digest, raw

@@ -133,7 +133,8 @@ def open_base(store: ObjectStore, head_number: int, version: VersionId | None) -
 def open_base_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:
     cache_dir = spec.options.cache_path
     if base.manifest is None:
-        index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=_created_ns(spec, store))
+        now_ns = _created_ns(spec, store)
+        index = empty_index(cache_dir, uid=os.geteuid(), gid=os.getegid(), now_ns=now_ns, sealing=packs.sealing)
     else:
         index = open_index(store, packs, base.manifest.index, cache_dir=cache_dir)
     stack.callback(within, "close the index", index.close)  # a load may wait for the store in a query

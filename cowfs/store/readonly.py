@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from cowfs.errors import ReadOnlyError
+from cowfs.format.sealing import Sealing
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, patience_of
+from cowfs.store.sealed import Sealable, sealing_of
 
 
 class ReadOnlyStore:
@@ -25,6 +27,15 @@ class ReadOnlyStore:
     @property
     def patience(self) -> Patience:
         return patience_of(self._store) or Patience()
+
+    @property
+    def sealing(self) -> Sealing:
+        return sealing_of(self._store)
+
+    def seal_with(self, sealing: Sealing) -> None:
+        """As of the store behind."""
+        assert isinstance(self._store, Sealable)
+        self._store.seal_with(sealing)
 
     def get(self, key: str) -> bytes:
         return self._store.get(key)

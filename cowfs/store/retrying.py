@@ -24,9 +24,11 @@ from typing import TypeVar
 
 from cowfs import clock, log
 from cowfs.errors import ConflictError, UnavailableError
+from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, Pauses, retry_after_s
 from cowfs.store.readonly import ReadOnlyStore
+from cowfs.store.sealed import SealedStore
 from cowfs.store.uploads import UploadPace
 
 T = TypeVar("T")
@@ -44,6 +46,7 @@ class RetryingStore:
         self._patience = patience or Patience()
         self._pace = UploadPace(self._patience)
         self._looks_first = False
+        self._sealing = PLAIN
 
     @property
     def url(self) -> str:
@@ -52,6 +55,15 @@ class RetryingStore:
     @property
     def patience(self) -> Patience:
         return self._patience
+
+    @property
+    def sealing(self) -> Sealing:
+        return self._sealing
+
+    def seal_with(self, sealing: Sealing) -> None:
+        """From now on every record is sealed; packs and manifests are sealed by who makes them. Once,
+        before the store is shared."""
+        self._store, self._sealing = SealedStore(self._store, sealing), sealing
 
     def get(self, key: str) -> bytes:
         return self._repeat(lambda: self._store.get(key))

@@ -19,13 +19,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from cowfs.format.codec import Codec, compress, hash_of
+from cowfs.format.codec import Codec, compress
 from cowfs.ids import ChunkHash
 from cowfs.store.packs import PackLocation
 from cowfs.version.cut_file import Buffers, ReadInto, View, cut_file
 from cowfs.version.recut import E, Piece, Read, Run, recut
 
 if TYPE_CHECKING:
+    from cowfs.format.sealing import Sealing
     from cowfs.index import ExtentRow
     from cowfs.native.chunks import FileRows
     from cowfs.store.packs import PackUploader
@@ -55,8 +56,9 @@ class _Prepared(NamedTuple):
 
 
 class ContentStorer:
-    def __init__(self, known: KnownChunks, numbers: PackNumbers) -> None:
+    def __init__(self, known: KnownChunks, numbers: PackNumbers, sealing: Sealing) -> None:
         self._known = known
+        self._sealing = sealing
         self._numbers = numbers
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="cowfs-hash")
         self._room = threading.BoundedSemaphore(MAX_PIECES_IN_FLIGHT)
@@ -79,7 +81,7 @@ class ContentStorer:
         storing any piece."""
         rows: list[ExtentRow | Future[ExtentRow]] = []
         try:
-            for part in recut(extents, read):
+            for part in recut(extents, read, self._sealing.gear):
                 if not isinstance(part, Piece):
                     rows.append(_kept(part))
                 elif len(part.data) < INLINE_BYTES:
@@ -108,7 +110,7 @@ class ContentStorer:
 
         with self._one_file:
             try:
-                with closing(cut_file(ranges, read_into, self._buffers, settle)) as views:
+                with closing(cut_file(ranges, read_into, self._buffers, settle, self._sealing.gear)) as views:
                     for view in views:
                         waiting.append((view, self._pool.submit(self._prepare, view.data)))
                         while waiting[0][1].done() and len(waiting) > 1:
@@ -122,7 +124,7 @@ class ContentStorer:
         return rows
 
     def _prepare(self, data: memoryview) -> _Prepared:
-        hash = hash_of(data)
+        hash = self._sealing.name(data)
         return _Prepared(hash, None if self._known.may_know(hash) else compress(data))
 
     def _placed(self, view: View, prepared: _Prepared, uploader: PackUploader) -> ExtentRow:
@@ -145,7 +147,7 @@ class ContentStorer:
         return future
 
     def _store(self, piece: Piece, uploader: PackUploader) -> ExtentRow:
-        hash = hash_of(piece.data)
+        hash = self._sealing.name(piece.data)
         location = self._known.place(hash, lambda: uploader.add(hash, piece.data))
         return self._row(piece.offset, len(piece.data), hash, location)
 

@@ -68,16 +68,20 @@ class View:
 
 
 def cut_file(
-    ranges: Iterable[tuple[int, int]], read_into: ReadInto, buffers: Buffers, settle: Callable[[], None]
+    ranges: Iterable[tuple[int, int]],
+    read_into: ReadInto,
+    buffers: Buffers,
+    settle: Callable[[], None],
+    gear: bytes | None = None,
 ) -> Generator[View]:
     """The pieces of a file that has bytes in `ranges`, (offset, length) in order, and holes
-    elsewhere."""
+    elsewhere. gear: how the store cuts (`Sealing.gear`)."""
     for offset, length in ranges:
-        yield from _cut_range(offset, offset + length, read_into, buffers, settle)
+        yield from _cut_range(offset, offset + length, read_into, buffers, settle, gear)
 
 
 def _cut_range(
-    offset: int, end: int, read_into: ReadInto, buffers: Buffers, settle: Callable[[], None]
+    offset: int, end: int, read_into: ReadInto, buffers: Buffers, settle: Callable[[], None], gear: bytes | None
 ) -> Generator[View]:
     """offset: of the first byte that no piece has yet."""
     buffer = buffers.take(settle)
@@ -88,7 +92,7 @@ def _cut_range(
             view = memoryview(buffer.data)
             read_into(offset + rest, view[rest:length])
             done = 0
-            for begin, stop, is_hole in parts(buffer.data, length, final=offset + length == end):
+            for begin, stop, is_hole in parts(buffer.data, length, final=offset + length == end, gear=gear):
                 if not is_hole:
                     buffer.held += 1
                     yield View(offset + begin, view[begin:stop], buffer)

@@ -16,6 +16,7 @@ from cowfs.format.locator import Locator, is_locator
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.store import ObjectStore, refs
+from cowfs.store.sealed import sealing_of
 from cowfs.version import near_names
 from cowfs.version.volumes import find_head
 
@@ -41,7 +42,7 @@ def open_version(store: ObjectStore, version: VersionId) -> Manifest:
             f"{store.url} has no version {version}",
             hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
         ) from error
-    return Manifest.decode(data, version, what=f"{store.url}/{key}")
+    return Manifest.decode(data, version, what=f"{store.url}/{key}", sealing=sealing_of(store))
 
 
 def open_named(store: ObjectStore, volume: str, version: VersionId) -> Manifest:

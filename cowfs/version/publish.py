@@ -47,6 +47,7 @@ from cowfs.index import publish as publish_index
 from cowfs.native.chunks import FileRows
 from cowfs.store import refs
 from cowfs.store.packs import PackUploader
+from cowfs.store.sealed import sealing_of
 from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.contents import files_of
 from cowfs.version.heads import is_only_fenced
@@ -307,7 +308,7 @@ class Publisher:
             published = self._put_index(delta, catalogue)
             hit("commit-after-index")
             manifest = self._manifest(delta, published, catalogue.raw_bytes, request)
-            data = manifest.encode()
+            data = bytes(sealing_of(self._store).seal_object(keys.VERSIONS, manifest.encode()))
             index = delta.as_index(published.section)
         return _Prepared(
             source,

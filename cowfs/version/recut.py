@@ -82,9 +82,9 @@ class Run(Generic[E]):
 Read = Callable[[E, int, int], bytes | None]
 
 
-def recut(extents: Sequence[E], read: Read[E]) -> Iterator[Run[E] | Piece]:
+def recut(extents: Sequence[E], read: Read[E], gear: bytes | None = None) -> Iterator[Run[E] | Piece]:
     """The file's new make-up in file order: runs to keep as they are, all of them in chunks, and
-    pieces to store."""
+    pieces to store. gear: how the store cuts (`Sealing.gear`)."""
     if len(extents) == 1 and extents[0].chunk is None and extents[0].length < ZERO_RUN_BYTES:
         yield Piece(extents[0].offset, _staged(extents[0], 0, extents[0].length, read))
         return  # most files of most trees: too short for a cut or a hole
@@ -95,9 +95,9 @@ def recut(extents: Sequence[E], read: Read[E]) -> Iterator[Run[E] | Piece]:
     while position < len(runs):
         run = runs[position]
         if run.chunk is None:
-            position = yield from _cut_stream(runs, position, read, budget)
+            position = yield from _cut_stream(runs, position, read, budget, gear)
         elif _leads_into_staged(runs, position) and (data := _neighbour(run, read, budget)) is not None:
-            position = yield from _cut_stream(runs, position, read, budget, head=data)
+            position = yield from _cut_stream(runs, position, read, budget, gear, head=data)
         else:
             yield run
             position += 1
@@ -153,11 +153,16 @@ def _neighbour(run: Run[E], read: Read[E], budget: list[int]) -> bytes | None:
 
 
 def _cut_stream(
-    runs: Sequence[Run[E]], position: int, read: Read[E], budget: list[int], head: bytes | None = None
+    runs: Sequence[Run[E]],
+    position: int,
+    read: Read[E],
+    budget: list[int],
+    gear: bytes | None,
+    head: bytes | None = None,
 ) -> Generator[Piece, None, int]:
     """Cuts one stream that starts at runs[position]; returns the position of the first run it
     leaves as it is."""
-    stream = _Stream(runs[position].offset)
+    stream = _Stream(runs[position].offset, gear)
     boundaries: dict[int, int] = {}  # where the stream may end: file offset of an unchanged run → its position
     if head is not None:
         stream.feed(head)
@@ -197,8 +202,9 @@ class _Stream:
     """Bytes of a file that wait to be cut, from offset `start` on. stopped_at: the boundary on
     which a cut fell."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, gear: bytes | None) -> None:
         self.start = start
+        self._gear = gear
         self.stopped_at: int | None = None
         self._waiting = b""
 
@@ -222,7 +228,7 @@ class _Stream:
         """The pieces whose ends no later byte can move (final: all), up to the first end that lies
         on a boundary."""
         data, base, done = self._waiting, self.start, 0
-        for begin, end, is_hole in parts(data, len(data), final=final):
+        for begin, end, is_hole in parts(data, len(data), final=final, gear=self._gear):
             if not is_hole:
                 yield Piece(base + begin, data[begin:end])
             done = end
@@ -233,14 +239,17 @@ class _Stream:
         self.start = base + done
 
 
-def parts(data: bytes | bytearray, length: int, *, final: bool) -> Iterator[tuple[int, int, bool]]:
+def parts(
+    data: bytes | bytearray, length: int, *, final: bool, gear: bytes | None = None
+) -> Iterator[tuple[int, int, bool]]:
     """(begin, end, is a hole) of the parts of data[:length] whose ends are settled, ascending."""
     done = 0
     for zero_offset, zero_length in [*zero_runs(data, ZERO_RUN_BYTES, length), (length, 0)]:
         begin = done
-        for end in cut_points(data, final or zero_length > 0, done, zero_offset) if done < zero_offset else ():
-            yield begin, end, False
-            begin = end
+        if done < zero_offset:
+            for end in cut_points(data, final or zero_length > 0, done, zero_offset, gear):
+                yield begin, end, False
+                begin = end
         if zero_length:
             done = zero_offset + zero_length
             yield zero_offset, done, True

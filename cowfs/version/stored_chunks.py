@@ -65,7 +65,7 @@ class StoredChunks:
         self._receipts = {receipt.pack: receipt for receipt in resumed}
         self._uploaded_bytes = sum(receipt.size_bytes for receipt in resumed)
         self._known = KnownChunks(store, packs, protection, volume=volume, section=section, uploaded=resumed)
-        self._storer = ContentStorer(self._known, numbers)
+        self._storer = ContentStorer(self._known, numbers, packs.sealing)
         self._proven_lapses = protection.lapses
         self._doubts = 0
 

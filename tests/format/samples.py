@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cowfs.format import keys
 from cowfs.format.blocklist import BlockRef, decode_segment, encode_segment
 from cowfs.format.catalogue import Catalogue, CatalogueEntry, CataloguePack, encode_catalogue
 from cowfs.format.codec import Codec, decompress, hash_of
@@ -32,6 +33,8 @@ from cowfs.format.records import (
     StoreRecord,
     TagRecord,
 )
+from cowfs.format.sealed import Sealed
+from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.ids import PackId, StoreId, VersionId, WriteId
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -141,12 +144,15 @@ RECORDS: dict[str, Record] = {
 }
 
 
-def sample_pack(kind: PackKind) -> bytes:
-    """A pack of two blobs: one compressed, one raw."""
+SEALED = Sealed(bytes(range(32)), StoreId(bytes(range(16, 32))))
+
+
+def sample_pack(kind: PackKind, sealing: Sealing = PLAIN) -> bytes:
+    """Pack A, of two blobs: one compressed, one raw."""
     first, second = (BlobKind.CHUNK, BlobKind.CHUNK) if kind == PackKind.DATA else (BlobKind.BLOCK, BlobKind.SEGMENT)
-    builder = PackBuilder(kind)
-    builder.add(hash_of(TEXT), TEXT_ZSTD, len(TEXT), Codec.ZSTD, first)
-    builder.add(hash_of(NOISE), NOISE, len(NOISE), Codec.RAW, second)
+    builder = PackBuilder(kind, sealing.pack(PACK_A))
+    builder.add(sealing.name(TEXT), TEXT_ZSTD, len(TEXT), Codec.ZSTD, first)
+    builder.add(sealing.name(NOISE), NOISE, len(NOISE), Codec.RAW, second)
     return bytes(builder.seal())
 
 
@@ -176,18 +182,19 @@ def _pack_sample(kind: PackKind) -> Sample:
     return Sample(f"{kind.name.lower()}.pack", lambda: sample_pack(kind), decode_pack, _pack_entries(kind), read_pack)
 
 
-def decode_pack(data: bytes) -> tuple[PackKind, list[PackEntry]]:
-    kind, entries = parse_pack(data, what="pack")
+def decode_pack(data: bytes, sealing: Sealing = PLAIN) -> tuple[PackKind, list[PackEntry]]:
+    kind, entries = parse_pack(data, what="pack", blobs=sealing.pack(PACK_A))
     return kind, list(entries)
 
 
-def read_pack(data: bytes) -> Any:
+def read_pack(data: bytes, sealing: Sealing = PLAIN) -> Any:
     """Everything a pack holds, each blob verified."""
-    kind, entries = decode_pack(data)
-    blobs = [
-        decompress(data[e.offset : e.offset + e.stored_length], e.codec, e.raw_length, e.hash, f"blob at {e.offset}")
-        for e in entries
-    ]
+    kind, entries = decode_pack(data, sealing)
+    blobs = []
+    for e in entries:
+        what, sealed = f"blob at {e.offset}", data[e.offset : e.offset + e.stored_length]
+        stored = sealing.pack(PACK_A).open(sealed, e.offset, e.codec, e.raw_length, what=what)
+        blobs.append(decompress(stored, e.codec, e.raw_length, e.hash, what, name=sealing.name))
     return kind, entries, blobs
 
 
@@ -197,6 +204,30 @@ def _pack_entries(kind: PackKind) -> Any:
         PackEntry(hash_of(TEXT), 16, 73, 464, Codec.ZSTD, first),
         PackEntry(hash_of(NOISE), 89, 100, 100, Codec.RAW, second),
     ]
+
+
+def _sealed_pack_sample() -> Sample:
+    expected = (
+        PackKind.DATA,
+        [
+            PackEntry(SEALED.name(TEXT), 16, 73 + 28, 464, Codec.ZSTD, BlobKind.CHUNK),
+            PackEntry(SEALED.name(NOISE), 117, 100 + 28, 100, Codec.RAW, BlobKind.CHUNK),
+        ],
+    )
+    return Sample(
+        "sealed-data.pack",
+        lambda: sample_pack(PackKind.DATA, SEALED),
+        lambda data: decode_pack(data, SEALED),
+        expected,
+        verify=lambda data: read_pack(data, SEALED),
+    )
+
+
+def _sealed_object_sample(file: str, key: str, data: bytes) -> Sample:
+    def decode(sealed: bytes) -> bytes:
+        return SEALED.open_object(key, sealed, what=file)
+
+    return Sample(file, lambda: bytes(SEALED.seal_object(key, data)), decode, data, verify=decode)
 
 
 def decode_catalogue(data: bytes) -> Any:
@@ -233,6 +264,9 @@ SAMPLES: list[Sample] = [
     ),
     _pack_sample(PackKind.DATA),
     _pack_sample(PackKind.INDEX),
+    _sealed_pack_sample(),
+    _sealed_object_sample("sealed-head.bin", keys.head("my-dataset", 1), RECORDS["head-create"].encode()),
+    _sealed_object_sample("sealed-manifest.bin", keys.VERSIONS, MANIFEST.encode()),
 ]
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 PAGES = Path(__file__).parents[2] / "docs" / "format"
 EXAMPLE = re.compile(r"^```(\w+)(?: golden=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OWN_PAGES = ("README", "store", "packs", "manifest", "blocklist", "catalogue", "refs", "moved", "locator")
+OWN_PAGES = ("README", "store", "packs", "manifest", "blocklist", "catalogue", "refs", "moved", "locator", "sealing")
 EXAMPLES = [
     pytest.param(kind, golden, text, id=f"{page}-{golden or kind}")
     for page in OWN_PAGES
@@ -38,8 +38,8 @@ def test_examples_are_the_golden_objects(kind: str, golden: str, text: str) -> N
 
 def test_every_format_is_shown() -> None:
     shown = {example.values[1] for example in EXAMPLES}
-    # An index pack differs from a data pack in its kinds only.
-    assert {sample.file for sample in SAMPLES} - shown == {"index.pack"}
+    # An index pack differs from a data pack in its kinds only, a sealed manifest from a sealed record in its place.
+    assert {sample.file for sample in SAMPLES} - shown == {"index.pack", "sealed-manifest.bin"}
 
 
 @pytest.mark.parametrize(("kind", "golden", "text"), [e for e in EXAMPLES if e.values[0] == "locator"])

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from cowfs.format.sealing import PLAIN
 from cowfs.ids import PackId
 from cowfs.index import Index
 from cowfs.version.contents import MAX_PIECES_IN_FLIGHT, ContentStorer
@@ -62,7 +63,7 @@ def test_a_new_number_that_waits_for_the_store_keeps_nobody_from_reading() -> No
 
 def test_commits_that_get_no_thread_fail_and_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Any = SimpleNamespace()
-    storer = ContentStorer(nothing, nothing)
+    storer = ContentStorer(nothing, nothing, PLAIN)
 
     def no_thread(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -87,7 +87,13 @@ class WorkingVolume(WritableView):
         manifest = open_version(store, head.version) if head.version else None
         packs = PackReader(store)
         if manifest is None:
-            index = empty_index(home / "cache", uid=os.getuid(), gid=os.getgid(), now_ns=clock.now_ns())
+            index = empty_index(
+                home / "cache",
+                uid=os.getuid(),
+                gid=os.getgid(),
+                now_ns=clock.now_ns(),
+                sealing=packs.sealing,
+            )
         else:
             index = open_index(store, packs, manifest.index, cache_dir=home / "cache")
         root = index.inode(ROOT)

@@ -29,9 +29,11 @@ from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import codec, keys
 from cowfs.format.pack import FOOTER_BYTES, PackDirectory, parse_directory, parse_footer, parse_tail
 from cowfs.format.records import MovedRecord
+from cowfs.format.sealing import Buffer
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.packs.moved import MovedPacks, directory_at_old_places
+from cowfs.store.sealed import sealing_of
 
 # Fetching a gap costs less than another request: 64 KiB at 50 MB/s is 1.3 ms, a request to S3 10 ms
 # and more.
@@ -55,10 +57,12 @@ class ChunkRequest:
 
 
 class PackReader:
-    """Verified reads from packs. Any thread may call."""
+    """Verified reads from packs. Any thread may call. sealing: how the store's blobs are named and
+    sealed."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self.sealing = sealing_of(store)
         self._lock = threading.Lock()  # guards everything below; never held during a request
         self._moved = MovedPacks(store)
         self._read_packs: set[PackId] = set()
@@ -70,7 +74,7 @@ class PackReader:
         """The raw bytes of one chunk, checked against hash and length. CorruptError names the pack
         and offset."""
         request = ChunkRequest(offset, stored_length, raw_length, codec, hash)
-        _check_bounds(pack, request)
+        self._check_bounds(pack, request)
         known = self._moved.known(pack)
         if known is not None:
             try:
@@ -91,7 +95,7 @@ class PackReader:
         """As `read_many`, but each one's number and bytes as they come, in no order: only stored
         bytes of one range are kept meanwhile."""
         for request in requests:
-            _check_bounds(pack, request)
+            self._check_bounds(pack, request)
         left = set(range(len(requests)))
         for i, raw in self._read_together(pack, requests):
             if i in left:
@@ -210,8 +214,24 @@ class PackReader:
         what = f"{request.stored_length} bytes at {offset} of pack {pack}"
         if pack != named:
             what += f" (moved from pack {named})"
-        raw = codec.decompress(stored, request.codec, request.raw_length, request.hash, what)
+        raw = self._opened(stored, pack, offset, request, what)
         return self._seen(pack, raw) if pack == named else raw
+
+    def _opened(self, stored: Buffer, pack: PackId, offset: int, request: ChunkRequest, what: str) -> bytes:
+        """From the bytes that lie at this offset of the pack to what they were before they were
+        stored."""
+        plain = self.sealing.pack(pack).open(stored, offset, request.codec, request.raw_length, what=what)
+        return codec.decompress(plain, request.codec, request.raw_length, request.hash, what, name=self.sealing.name)
+
+    def _check_bounds(self, pack: PackId, request: ChunkRequest) -> None:
+        """Stored bytes are never longer than raw ones (`codec.compress` sees to that), but for what
+        sealing adds, and those have a limit."""
+        plain_length = request.stored_length - self.sealing.blob_overhead_bytes
+        if request.offset < 0 or not 0 <= plain_length <= request.raw_length <= codec.MAX_RAW_BYTES:
+            raise CorruptError(
+                f"impossible address: {request.stored_length} stored and {request.raw_length} raw bytes at "
+                f"{request.offset} of pack {pack}"
+            )
 
     def _read_together(self, pack: PackId, requests: Sequence[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
         """What arrives whole of runs of neighbours, by index, some of it perhaps twice; `read`
@@ -252,9 +272,9 @@ class PackReader:
             return
         for offset, i in run:
             request = requests[i]
-            stored = bytes(data[offset - start :][: request.stored_length])
+            stored = data[offset - start :][: request.stored_length]
             try:
-                raw = codec.decompress(stored, request.codec, request.raw_length, request.hash, f"pack {home}")
+                raw = self._opened(stored, home, offset, request, f"pack {home}")
             except CorruptError:
                 continue
             yield i, raw
@@ -263,34 +283,26 @@ class PackReader:
 
     def _own_directory(self, pack: PackId, offset: int | None = None, length: int | None = None) -> PackDirectory:
         what = f"pack {pack} of {self._store.url}"
-        key = keys.pack(pack)
+        key, blobs = keys.pack(pack), self.sealing.pack(pack)
         if offset is not None and length is not None:
-            return parse_tail(self._store.get_range(key, offset, length + FOOTER_BYTES), offset, what=what)
+            tail = self._store.get_range(key, offset, length + FOOTER_BYTES)
+            return parse_tail(tail, offset, what=what, blobs=blobs)
         size = self._store.size(key)
         if size is None:
             raise NotFoundError(f"{what} does not exist")
         tail = self._store.get_range(key, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES))
-        footer = parse_footer(tail, size, what=what)
+        footer = parse_footer(tail, size, what=what, blobs=blobs)
         start = footer.directory_offset - (size - len(tail))
         if start >= 0:
-            return parse_directory(tail[start : start + footer.directory_length], footer, what=what)
-        return parse_directory(
-            self._store.get_range(key, footer.directory_offset, footer.directory_length), footer, what=what
-        )
+            directory = tail[start : start + footer.directory_length]
+        else:
+            directory = self._store.get_range(key, footer.directory_offset, footer.directory_length)
+        return parse_directory(directory, footer, what=what, blobs=blobs)
 
     def _moved_directory(self, record: MovedRecord) -> PackDirectory:
         self._moved.rely_on(record)
         homes = dict.fromkeys(blob.new_pack for blob in record.blobs)
         return directory_at_old_places(record, {home: self._own_directory(home) for home in homes})
-
-
-def _check_bounds(pack: PackId, request: ChunkRequest) -> None:
-    """Stored bytes are never longer than raw ones (`codec.compress` sees to that), and those have a
-    limit."""
-    if request.offset < 0 or not 0 <= request.stored_length <= request.raw_length <= codec.MAX_RAW_BYTES:
-        raise CorruptError(
-            f"impossible address: {request.stored_length} stored and {request.raw_length} raw bytes at {request.offset} of pack {pack}"
-        )
 
 
 def _runs(requests: Sequence[ChunkRequest], places: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:

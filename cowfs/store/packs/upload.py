@@ -1,7 +1,7 @@
 """Writes packs: many chunks (or index blocks) become one immutable object, uploaded while the next
 ones are cut.
 
-    add ──compress──▶ current builder ──full──▶ sealed ──upload pool──▶ durable ──flush──▶ PackReceipt
+    add ──compress──▶ current builder ──full──▶ upload pool: closed (and encrypted) ──▶ durable ──flush──▶ PackReceipt
 
 A pack's id is random and drawn before its first chunk, so `add` can name the place at once; nothing
 may refer to that place in the store before `flush` has returned. A pack whose upload failed is
@@ -26,6 +26,7 @@ from cowfs.format import codec, keys
 from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
+from cowfs.store.sealed import sealing_of
 
 # 16 packs of 16 MiB on their way: more does not make one machine's uploads faster, and this is the
 # daemon's memory.
@@ -60,8 +61,8 @@ class PackUploader:
     """Puts chunks into packs of about target_bytes and uploads full ones in the background. Any
     thread may call.
 
-    on_durable is called for each pack once the store has it, by the thread that uploaded it; it
-    must not raise.
+    sealing: how the store's blobs are named and sealed. on_durable is called for each pack once the
+    store has it, by the thread that uploaded it; it must not raise.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class PackUploader:
         on_durable: Callable[[PackReceipt], None] = lambda receipt: None,
     ) -> None:
         self._store = store
+        self.sealing = sealing_of(store)
         self._kind = kind
         self._target_bytes = target_bytes
         self._on_durable = on_durable
@@ -107,8 +109,8 @@ class PackUploader:
                 self._changed.wait_for(lambda: self._pending_bytes < MEMORY_BYTES or self._error or self._closed)
             self._check_usable()
             if self._builder is None:
-                self._builder = PackBuilder(self._kind)
                 self._pack = PackId(clock.random_bytes(PackId.length))
+                self._builder = PackBuilder(self._kind, self.sealing.pack(self._pack))
             entry = self._builder.add(hash, stored, raw_length, how, blob_kind)
             location = PackLocation(self._pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
             if self._builder.size_bytes >= self._target_bytes:

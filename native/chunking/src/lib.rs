@@ -14,10 +14,12 @@
 //! The rest are pure functions over bytes; threads as you like. Hashing, compressing and which runs
 //! become holes is the commit's business. `docs/format/chunks.md` says why these numbers.
 
+mod gear;
 mod places;
 
 use fastcdc::v2020::{FastCDC, Normalization};
 
+pub use gear::Gear;
 pub use places::{ChunkPlaces, Hash, Pack, Place};
 
 /// No chunk is shorter, but for the last before a hole or the end of the file.
@@ -40,12 +42,23 @@ const LEVEL: Normalization = Normalization::Level2;
 /// always give at least one.
 pub fn cut_points(data: &[u8], is_final: bool) -> Vec<usize> {
     let chunks = FastCDC::with_level(data, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES, LEVEL);
-    let mut ends: Vec<usize> = Vec::with_capacity(data.len() / AVERAGE_BYTES + 1);
-    for chunk in chunks {
-        let end = chunk.offset + chunk.length;
+    settled(chunks.map(|chunk| chunk.length), data.len(), is_final)
+}
+
+/// As `cut_points`, with cut points that only who has this table can tell.
+pub fn cut_points_with(gear: &Gear, data: &[u8], is_final: bool) -> Vec<usize> {
+    settled(gear.lengths(data), data.len(), is_final)
+}
+
+/// The ends that no byte behind `length` can move, of chunks of these lengths.
+fn settled(lengths: impl Iterator<Item = usize>, length: usize, is_final: bool) -> Vec<usize> {
+    let mut ends: Vec<usize> = Vec::with_capacity(length / AVERAGE_BYTES + 1);
+    let mut end = 0;
+    for chunk in lengths {
+        end += chunk;
         // An end in front of the data's was chosen by bytes before it, one at the maximum by no
         // bytes at all.
-        if end < data.len() || chunk.length == MAX_BYTES || is_final {
+        if end < length || chunk == MAX_BYTES || is_final {
             ends.push(end);
         }
     }

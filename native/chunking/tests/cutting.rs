@@ -1,6 +1,6 @@
 //! The promise that chunking does not drift, and the properties deduplication rests on.
 
-use cowfs_chunking::{MAX_BYTES, MIN_BYTES, cut_points, zero_runs};
+use cowfs_chunking::{Gear, MAX_BYTES, MIN_BYTES, cut_points, cut_points_with, zero_runs};
 use proptest::prelude::*;
 
 /// splitmix64: the same bytes on every machine, for ever.
@@ -140,5 +140,53 @@ proptest! {
     ) {
         let data: Vec<u8> = parts.iter().flat_map(|(zero, length)| std::iter::repeat_n(u8::from(!zero), *length)).collect();
         prop_assert_eq!(zero_runs(&data, minimum), zero_runs_by_byte(&data, minimum));
+    }
+}
+
+/// A table of the test's own, as a store's key would give one.
+fn gear(seed: u64) -> Gear {
+    Gear::from_bytes(noise(2048, seed).as_slice().try_into().unwrap())
+}
+
+#[test]
+fn cut_points_with_a_key_have_not_drifted() {
+    assert_eq!(
+        cut_points_with(&gear(7), &noise(8 << 20, 42), true),
+        GOLDEN_WITH_A_KEY
+    );
+}
+
+const GOLDEN_WITH_A_KEY: [usize; 14] = [
+    548415, 1378434, 1928691, 2561398, 3168827, 3802959, 4361428, 5175172, 5725753, 6406219,
+    6964191, 7662561, 8185675, 8388608,
+];
+
+#[test]
+fn another_key_cuts_elsewhere() {
+    let data = noise(32 << 20, 5);
+    let plain = cut_points(&data, true);
+    let one = cut_points_with(&gear(1), &data, true);
+    let other = cut_points_with(&gear(2), &data, true);
+    let shared = |a: &[usize], b: &[usize]| a.iter().filter(|end| b.contains(end)).count();
+    assert_eq!(shared(&plain, &one), 1, "the end of the data alone");
+    assert_eq!(shared(&one, &other), 1, "the end of the data alone");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn with_a_key_sizes_hold_and_more_bytes_move_no_final_end(
+        length in 1usize..(6 << 20), known in 0usize..(6 << 20), seed in any::<u64>(),
+    ) {
+        let (data, gear) = (content(length, seed), gear(seed));
+        let ends = cut_points_with(&gear, &data, true);
+        prop_assert_eq!(*ends.last().unwrap(), length);
+        let mut start = 0;
+        for &end in &ends {
+            prop_assert!(end - start <= MAX_BYTES && (end - start >= MIN_BYTES || end == length));
+            start = end;
+        }
+        let settled = cut_points_with(&gear, &data[..known.min(length)], false);
+        prop_assert!(ends.starts_with(&settled));
     }
 }

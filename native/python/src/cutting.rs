@@ -1,21 +1,27 @@
 //! Cut points and zero runs, of any buffer or a part of it.
 
+use cowfs_chunking::Gear;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Ends of chunks of `data[begin:end]`, counted from the beginning of `data`.
 #[pyfunction]
-#[pyo3(signature = (data, r#final, begin = 0, end = None))]
+#[pyo3(signature = (data, r#final, begin = 0, end = None, gear = None))]
 pub(crate) fn cut_points(
     py: Python<'_>,
     data: PyBuffer<u8>,
     r#final: bool,
     begin: usize,
     end: Option<usize>,
+    gear: Option<&[u8]>,
 ) -> PyResult<Vec<usize>> {
     let part = part(&data, begin, end)?;
-    let ends = py.detach(|| cowfs_chunking::cut_points(part, r#final));
+    let gear = gear.map(parse_gear).transpose()?;
+    let ends = py.detach(|| match gear {
+        None => cowfs_chunking::cut_points(part, r#final),
+        Some(gear) => cowfs_chunking::cut_points_with(&gear, part, r#final),
+    });
     Ok(ends.into_iter().map(|end| begin + end).collect())
 }
 
@@ -30,6 +36,13 @@ pub(crate) fn zero_runs(
 ) -> PyResult<Vec<(usize, usize)>> {
     let part = part(&data, 0, end)?;
     Ok(py.detach(|| cowfs_chunking::zero_runs(part, minimum)))
+}
+
+fn parse_gear(bytes: &[u8]) -> PyResult<Gear> {
+    let bytes = bytes
+        .try_into()
+        .map_err(|_| PyValueError::new_err("a gear table has 2048 bytes"))?;
+    Ok(Gear::from_bytes(bytes))
 }
 
 /// The bytes of `data[begin:end]`, for as long as the buffer is held.

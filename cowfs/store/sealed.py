@@ -1,0 +1,84 @@
+"""An encrypted store: seals every record on its way in, and opens it on its way out.
+
+    sealed here        every record, of whatever kind
+    sealed elsewhere   packs (`store.packs`), of which ranges are read, and manifests (`version`), whose sealed bytes name them
+    plain              cowfs.json and keys/, which are read before there is a key, and probe/, which holds nothing
+
+`RetryingStore.seal_with` puts this around its backend once the key is known, and `sealing_of` tells
+everybody else how an opened store is sealed. Ranges and lists pass through: sizes are those of the
+sealed objects.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from cowfs.format import keys
+from cowfs.format.sealing import PLAIN, Sealing
+from cowfs.store import scratch
+from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+
+_PLAIN_PREFIXES = (keys.STORE, keys.KEYS, scratch.PREFIX)
+
+
+@runtime_checkable
+class HasSealing(Protocol):
+    @property
+    def sealing(self) -> Sealing: ...
+
+
+@runtime_checkable
+class Sealable(Protocol):
+    def seal_with(self, sealing: Sealing) -> None: ...
+
+
+def sealing_of(store: object) -> Sealing:
+    """How the objects of an opened store are sealed: not at all, unless it was told so when its record
+    was read (`initialize.load_record`)."""
+    return store.sealing if isinstance(store, HasSealing) else PLAIN
+
+
+def is_record(key: str) -> bool:
+    return not key.startswith((*_PLAIN_PREFIXES, keys.VERSIONS)) and keys.parse_pack(key) is None
+
+
+class SealedStore:
+    """Any thread may call, as far as `store` allows it."""
+
+    def __init__(self, store: ObjectStore, sealing: Sealing) -> None:
+        self._store = store
+        self._sealing = sealing
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def get(self, key: str) -> bytes:
+        data = self._store.get(key)
+        return self._sealing.open_object(key, data, what=f"{key} of {self.url}") if is_record(key) else data
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        return self._store.get_range(key, offset, length)
+
+    def size(self, key: str) -> int | None:
+        return self._store.size(key)
+
+    def put(self, key: str, data: Data) -> None:
+        self._store.put(key, self._sealing.seal_object(key, data) if is_record(key) else data)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._store.put_if_absent(key, self._sealing.seal_object(key, data) if is_record(key) else data)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        return self._store.list(prefix, start_after=start_after, limit=limit)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._store.delete(keys)
+
+    def read_only(self) -> ObjectStore:
+        return SealedStore(self._store.read_only(), self._sealing)
+
+    def close(self) -> None:
+        self._store.close()
