@@ -1,5 +1,4 @@
-"""Copies files between trees: a directory of this machine (`LocalFiles`), and an opened volume or
-version (`Files`).
+"""Copies files of a version (`VersionTree`) to a directory of this machine (`LocalFiles`).
 
 A directory's contents go into the target directory, which is made if it is missing, so that copying
 again gives the same tree. One that is there already keeps its own permissions and time.
@@ -20,15 +19,18 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs import clock
 from cowfs.errors import CorruptError
 from cowfs.version.commit import Progress, ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.session.local_files import LocalFiles
 
 THREADS = 8
 WAITING_MAX = 512
@@ -56,14 +58,6 @@ class SourceTree(Protocol):
     def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]: ...
 
 
-class TargetTree(Protocol):
-    def make_directory(self, path: bytes) -> bool: ...
-    def put(self, path: bytes, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None: ...
-    def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None: ...
-    def link(self, existing: bytes, path: bytes) -> None: ...
-    def set_attributes(self, path: bytes, *, mode: int, mtime_ns: int) -> None: ...
-
-
 # (path in the source, path in the target, attributes in the source)
 Keeps = Callable[[bytes, bytes, Attributes], bool]
 
@@ -84,7 +78,7 @@ class Copied:
 def copy(
     source: SourceTree,
     at: bytes,
-    target: TargetTree,
+    target: LocalFiles,
     to: bytes,
     report: ProgressListener | None = None,
     *,
@@ -103,7 +97,7 @@ class _Copy:
     def __init__(
         self,
         source: SourceTree,
-        target: TargetTree,
+        target: LocalFiles,
         report: ProgressListener | None,
         keeps: Keeps,
         expect: Callable[[bytes, Any], None],

@@ -4,9 +4,8 @@ writable one change.
 Paths are "/"-separated and relative to the root, as text or bytes; "" is the root. Symbolic links
 are not followed, but by `follow`. Permissions are not checked: whoever may open the store may read
 and publish all of it. Errors are those of system calls (`OSError`), and ours where the store does
-not answer, or where a special file would be replaced. Threads: any. What is written is in staging
-and in the journal when a call returns, as behind a mount: a commit publishes it. `copying` copies
-trees from and to here.
+not answer. Threads: any. What is written is in staging and in the journal when a call returns, as
+behind a mount: a commit publishes it.
 """
 
 from __future__ import annotations
@@ -15,11 +14,9 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from cowfs.errors import InvalidInputError
 from cowfs.native import Attr, Caller, Engine, Owners
 from cowfs.native.constants import ROOT_INO
 from cowfs.session import links
@@ -34,7 +31,6 @@ Path = str | bytes
 
 PIECE_BYTES = 1 << 20
 ENTRIES_AT_ONCE = 1000
-ZEROS = bytes(PIECE_BYTES)
 
 
 def this_process(owners: Owners | None = None) -> Caller:
@@ -88,28 +84,8 @@ class Files:
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """length None: to the end. Shorter at the end of the file."""
-        with self._open(self._find(path), os.O_RDONLY) as fh:
-            pieces = []
-            while length is None or length > 0:
-                wanted = PIECE_BYTES if length is None else min(length, PIECE_BYTES)
-                piece = self._ask(self._engine.read, fh, offset, wanted)
-                if not piece:
-                    break
-                pieces.append(piece)
-                offset += len(piece)
-                length = None if length is None else length - len(piece)
-        return b"".join(pieces)
-
-    def pieces(self, path: Path) -> Generator[tuple[int, bytes]]:
-        """(offset, bytes) of a file from its beginning, without runs of zeros that fill a piece; at
-        last its size, with no bytes."""
-        with self._open(self._find(path), os.O_RDONLY) as fh:
-            offset = 0
-            while piece := self._ask(self._engine.read, fh, offset, PIECE_BYTES):
-                if piece != ZEROS[: len(piece)]:
-                    yield offset, piece
-                offset += len(piece)
-        yield offset, b""
+        with self.open(path, os.O_RDONLY) as file:
+            return file.read(offset, max(file.size() - offset, 0) if length is None else length)
 
     def open_file(self, path: Path) -> VersionFile:
         """To be read as the source of an upload."""
@@ -128,56 +104,8 @@ class Files:
     def write(self, path: Path, data: bytes, offset: int | None = None) -> None:
         """Replaces the file's content (offset None), or overwrites a part; makes the file if it is
         missing."""
-        with self._open_to_write(path, os.O_TRUNC if offset is None else 0) as fh:
-            start = offset or 0
-            for first in range(0, len(data), PIECE_BYTES):
-                self._write(fh, start + first, data[first : first + PIECE_BYTES])
-
-    def put(self, path: Path, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None:
-        """A new file with this content, as `pieces` gives it, in place of any that is there.
-        IsADirectoryError for a directory."""
-        self._make_way(path)
-        parent, name = self._place(path)
-        attr, fh = self._ask(self._engine.create, parent, name, stat.S_IFREG | 0o600, os.O_WRONLY, self._caller)
-        try:
-            size = 0
-            for offset, data in pieces:
-                self._write(fh, offset, data)
-                size = max(size, offset + len(data))
-            self._set(attr.ino, size=size, mode=mode, mtime_ns=mtime_ns)
-        finally:
-            self._engine.release(fh)
-            self._engine.forget(attr.ino, 1)
-
-    def symlink(self, path: Path, target: bytes, *, mtime_ns: int) -> None:
-        """A symbolic link in place of any file or link that is there."""
-        self._make_way(path)
-        parent, name = self._place(path)
-        attr = self._ask(self._engine.symlink, parent, name, target, self._caller)
-        self._set(attr.ino, mtime_ns=mtime_ns)
-        self._engine.forget(attr.ino, 1)
-
-    def link(self, existing: Path, path: Path) -> None:
-        """Another name of a file, in place of any file or link that is there."""
-        ino = self._find(existing)
-        self._make_way(path)
-        self._ask(self._engine.link, ino, *self._place(path))
-        self._engine.forget(ino, 1)
-
-    def make_directory(self, path: Path) -> bool:
-        """As mkdir, and fine if there is one already; whether it was made."""
-        if not _bytes(path).strip(b"/"):
-            return False
-        try:
-            self.mkdir(path)
-        except FileExistsError:
-            if not stat.S_ISDIR(self.stat(path).mode):
-                raise
-            return False
-        return True
-
-    def set_attributes(self, path: Path, *, mode: int, mtime_ns: int) -> None:
-        self._set(self._find(path), mode=mode, mtime_ns=mtime_ns)
+        with self.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if offset is None else 0)) as file:
+            file.write(offset or 0, data)
 
     def new_symlink(self, path: Path, target: bytes) -> None:
         """As symlink(2)."""
@@ -213,7 +141,7 @@ class Files:
     def remove(self, path: Path) -> None:
         """A file, a link, or an empty directory."""
         parent, name = self._place(path)
-        is_directory = stat.S_ISDIR(self._ask(self._engine.getattr, self._find(path)).mode)
+        is_directory = stat.S_ISDIR(self.stat(path).mode)
         self._ask(self._engine.rmdir if is_directory else self._engine.unlink, parent, name, self._caller)
 
     def move(self, source: Path, target: Path) -> None:
@@ -326,44 +254,6 @@ class Files:
                     raise
                 continue
             offset, data = offset + done, data[done:]
-
-    def _make_way(self, path: Path) -> None:
-        """For something that replaces whatever file or link is there."""
-        try:
-            found = self.stat(path)
-        except FileNotFoundError:
-            return
-        if stat.S_ISDIR(found.mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
-        if stat.S_IFMT(found.mode) not in (stat.S_IFREG, stat.S_IFLNK):
-            raise InvalidInputError(
-                f"{os.fsdecode(path)} is a device, a pipe or a socket in the volume, which is not replaced",
-                hint="Choose another name, or mount the volume and remove it.",
-            )
-        self._ask(self._engine.unlink, *self._place(path), self._caller)
-
-    @contextmanager
-    def _open(self, ino: int, flags: int) -> Iterator[int]:
-        fh = self._ask(self._engine.open_file, ino, flags)
-        try:
-            yield fh
-        finally:
-            self._engine.release(fh)
-
-    @contextmanager
-    def _open_to_write(self, path: Path, flags: int) -> Iterator[int]:
-        parent, name = self._place(path)
-        try:
-            ino = self._look_up(parent, name)
-        except FileNotFoundError:
-            attr, fh = self._ask(self._engine.create, parent, name, stat.S_IFREG | 0o644, os.O_WRONLY, self._caller)
-            self._engine.forget(attr.ino, 1)
-        else:
-            fh = self._ask(self._engine.open_file, ino, os.O_WRONLY | flags)
-        try:
-            yield fh
-        finally:
-            self._engine.release(fh)
 
 
 def _bytes(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""A directory of this machine as `copying` sees it: the same methods as `Files`.
+"""A directory of this machine, which uploads read and `copying` writes to.
 
 What comes from a version may have been made by anybody, so nothing is written outside of the
 directory: each path is opened component by component, and a symbolic link on the way is an error.
@@ -14,7 +14,7 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,7 +22,6 @@ from typing import Self
 
 from cowfs import clock
 from cowfs.errors import InvalidInputError, NoSpaceError
-from cowfs.session.files import PIECE_BYTES
 from cowfs.session.source_files import SourceFile
 
 _BESIDE = b".cowfs-"
@@ -95,23 +94,10 @@ class LocalFiles:
         with self._parent(path) as (directory, name):
             return SourceFile(os.open(name, _READ, dir_fd=directory))
 
-    def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
-        """As `Files.pieces`; holes are not read."""
-        with self._parent(path) as (directory, name):
-            fd = os.open(name, _READ, dir_fd=directory)
-        try:
-            offset = _next_data(fd, 0)
-            while offset is not None and (piece := os.pread(fd, PIECE_BYTES, offset)):
-                yield offset, piece
-                offset = _next_data(fd, offset + len(piece))
-            yield os.fstat(fd).st_size, b""
-        finally:
-            os.close(fd)
-
     # -- changing
 
     def make_directory(self, path: bytes) -> bool:
-        """As `Files.make_directory`. One that is there is opened to its owner, who goes on to write
+        """As mkdir, and fine if there is one already; whether it was made. One that is there is opened to its owner, who goes on to write
         into it and sets its attributes in the end; but for the root, which is the user's."""
         with self._parent(path) as (directory, name):
             try:
@@ -259,18 +245,6 @@ def _tidy(name: bytes, above: int) -> None:
                         os.close(fd)
     finally:
         os.close(directory)
-
-
-def _next_data(fd: int, offset: int) -> int | None:
-    """Where the next bytes are that are no hole; None at the end."""
-    try:
-        return os.lseek(fd, offset, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return None
-        if error.errno == errno.EINVAL:  # a file system that knows no holes
-            return offset
-        raise
 
 
 def _write(fd: int, offset: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Copies between directories and volumes: what is kept, what is refused, what is left when they
+"""Copies to a directory of this machine: what is kept, what is refused, what is left when they
 fail."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 import threading
 import traceback
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,33 @@ from cowfs import clock
 from cowfs.errors import InvalidInputError
 from cowfs.session import copying
 from cowfs.session.copying import Copied
-from cowfs.session.files import Files, this_process
 from cowfs.session.local_files import LocalFiles
 from cowfs.store import initialize, open_store
 from cowfs.version.commit import Progress
-from tests.version.working_volume import ReadingVolume, WorkingVolume
+from tests.version.working_volume import WorkingVolume
 
 LARGE = os.urandom(3_500_000)
+
+
+class Directory(LocalFiles):
+    """What is copied from. A version's files are read by others' tests."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(os.fsencode(path))
+
+    def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
+        with closing(self.open_file(path)) as file:
+            size = file.stamp().size
+            for extent in file.extents(size):
+                yield extent.offset, file.read(extent, 0, extent.length)
+        yield size, b""
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Iterator[LocalFiles]:
+    (tmp_path / "out").mkdir()
+    with LocalFiles(os.fsencode(tmp_path / "out")) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -71,49 +92,39 @@ def described(root: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def files_of(volume: WorkingVolume | ReadingVolume) -> Files:
-    return volume.files
-
-
-def test_what_goes_in_comes_out(volume: WorkingVolume, tree: Path, tmp_path: Path) -> None:
+def test_a_copy_is_what_its_source_is(out: LocalFiles, tree: Path, tmp_path: Path) -> None:
     expected = Copied(files=5, directories=3, symlinks=2, bytes=2 * len(LARGE) + 5 + (64 << 20))
-    with LocalFiles(os.fsencode(tree)) as local:
-        assert copying.copy(local, b"", volume.files, b"in") == expected
-    base = volume.commit()
-    assert base.version_id is not None
-    (tmp_path / "out").mkdir()
-    out, wanted = tmp_path / "out" / "tree", described(tree)
-    with ReadingVolume(volume.store, base.version_id, tmp_path / "reader") as reader:
-        with LocalFiles(os.fsencode(tmp_path / "out")) as local:
-            assert copying.copy(reader.files, b"in", local, b"tree") == expected
-        assert described(out) == wanted
-        os.chmod(out, 0o700)
-        with LocalFiles(os.fsencode(out)) as local:
-            assert copying.copy(reader.files, b"in", local, b"") == expected
-        again = described(out)
-        assert again.pop(".")[0] == stat.S_IFDIR | 0o700, "what is there already stays as it is"
-        assert again == {path: each for path, each in wanted.items() if path != "."}
-    assert (out / "large").stat().st_ino == (out / "sub" / "same").stat().st_ino
-    assert (out / "sparse").stat().st_blocks * 512 < 4 << 20, "holes stay holes"
+    there, wanted = tmp_path / "out" / "tree", described(tree)
+    with Directory(tree) as source:
+        assert copying.copy(source, b"", out, b"tree") == expected
+        assert described(there) == wanted
+        subprocess.run(["diff", "-r", "--no-dereference", tree, there], check=True)
+        os.chmod(there, 0o700)
+        with LocalFiles(os.fsencode(there)) as again:
+            assert copying.copy(source, b"", again, b"") == expected
+    copied = described(there)
+    assert copied.pop(".")[0] == stat.S_IFDIR | 0o700, "what is there already stays as it is"
+    assert copied == {path: each for path, each in wanted.items() if path != "."}
+    assert (there / "large").stat().st_ino == (there / "sub" / "same").stat().st_ino
+    assert (there / "sparse").stat().st_blocks * 512 < 4 << 20, "holes stay holes"
     assert sorted(os.listdir(tmp_path / "out")) == ["tree"], "no temporary file is left"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_directories_that_may_not_be_written_to_are_copied_again(tmp_path: Path) -> None:
+def test_directories_that_may_not_be_written_to_are_copied_again(out: LocalFiles, tmp_path: Path) -> None:
     """By their owner, who is no superuser."""
-    for name in ("tree/closed/below", "out"):
-        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "tree" / "closed" / "below").mkdir(parents=True)
     (tmp_path / "tree" / "closed" / "file").write_text("x")
     os.chmod(tmp_path / "tree" / "closed" / "below", 0o500)
     os.chmod(tmp_path / "tree" / "closed", 0o500)
     subprocess.run(["chown", "-R", "65534:65534", tmp_path], check=True)
-    with LocalFiles(os.fsencode(tmp_path / "tree")) as source, LocalFiles(os.fsencode(tmp_path / "out")) as target:
+    with Directory(tmp_path / "tree") as source:
         child = os.fork()
         if child == 0:
             os.setresuid(65534, 65534, 65534)
             try:
                 for _ in range(2):
-                    copying.copy(source, b"", target, b"")
+                    copying.copy(source, b"", out, b"")
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
@@ -122,90 +133,84 @@ def test_directories_that_may_not_be_written_to_are_copied_again(tmp_path: Path)
     assert described(tmp_path / "out")["closed"] == described(tmp_path / "tree")["closed"]
 
 
-def test_what_is_special_is_counted_and_left_out(volume: WorkingVolume, tmp_path: Path) -> None:
+def test_what_is_special_is_counted_and_left_out(out: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     os.mkfifo(tmp_path / "tree" / "fifo")
     (tmp_path / "tree" / "file").touch()
-    with LocalFiles(os.fsencode(tmp_path / "tree")) as local:
-        assert copying.copy(local, b"", volume.files, b"") == Copied(files=1, directories=1, skipped=1)
-    assert volume.names() == [b"file"]
+    with Directory(tmp_path / "tree") as source:
+        assert copying.copy(source, b"", out, b"") == Copied(files=1, directories=1, skipped=1)
+    assert os.listdir(tmp_path / "out") == ["file"]
 
 
-def test_files_and_links_are_replaced_and_directories_are_not(volume: WorkingVolume, tmp_path: Path) -> None:
-    source = tmp_path / "source"
+def test_files_and_links_are_replaced_and_directories_and_special_files_are_not(
+    out: LocalFiles, tmp_path: Path
+) -> None:
+    source, there = tmp_path / "source", tmp_path / "out"
     (source / "dir").mkdir(parents=True)
     (source / "dir" / "x").write_text("new")
     (source / "file").write_text("new")
     os.symlink("new", source / "link")
-    volume.write(b"file", b"old, and longer")
-    volume.files.symlink(b"link", b"old", mtime_ns=0)
-    with LocalFiles(os.fsencode(source)) as local:
-        copying.copy(local, b"", volume.files, b"")
-        assert (volume.read(b"file"), volume.files.readlink(b"link")) == (b"new", b"new")
-        volume.mkdir(b"other")
+    (there / "file").write_text("old, and longer")
+    os.symlink("old", there / "link")
+    with Directory(source) as local:
+        copying.copy(local, b"", out, b"")
+        assert ((there / "file").read_text(), os.readlink(there / "link")) == ("new", "new")
+        (there / "other").mkdir()
+        os.mkfifo(there / "fifo")
         with pytest.raises(IsADirectoryError):
-            copying.copy(local, b"file", volume.files, b"other")
+            copying.copy(local, b"file", out, b"other")
         with pytest.raises(FileExistsError):
-            copying.copy(local, b"dir", volume.files, b"file")
-    assert volume.read(b"file") == b"new"
+            copying.copy(local, b"dir", out, b"file")
+        with pytest.raises(InvalidInputError, match="does not replace"):
+            copying.copy(local, b"file", out, b"fifo")
+    assert (there / "file").read_text() == "new"
+    assert stat.S_ISFIFO((there / "fifo").stat().st_mode)
 
 
-def test_special_files_of_a_volume_are_not_replaced(volume: WorkingVolume, tmp_path: Path) -> None:
-    volume.mkdir(b"dir")
-    volume.engine.mknod(volume.find(b"dir"), b"fifo", stat.S_IFIFO | 0o644, 0, this_process())
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "fifo").write_text("x")
-    with LocalFiles(os.fsencode(tmp_path / "source")) as local, pytest.raises(InvalidInputError, match="not replaced"):
-        copying.copy(local, b"", volume.files, b"dir")
-    assert stat.S_ISFIFO(volume.files.stat(b"dir/fifo").mode)
-
-
-def test_nothing_is_written_outside_of_the_target(volume: WorkingVolume, tmp_path: Path) -> None:
-    outside, inside = tmp_path / "outside", tmp_path / "inside"
-    outside.mkdir()
-    inside.mkdir()
+def test_nothing_is_written_outside_of_the_target(tmp_path: Path) -> None:
+    outside, inside, source = tmp_path / "outside", tmp_path / "inside", tmp_path / "source"
+    for path in (outside, inside, source / "dir"):
+        path.mkdir(parents=True)
     (outside / "file").write_text("mine")
-    volume.mkdir(b"dir")
-    volume.write(b"dir/file", b"theirs")
-    volume.write(b"file", b"theirs")
+    (source / "dir" / "file").write_text("theirs")
+    (source / "file").write_text("theirs")
     os.symlink(outside, inside / "dir")
     os.symlink(outside / "file", inside / "file")
-    with LocalFiles(os.fsencode(inside)) as local:
+    with LocalFiles(os.fsencode(inside)) as local, Directory(source) as theirs:
         with pytest.raises(FileExistsError):
-            copying.copy(volume.files, b"dir", local, b"dir")
+            copying.copy(theirs, b"dir", local, b"dir")
         with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
             local.put(b"dir/file", iter([(0, b"theirs"), (6, b"")]), mode=0o644, mtime_ns=0)
-        copying.copy(volume.files, b"file", local, b"file")
+        copying.copy(theirs, b"file", local, b"file")
     assert (inside / "file").read_text() == "theirs", "the link was replaced, not followed"
     assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("file", "mine")]
 
 
-def test_the_first_error_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVolume, tmp_path: Path) -> None:
-    class Failing(Files):
-        def pieces(self, path: str | bytes) -> Generator[tuple[int, bytes]]:
+def test_the_first_error_ends_the_copy_and_leaves_no_torn_file(out: LocalFiles, tmp_path: Path) -> None:
+    class Failing(Directory):
+        def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
             for piece in super().pieces(path):
                 yield piece
                 if path == b"17":
                     raise OSError(5, "Input/output error")
 
+    (tmp_path / "source").mkdir()
     for number in range(40):
-        volume.write(b"%d" % number, LARGE[:100_000])
-    (tmp_path / "out").mkdir()
-    failing = Failing(volume.engine, volume.residency)
-    with LocalFiles(os.fsencode(tmp_path / "out")) as local, pytest.raises(OSError, match="Input/output") as caught:
-        copying.copy(failing, b"", local, b"")
+        (tmp_path / "source" / f"{number}").write_bytes(LARGE[:100_000])
+    with Failing(tmp_path / "source") as failing, pytest.raises(OSError, match="Input/output") as caught:
+        copying.copy(failing, b"", out, b"")
     assert caught.value.filename == "17"
     assert {path.stat().st_size for path in (tmp_path / "out").iterdir()} <= {100_000}
     assert not (tmp_path / "out" / "17").exists()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("cowfs-copy")]
 
 
-def test_ctrl_c_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVolume, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_copy_and_leaves_no_torn_file(out: LocalFiles, tmp_path: Path) -> None:
     """All helpers are at work, and all are waited for."""
     at_work = threading.Semaphore(0)
 
-    class Endless(Files):
-        def pieces(self, path: str | bytes) -> Generator[tuple[int, bytes]]:
+    class Endless(Directory):
+        def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
             at_work.release()
             while True:
                 clock.sleep_s(0.01)
@@ -216,21 +221,21 @@ def test_ctrl_c_ends_the_copy_and_leaves_no_torn_file(volume: WorkingVolume, tmp
             at_work.acquire()
         os.kill(os.getpid(), signal.SIGINT)
 
+    (tmp_path / "source").mkdir()
     for number in range(3 * copying.THREADS):
-        volume.write(b"%d" % number, b"x")
-    (tmp_path / "out").mkdir()
+        (tmp_path / "source" / f"{number}").write_text("x")
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
-    with LocalFiles(os.fsencode(tmp_path / "out")) as local, pytest.raises(KeyboardInterrupt):
-        copying.copy(Endless(volume.engine, volume.residency), b"", local, b"")
+    with Endless(tmp_path / "source") as source, pytest.raises(KeyboardInterrupt):
+        copying.copy(source, b"", out, b"")
     interrupting.join()
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_progress_has_totals_and_ends_at_them(volume: WorkingVolume, tree: Path) -> None:
+def test_progress_has_totals_and_ends_at_them(out: LocalFiles, tree: Path) -> None:
     heard: list[Progress] = []
-    with LocalFiles(os.fsencode(tree)) as local:
-        copying.copy(local, b"", volume.files, b"", heard.append)
+    with Directory(tree) as source:
+        copying.copy(source, b"", out, b"", heard.append)
     assert {each.stage for each in heard} == {"copy"}
     assert (heard[-1].done, heard[-1].total) == (5, 5)
     assert heard[-1].total_bytes == 2 * len(LARGE) + 5 + (64 << 20)
@@ -241,9 +246,9 @@ def test_links_are_followed_inside_of_the_volume_only(volume: WorkingVolume) -> 
     volume.write(b"a/file", b"x")
     files = volume.files
     for name, target in ((b"l", b"a/file"), (b"a/up", b"../a/./file"), (b"d", b"a"), (b"loop", b"loop")):
-        files.symlink(name, target, mtime_ns=0)
-    files.symlink(b"out", b"../etc/passwd", mtime_ns=0)
-    files.symlink(b"absolute", b"/etc/passwd", mtime_ns=0)
+        files.new_symlink(name, target)
+    files.new_symlink(b"out", b"../etc/passwd")
+    files.new_symlink(b"absolute", b"/etc/passwd")
     for path in (b"l", b"a/up", b"d/file", b"d/up", b"/a//file/"):
         assert files.follow(path) == b"a/file", path
     assert files.follow(b"") == b""
@@ -252,11 +257,3 @@ def test_links_are_followed_inside_of_the_volume_only(volume: WorkingVolume) -> 
             files.follow(path)
     with pytest.raises(OSError, match="symbolic links"):
         files.follow(b"loop")
-
-
-def test_a_local_directory_copies_as_cp_does(tree: Path, tmp_path: Path) -> None:
-    """Two local trees: the parts that know volumes are not in the way."""
-    (tmp_path / "out").mkdir()
-    with LocalFiles(os.fsencode(tree)) as source, LocalFiles(os.fsencode(tmp_path / "out")) as target:
-        copying.copy(source, b"", target, b"tree")
-    subprocess.run(["diff", "-r", "--no-dereference", tree, tmp_path / "out" / "tree"], check=True)
