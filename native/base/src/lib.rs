@@ -24,6 +24,23 @@ pub type Layer = u64;
 /// The inode number of a volume's root directory.
 pub const ROOT_INO: Ino = 1;
 
+/// The attributes of an inode at one moment. `blocks` counts 512-byte units of mapped data.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "the fields of stat(2)")]
+pub struct Attr {
+    pub ino: Ino,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    pub size: u64,
+    pub blocks: u64,
+    pub atime_ns: i64,
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+}
+
 /// BLAKE3 of a chunk's raw bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkHash(pub [u8; 32]);

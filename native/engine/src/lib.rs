@@ -41,6 +41,7 @@ pub use attributes::{AttrChange, Clears, depends_on_groups};
 pub use backing::LocalFile;
 pub use checkpoint::CHECKPOINT_BYTES;
 pub use content::XattrPair;
+pub use cowfs_base::Attr;
 pub use cowfs_staging::SEGMENT_BYTES;
 pub use engine::{Engine, Options};
 pub use error::{Error, Missing, Result};
@@ -51,7 +52,7 @@ pub use recovery::Recovery;
 pub use refused::RefusedStore;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use row::{
-    Attr, CODEC_RAW, CODEC_ZSTD, Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow,
-    LayerExtent, NAME_MAX_BYTES, SIZE_MAX_BYTES, TARGET_MAX_BYTES,
+    CODEC_RAW, CODEC_ZSTD, Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow, LayerExtent,
+    NAME_MAX_BYTES, SIZE_MAX_BYTES, TARGET_MAX_BYTES,
 };
 pub use xattr::{XATTR_CREATE, XATTR_REPLACE, XATTR_VALUE_MAX_BYTES};

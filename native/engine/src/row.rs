@@ -133,23 +133,6 @@ pub struct LayerExtent {
     pub skip: u32,
 }
 
-/// The attributes of an inode at one moment. `blocks` counts 512-byte units of mapped data.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields of stat(2)")]
-pub struct Attr {
-    pub ino: Ino,
-    pub mode: u32,
-    pub nlink: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub rdev: u32,
-    pub size: u64,
-    pub blocks: u64,
-    pub atime_ns: i64,
-    pub mtime_ns: i64,
-    pub ctime_ns: i64,
-}
-
 /// Who asks, as the kernel knows them. `groups`: supplementary groups, None when they are not known
 /// (then the kernel's own checks stand alone). `owners`: whom the mount shows in whose place; rows
 /// have owners as they are kept.

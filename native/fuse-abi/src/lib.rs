@@ -47,8 +47,8 @@ pub mod ring;
 
 pub use init::{InitReply, flag};
 pub use reply::{
-    Attributes, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Lifetimes, Listing, REPLY_HEADER_BYTES, Reply,
-    Statistics, invalidate_inode,
+    FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Lifetimes, Listing, REPLY_HEADER_BYTES, Reply, Statistics,
+    invalidate_inode,
 };
 pub use request::{
     CreateIn, Forgets, HEADER_BYTES, Header, IoIn, Operation, SetAttrIn, WRITE_CACHE,

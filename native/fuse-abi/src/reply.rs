@@ -1,5 +1,7 @@
 //! Replies: what is known to bytes.
 
+use cowfs_base::Attr;
+
 use crate::MAJOR;
 use crate::init::InitReply;
 
@@ -16,23 +18,6 @@ const BLOCK_BYTES: u32 = 4096;
 const ENTRY_BYTES: usize = 128;
 const DIRENT_BYTES: usize = 24;
 const NOTIFY_INVAL_INODE: i32 = 2;
-
-/// An inode's attributes, as every reply that has some spells them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "the fields of stat(2)")]
-pub struct Attributes {
-    pub ino: u64,
-    pub mode: u32,
-    pub nlink: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub rdev: u32,
-    pub size: u64,
-    pub blocks: u64,
-    pub atime_ns: i64,
-    pub mtime_ns: i64,
-    pub ctime_ns: i64,
-}
 
 /// How long the kernel may believe a reply, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,13 +74,13 @@ impl Reply {
     }
 
     /// LOOKUP and everything that makes an entry. Inode 0: the name leads nowhere.
-    pub fn entry(mut self, attr: &Attributes, lifetimes: Lifetimes) -> Reply {
+    pub fn entry(mut self, attr: &Attr, lifetimes: Lifetimes) -> Reply {
         self.put_entry(attr, lifetimes);
         self
     }
 
     /// GETATTR, SETATTR.
-    pub fn attributes(mut self, attr: &Attributes, attr_ns: u64) -> Reply {
+    pub fn attributes(mut self, attr: &Attr, attr_ns: u64) -> Reply {
         let (seconds, nanoseconds) = (attr_ns / 1_000_000_000, (attr_ns % 1_000_000_000) as u32);
         self.u64(seconds).u32(nanoseconds).u32(0).put_attr(attr);
         self
@@ -158,14 +143,14 @@ impl Reply {
         self
     }
 
-    fn put_entry(&mut self, attr: &Attributes, lifetimes: Lifetimes) {
+    fn put_entry(&mut self, attr: &Attr, lifetimes: Lifetimes) {
         let split = |ns: u64| (ns / 1_000_000_000, (ns % 1_000_000_000) as u32);
         let (entry, attr_time) = (split(lifetimes.entry_ns), split(lifetimes.attr_ns));
         self.u64(attr.ino).u64(0).u64(entry.0).u64(attr_time.0);
         self.u32(entry.1).u32(attr_time.1).put_attr(attr);
     }
 
-    fn put_attr(&mut self, attr: &Attributes) {
+    fn put_attr(&mut self, attr: &Attr) {
         let times = [attr.atime_ns, attr.mtime_ns, attr.ctime_ns];
         self.u64(attr.ino).u64(attr.size).u64(attr.blocks);
         for ns in times {
@@ -222,7 +207,7 @@ impl Listing {
         name: &[u8],
         cookie: u64,
         ino: u64,
-        attr: &Attributes,
+        attr: &Attr,
         lifetimes: Lifetimes,
         mode: u32,
     ) -> bool {

@@ -1,3 +1,4 @@
+use cowfs_base::Attr;
 use proptest::prelude::*;
 
 use super::*;
@@ -70,9 +71,9 @@ fn extensions_are_not_part_of_the_body() {
 
 #[test]
 fn replies_have_the_sizes_of_the_protocol() {
-    let attr = Attributes {
+    let attr = Attr {
         ino: 2,
-        ..Attributes::default()
+        ..Attr::default()
     };
     let life = Lifetimes {
         entry_ns: 1_500_000_000,
@@ -119,9 +120,9 @@ fn a_listing_keeps_to_its_room() {
     let life = Lifetimes::default();
     let mut added = 0;
     for ino in 2..10 {
-        let attr = Attributes {
+        let attr = Attr {
             ino,
-            ..Attributes::default()
+            ..Attr::default()
         };
         added += u64::from(listing.add_plus(b"a name", ino, ino, &attr, life, 0o100644));
     }
@@ -138,10 +139,10 @@ fn a_listing_keeps_to_its_room() {
 
 #[test]
 fn times_before_the_epoch_keep_their_nanoseconds() {
-    let attr = Attributes {
+    let attr = Attr {
         ino: 1,
         mtime_ns: -1,
-        ..Attributes::default()
+        ..Attr::default()
     };
     let message = Reply::new(1).attributes(&attr, 0).finish(0);
     let attr_at = 16 + 16;

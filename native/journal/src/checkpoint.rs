@@ -29,7 +29,9 @@ use std::path::{Path, PathBuf};
 
 use cowfs_base::failpoints::hit;
 
-use crate::format::{BadHeader, ChainId, MAX_BOOT_ID_BYTES, MAX_PAYLOAD_BYTES, u32_at, u64_at};
+use crate::format::{
+    BadHeader, ChainId, MAX_BOOT_ID_BYTES, MAX_PAYLOAD_BYTES, sign, signed, u32_at, u64_at,
+};
 use crate::{JournalError, corrupt};
 
 const MAGIC: &[u8; 8] = b"cowfsckp";
@@ -57,8 +59,6 @@ impl Header {
     /// `boot_id` has at most MAX_BOOT_ID_BYTES bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.first.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.last.to_le_bytes());
         bytes[32..48].copy_from_slice(&self.chain);
@@ -67,24 +67,11 @@ impl Header {
         bytes[64..68].copy_from_slice(&self.records.to_le_bytes());
         bytes[68..70].copy_from_slice(&(self.boot_id.len() as u16).to_le_bytes());
         bytes[70..70 + self.boot_id.len()].copy_from_slice(&self.boot_id);
-        let crc = crc32c::crc32c(&bytes);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-        bytes
+        sign(bytes, MAGIC, FORMAT)
     }
 
     pub fn decode(file: &[u8]) -> Result<Header, BadHeader> {
-        let Some(bytes) = file.get(..HEADER_BYTES) else {
-            return Err(BadHeader::Damaged("the file is shorter than its header"));
-        };
-        let mut unsigned = [0; HEADER_BYTES];
-        unsigned.copy_from_slice(bytes);
-        unsigned[12..16].fill(0);
-        if &bytes[0..8] != MAGIC || u32_at(bytes, 12) != crc32c::crc32c(&unsigned) {
-            return Err(BadHeader::Damaged("the header fails its checksum"));
-        }
-        if u32_at(bytes, 8) != FORMAT {
-            return Err(BadHeader::UnknownFormat(u32_at(bytes, 8)));
-        }
+        let bytes = signed::<HEADER_BYTES>(file, MAGIC, FORMAT)?;
         let length = usize::from(u16::from_le_bytes([bytes[68], bytes[69]]));
         let (first, last) = (u64_at(bytes, 16), u64_at(bytes, 24));
         if length > MAX_BOOT_ID_BYTES || first == 0 || first > last {

@@ -51,31 +51,16 @@ impl Header {
     /// `boot_id` has at most MAX_BOOT_ID_BYTES bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.layer.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.chain);
         bytes[40..42].copy_from_slice(&(self.boot_id.len() as u16).to_le_bytes());
         bytes[42..42 + self.boot_id.len()].copy_from_slice(&self.boot_id);
         bytes[106] = self.is_first.into();
-        let crc = crc32c::crc32c(&bytes);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-        bytes
+        sign(bytes, MAGIC, FORMAT)
     }
 
     pub fn decode(file: &[u8]) -> Result<Header, BadHeader> {
-        let Some(bytes) = file.get(..HEADER_BYTES) else {
-            return Err(BadHeader::Damaged("the file is shorter than its header"));
-        };
-        let mut unsigned = [0; HEADER_BYTES];
-        unsigned.copy_from_slice(bytes);
-        unsigned[12..16].fill(0);
-        if &bytes[0..8] != MAGIC || u32_at(bytes, 12) != crc32c::crc32c(&unsigned) {
-            return Err(BadHeader::Damaged("the header fails its checksum"));
-        }
-        if u32_at(bytes, 8) != FORMAT {
-            return Err(BadHeader::UnknownFormat(u32_at(bytes, 8)));
-        }
+        let bytes = signed::<HEADER_BYTES>(file, MAGIC, FORMAT)?;
         let length = usize::from(u16::from_le_bytes([bytes[40], bytes[41]]));
         if length > MAX_BOOT_ID_BYTES {
             return Err(BadHeader::Damaged("the boot id is too long"));
@@ -93,6 +78,35 @@ impl Header {
     /// What the checksum of each record of this file starts from.
     pub fn seed(&self) -> u32 {
         crc32c::crc32c_append(crc32c::crc32c(&self.chain), &self.layer.to_le_bytes())
+    }
+}
+
+/// A header that begins with magic, format and checksum: 8, 4 and 4 bytes.
+pub fn sign<const N: usize>(mut bytes: [u8; N], magic: &[u8; 8], format: u32) -> [u8; N] {
+    bytes[0..8].copy_from_slice(magic);
+    bytes[8..12].copy_from_slice(&format.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The header of a file, as `sign` made it.
+pub fn signed<'a, const N: usize>(
+    file: &'a [u8],
+    magic: &[u8; 8],
+    format: u32,
+) -> Result<&'a [u8; N], BadHeader> {
+    let Some(bytes) = file.first_chunk::<N>() else {
+        return Err(BadHeader::Damaged("the file is shorter than its header"));
+    };
+    let mut unsigned = *bytes;
+    unsigned[12..16].fill(0);
+    if &bytes[0..8] != magic || u32_at(bytes, 12) != crc32c::crc32c(&unsigned) {
+        return Err(BadHeader::Damaged("the header fails its checksum"));
+    }
+    match u32_at(bytes, 8) {
+        found if found == format => Ok(bytes),
+        found => Err(BadHeader::UnknownFormat(found)),
     }
 }
 

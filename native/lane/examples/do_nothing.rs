@@ -15,9 +15,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
+use cowfs_base::Attr;
 use cowfs_fuse_abi::{
-    Attributes, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, Lifetimes, MINOR, Operation,
-    Reply, flag,
+    FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, Lifetimes, MINOR, Operation, Reply, flag,
 };
 use device::{Device, MAX_WRITE_BYTES, REQUEST_BYTES, Received};
 
@@ -194,7 +194,7 @@ impl Server {
         Some((plain, &[]))
     }
 
-    fn make(&self, parent: u64, name: &[u8]) -> Attributes {
+    fn make(&self, parent: u64, name: &[u8]) -> Attr {
         let node = node(parent, name);
         if let Ok(mut names) = self.names.lock() {
             names.insert(node);
@@ -208,14 +208,14 @@ impl Server {
         }
     }
 
-    fn attributes(&self, node: u64) -> Attributes {
+    fn attributes(&self, node: u64) -> Attr {
         let is_directory = node == ROOT || node & IS_DIRECTORY != 0;
-        Attributes {
+        Attr {
             ino: node,
             mode: if is_directory { 0o040_755 } else { 0o100_644 },
             nlink: 1,
             size: self.size(node),
-            ..Attributes::default()
+            ..Attr::default()
         }
     }
 

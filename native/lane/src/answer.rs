@@ -8,13 +8,13 @@ mod bytes;
 
 use std::ops::Range;
 
-use cowfs_base::{Errno, now_ns};
+use cowfs_base::{Attr, Errno, now_ns};
 use cowfs_engine::{
-    Attr, AttrChange, Engine, Error, Result, depends_on_groups, is_acl, kept_acl, shown_acl,
+    AttrChange, Engine, Error, Result, depends_on_groups, is_acl, kept_acl, shown_acl,
 };
 use cowfs_fuse_abi::{
-    Attributes, CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Lifetimes,
-    Listing, MINOR, Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
+    CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Lifetimes, Listing, MINOR,
+    Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
 };
 
 use crate::buffer::ReadBuffer;
@@ -201,7 +201,7 @@ impl Shared {
                     attr_ns: 0,
                 };
                 Ok(Answer::plain(
-                    Reply::new(unique).entry(&Attributes::default(), absent),
+                    Reply::new(unique).entry(&Attr::default(), absent),
                 ))
             }
             Err(error) => Err(error),
@@ -279,19 +279,11 @@ impl Shared {
     }
 
     /// Attributes as this mount shows them: nothing else puts an owner into a reply.
-    fn shown(&self, attr: &Attr) -> Attributes {
-        Attributes {
-            ino: attr.ino,
-            mode: attr.mode,
-            nlink: attr.nlink,
+    fn shown(&self, attr: &Attr) -> Attr {
+        Attr {
             uid: self.owners.shown_user(attr.uid),
             gid: self.owners.shown_group(attr.gid),
-            rdev: attr.rdev,
-            size: attr.size,
-            blocks: attr.blocks,
-            atime_ns: attr.atime_ns,
-            mtime_ns: attr.mtime_ns,
-            ctime_ns: attr.ctime_ns,
+            ..attr.clone()
         }
     }
 
@@ -309,7 +301,7 @@ impl Shared {
                     return listing.add(name, cookie, attr.ino, attr.mode);
                 }
                 if name == b"." || name == b".." {
-                    let none = Attributes::default();
+                    let none = Attr::default();
                     return listing.add_plus(
                         name,
                         cookie,

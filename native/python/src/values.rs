@@ -30,31 +30,18 @@ pub struct PyAttr {
 
 impl From<Attr> for PyAttr {
     fn from(attr: Attr) -> PyAttr {
-        let Attr {
-            ino,
-            mode,
-            nlink,
-            uid,
-            gid,
-            rdev,
-            size,
-            blocks,
-            atime_ns,
-            mtime_ns,
-            ctime_ns,
-        } = attr;
         PyAttr {
-            ino,
-            mode,
-            nlink,
-            uid,
-            gid,
-            rdev,
-            size,
-            blocks,
-            atime_ns,
-            mtime_ns,
-            ctime_ns,
+            ino: attr.ino,
+            mode: attr.mode,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: attr.rdev,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime_ns: attr.atime_ns,
+            mtime_ns: attr.mtime_ns,
+            ctime_ns: attr.ctime_ns,
         }
     }
 }

@@ -77,11 +77,7 @@ impl Engine {
             let same = now.filter(|extent| extent.chunk.is_none() && extent.is_backed_as(piece));
             effects.extend(same.map(|extent| {
                 let part = extent.clip(piece.offset, piece.end());
-                Effect::Lose {
-                    ino,
-                    offset: part.offset,
-                    length: part.length,
-                }
+                Effect::lose(ino, part.offset, part.length)
             }));
         }
         for effects in effects.chunks(RECORD_RANGES) {
@@ -128,11 +124,8 @@ pub(crate) fn lose_missing(state: &mut State, present: &BTreeSet<Segment>) -> Re
         let extents = content
             .into_iter()
             .flat_map(|content| content.extents.iter());
-        lost.extend(extents.filter(is_missing).map(|extent| Effect::Lose {
-            ino,
-            offset: extent.offset,
-            length: extent.length,
-        }));
+        let missing = extents.filter(is_missing);
+        lost.extend(missing.map(|extent| Effect::lose(ino, extent.offset, extent.length)));
     }
     for effects in lost.chunks(RECORD_RANGES) {
         Engine::record(state, effects)?;

@@ -26,7 +26,7 @@ use cowfs_staging::Sum;
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
-use crate::extents::Extent;
+use crate::extents::{Extent, Staged};
 use crate::survey::extents_of;
 
 const BATCH_EXTENTS: usize = 512;
@@ -133,14 +133,9 @@ impl Engine {
             for run in runs {
                 let length = run.length.into();
                 disk.staging.note(new, run.offset, length, run.crc);
-                effects.push(Effect::Map {
-                    ino,
-                    offset: extent.offset + (run.offset - segment_offset),
-                    length,
-                    segment: new,
-                    segment_offset: run.offset,
-                    crc: run.crc,
-                });
+                let offset = extent.offset + (run.offset - segment_offset);
+                let place = Staged::appended(new, run.offset);
+                effects.push(Effect::map(ino, offset, length, place, run.crc));
             }
         }
         for effects in effects.chunks(RECORD_RANGES) {

@@ -39,7 +39,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
-use crate::extents::Extent;
+use crate::extents::{Extent, Staged};
 use crate::state::State;
 use crate::survey::{Survey, extents_of};
 
@@ -326,14 +326,9 @@ impl Engine {
         synced?;
         let mut maps: Vec<Effect<'static>> = Vec::new();
         for (ino, offset, length, at) in unchanged_runs(&state, &pieces) {
-            maps.push(Effect::Map {
-                ino,
-                offset,
-                length,
-                segment: location.segment,
-                segment_offset: location.offset + at as u64,
-                crc: crc_of(&data[at..at + length as usize]),
-            });
+            let place = Staged::appended(location.segment, location.offset + at as u64);
+            let crc = crc_of(&data[at..at + length as usize]);
+            maps.push(Effect::map(ino, offset, length, place, crc));
         }
         Engine::record(&mut state, &maps)
     }

@@ -32,7 +32,6 @@ use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, XATTRS};
 use crate::effect::{self, Effect};
 use crate::engine::{Disk, Engine};
 use crate::error::Result;
-use crate::extents::Extent;
 use crate::staged::needed_segments;
 use crate::state::State;
 
@@ -415,34 +414,10 @@ fn put_extents(
     let (_, extents) = state.frozen_extents(snapshot, ino).ok_or(Errno::EIO)?;
     let mut end = None;
     for extent in extents.overlapping(from, u64::MAX).take(PIECE_EXTENTS) {
-        effect::encode(&mapping(ino, extent), record);
         end = Some(extent.end());
+        let extent = extent.clone();
+        let crc = None;
+        effect::encode(&Effect::Map { ino, extent, crc }, record);
     }
     Ok(end)
-}
-
-fn mapping(ino: Ino, extent: &Extent) -> Effect<'static> {
-    let (offset, length) = (extent.offset, extent.length);
-    match (&extent.chunk, extent.staged) {
-        (Some(chunk), _) => Effect::MapChunk {
-            ino,
-            offset,
-            length,
-            chunk: chunk.clone(),
-            skip: extent.skip,
-            staged: None,
-        },
-        (None, Some(staged)) => Effect::MapSummed {
-            ino,
-            offset,
-            length,
-            segment: staged.segment(),
-            segment_offset: staged.offset,
-        },
-        (None, None) => Effect::Lose {
-            ino,
-            offset,
-            length,
-        },
-    }
 }

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use cowfs_base::{ChunkHash, Ino, Segment};
 use cowfs_staging::Sum;
 
-use crate::extents::Staged;
+use crate::extents::{Extent, Staged};
 use crate::row::{ChunkRef, ExtentRow, InodeRow};
 
 const VERSION: u8 = 1;
@@ -61,13 +61,13 @@ pub(crate) enum Effect<'a> {
         parent: Ino,
         name: &'a [u8],
     },
+    /// In the journal an extent with a chunk has no `staged`: that is a cache. One with neither is
+    /// lost: EIO until it is mapped or unmapped again. `crc`: of staged bytes alone; None in
+    /// checkpoints, where `Sums` before it cover them.
     Map {
         ino: Ino,
-        offset: u64,
-        length: u64,
-        segment: Segment,
-        segment_offset: u64,
-        crc: u32,
+        extent: Extent,
+        crc: Option<u32>,
     },
     Unmap {
         ino: Ino,
@@ -83,21 +83,6 @@ pub(crate) enum Effect<'a> {
         ino: Ino,
         name: &'a [u8],
     },
-    /// `staged`: where the same bytes lie as well; a cache that the journal does not know of.
-    MapChunk {
-        ino: Ino,
-        offset: u64,
-        length: u64,
-        chunk: Arc<ChunkRef>,
-        skip: u32,
-        staged: Option<Staged>,
-    },
-    /// The range is mapped, and its bytes are gone: EIO until it is mapped or unmapped again.
-    Lose {
-        ino: Ino,
-        offset: u64,
-        length: u64,
-    },
     /// It has no name any more.
     RemoveInode(Ino),
     ClearXattrs(Ino),
@@ -105,13 +90,6 @@ pub(crate) enum Effect<'a> {
     Sums {
         segment: Segment,
         sums: Cow<'a, [Sum]>,
-    },
-    MapSummed {
-        ino: Ino,
-        offset: u64,
-        length: u64,
-        segment: Segment,
-        segment_offset: u64,
     },
 }
 
@@ -121,13 +99,25 @@ impl Effect<'_> {
         Some(match self {
             Effect::Sums { .. } => return None,
             Effect::RemoveInode(ino) | Effect::ClearXattrs(ino) => *ino,
-            Effect::MapSummed { ino, .. } => *ino,
             Effect::PutInode(row) => row.ino,
             Effect::PutEntry { parent, .. } | Effect::DropEntry { parent, .. } => *parent,
-            Effect::Map { ino, .. } | Effect::MapChunk { ino, .. } => *ino,
-            Effect::Unmap { ino, .. } | Effect::Lose { ino, .. } => *ino,
+            Effect::Map { ino, .. } | Effect::Unmap { ino, .. } => *ino,
             Effect::PutXattr { ino, .. } | Effect::DropXattr { ino, .. } => *ino,
         })
+    }
+
+    /// Bytes of a range lie in a segment, with this checksum.
+    pub fn map(ino: Ino, offset: u64, length: u64, staged: Staged, crc: u32) -> Self {
+        let extent = Extent::staged(offset, length, staged);
+        let crc = Some(crc);
+        Effect::Map { ino, extent, crc }
+    }
+
+    /// The bytes of a range are gone.
+    pub fn lose(ino: Ino, offset: u64, length: u64) -> Self {
+        let extent = Extent::lost(offset, length);
+        let crc = None;
+        Effect::Map { ino, extent, crc }
     }
 }
 
@@ -162,21 +152,24 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
         Effect::DropEntry { parent, name } => {
             out.u8(3).u64(*parent).name(name);
         }
-        Effect::Map {
-            ino,
-            offset,
-            length,
-            segment,
-            segment_offset,
-            crc,
-        } => {
-            out.u8(4)
-                .u64(*ino)
-                .u64(*offset)
-                .u64(*length)
-                .u64(*segment)
-                .u64(*segment_offset)
-                .u32(*crc);
+        Effect::Map { ino, extent, crc } => {
+            match (&extent.chunk, extent.staged, crc) {
+                (Some(_), _, _) => out.since(VERSION_CHUNKS, 8),
+                (None, None, _) => out.since(VERSION_LOST, 9),
+                (None, Some(_), Some(_)) => out.u8(4),
+                (None, Some(_), None) => out.since(VERSION_CHECKPOINT, 13),
+            };
+            out.u64(*ino).u64(extent.offset).u64(extent.length);
+            if let Some(chunk) = &extent.chunk {
+                out.bytes(&chunk.hash.0).u64(chunk.pack).u64(chunk.offset);
+                out.u32(chunk.stored_length).u32(chunk.raw_length);
+                out.u32(chunk.codec).u32(extent.skip);
+            } else if let Some(staged) = extent.staged {
+                out.u64(staged.segment()).u64(staged.offset);
+                if let Some(crc) = crc {
+                    out.u32(*crc);
+                }
+            }
         }
         Effect::Unmap { ino, from, to } => {
             out.u8(5).u64(*ino).u64(*from).u64(*to);
@@ -191,55 +184,18 @@ pub(crate) fn encode(effect: &Effect<'_>, record: &mut Vec<u8>) {
         Effect::DropXattr { ino, name } => {
             out.u8(7).u64(*ino).name(name);
         }
-        Effect::MapChunk {
-            ino,
-            offset,
-            length,
-            chunk,
-            skip,
-            ..
-        } => {
-            out.0[0] = VERSION_CHUNKS.max(out.0[0]);
-            out.u8(8).u64(*ino).u64(*offset).u64(*length);
-            out.bytes(&chunk.hash.0).u64(chunk.pack).u64(chunk.offset);
-            out.u32(chunk.stored_length)
-                .u32(chunk.raw_length)
-                .u32(chunk.codec)
-                .u32(*skip);
-        }
-        Effect::Lose {
-            ino,
-            offset,
-            length,
-        } => {
-            out.0[0] = VERSION_LOST.max(out.0[0]);
-            out.u8(9).u64(*ino).u64(*offset).u64(*length);
-        }
         Effect::RemoveInode(ino) => {
-            out.checkpoint(10).u64(*ino);
+            out.since(VERSION_CHECKPOINT, 10).u64(*ino);
         }
         Effect::ClearXattrs(ino) => {
-            out.checkpoint(11).u64(*ino);
+            out.since(VERSION_CHECKPOINT, 11).u64(*ino);
         }
         Effect::Sums { segment, sums } => {
-            out.checkpoint(12).u64(*segment).u32(sums.len() as u32);
+            out.since(VERSION_CHECKPOINT, 12).u64(*segment);
+            out.u32(sums.len() as u32);
             for sum in sums.iter() {
                 out.u64(sum.offset).u32(sum.length).u32(sum.crc);
             }
-        }
-        Effect::MapSummed {
-            ino,
-            offset,
-            length,
-            segment,
-            segment_offset,
-        } => {
-            out.checkpoint(13)
-                .u64(*ino)
-                .u64(*offset)
-                .u64(*length)
-                .u64(*segment)
-                .u64(*segment_offset);
         }
     }
 }
@@ -290,14 +246,11 @@ fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, 
             parent: input.u64()?,
             name: input.name()?,
         },
-        4 => Effect::Map {
-            ino: input.u64()?,
-            offset: input.u64()?,
-            length: input.u64()?,
-            segment: input.u64()?,
-            segment_offset: input.u64()?,
-            crc: input.u32()?,
-        },
+        4 => {
+            let (ino, extent) = decode_staged(input)?;
+            let crc = Some(input.u32()?);
+            Effect::Map { ino, extent, crc }
+        }
         5 => Effect::Unmap {
             ino: input.u64()?,
             from: input.u64()?,
@@ -317,11 +270,7 @@ fn decode_effect<'a>(input: &mut Reader<'a>, version: u8) -> Result<Effect<'a>, 
             name: input.name()?,
         },
         8 if version >= VERSION_CHUNKS => decode_chunk(input)?,
-        9 if version >= VERSION_LOST => Effect::Lose {
-            ino: input.u64()?,
-            offset: input.u64()?,
-            length: input.u64()?,
-        },
+        9 if version >= VERSION_LOST => Effect::lose(input.u64()?, input.u64()?, input.u64()?),
         tag @ 10..=13 if version >= VERSION_CHECKPOINT => decode_of_checkpoint(input, tag)?,
         tag => return Err(format!("effect {tag} is unknown")),
     })
@@ -347,14 +296,18 @@ fn decode_of_checkpoint<'a>(input: &mut Reader<'a>, tag: u8) -> Result<Effect<'a
                 sums: sums.into(),
             }
         }
-        _ => Effect::MapSummed {
-            ino: input.u64()?,
-            offset: input.u64()?,
-            length: input.u64()?,
-            segment: input.u64()?,
-            segment_offset: input.u64()?,
-        },
+        _ => {
+            let (ino, extent) = decode_staged(input)?;
+            let crc = None;
+            Effect::Map { ino, extent, crc }
+        }
     })
+}
+
+fn decode_staged(input: &mut Reader<'_>) -> Result<(Ino, Extent), String> {
+    let (ino, offset, length) = (input.u64()?, input.u64()?, input.u64()?);
+    let staged = Staged::new(input.u64()?, input.u64()?).ok_or("segment 0 does not exist")?;
+    Ok((ino, Extent::staged(offset, length, staged)))
 }
 
 fn decode_chunk<'a>(input: &mut Reader<'a>) -> Result<Effect<'a>, String> {
@@ -374,14 +327,15 @@ fn decode_chunk<'a>(input: &mut Reader<'a>) -> Result<Effect<'a>, String> {
     };
     row.check()
         .map_err(|_| format!("an extent of inode {ino} is impossible"))?;
-    Ok(Effect::MapChunk {
-        ino,
+    let extent = Extent {
         offset: row.offset,
         length: row.length,
-        chunk: Arc::new(row.chunk),
-        skip: row.skip,
         staged: None,
-    })
+        chunk: Some(Arc::new(row.chunk)),
+        skip: row.skip,
+    };
+    let crc = None;
+    Ok(Effect::Map { ino, extent, crc })
 }
 
 fn decode_row(input: &mut Reader<'_>) -> Result<InodeRow, String> {
@@ -420,9 +374,9 @@ impl Writer<'_> {
         self.bytes(&[value])
     }
 
-    /// The tag of an effect that only checkpoints have.
-    fn checkpoint(&mut self, tag: u8) -> &mut Self {
-        self.0[0] = VERSION_CHECKPOINT;
+    /// The tag of an effect that records have since this version.
+    fn since(&mut self, version: u8, tag: u8) -> &mut Self {
+        self.0[0] = self.0[0].max(version);
         self.u8(tag)
     }
 

@@ -12,11 +12,11 @@ fn all(record: &[u8]) -> Result<Vec<Effect<'_>>, String> {
 enum Owned {
     Number(u8, Ino),
     Sums(Segment, Vec<Sum>),
-    MapSummed([u64; 5]),
+    MapSummed(Ino, Extent),
     PutInode(InodeRow),
     PutEntry(Ino, Vec<u8>, Ino),
     DropEntry(Ino, Vec<u8>),
-    Map(Ino, u64, u64, Segment, u64, u32),
+    Map(Ino, Extent, u32),
     Unmap(Ino, u64, u64),
     PutXattr(Ino, Vec<u8>, Vec<u8>),
     DropXattr(Ino, Vec<u8>),
@@ -33,12 +33,10 @@ impl Owned {
                 segment: *segment,
                 sums: sums.into(),
             },
-            Owned::MapSummed([ino, offset, length, segment, segment_offset]) => Effect::MapSummed {
+            Owned::MapSummed(ino, extent) => Effect::Map {
                 ino: *ino,
-                offset: *offset,
-                length: *length,
-                segment: *segment,
-                segment_offset: *segment_offset,
+                extent: extent.clone(),
+                crc: None,
             },
             Owned::PutInode(row) => Effect::PutInode(row.clone()),
             Owned::PutEntry(parent, name, ino) => Effect::PutEntry {
@@ -50,13 +48,10 @@ impl Owned {
                 parent: *parent,
                 name,
             },
-            &Owned::Map(ino, offset, length, segment, segment_offset, crc) => Effect::Map {
-                ino,
-                offset,
-                length,
-                segment,
-                segment_offset,
-                crc,
+            Owned::Map(ino, extent, crc) => Effect::Map {
+                ino: *ino,
+                extent: extent.clone(),
+                crc: Some(*crc),
             },
             &Owned::Unmap(ino, from, to) => Effect::Unmap { ino, from, to },
             Owned::PutXattr(ino, name, value) => Effect::PutXattr {
@@ -65,18 +60,15 @@ impl Owned {
                 value,
             },
             Owned::DropXattr(ino, name) => Effect::DropXattr { ino: *ino, name },
-            &Owned::Lose(ino, offset, length) => Effect::Lose {
-                ino,
-                offset,
-                length,
-            },
-            Owned::MapChunk(ino, row) => Effect::MapChunk {
+            &Owned::Lose(ino, offset, length) => Effect::lose(ino, offset, length),
+            Owned::MapChunk(ino, row) => Effect::Map {
                 ino: *ino,
-                offset: row.offset,
-                length: row.length,
-                chunk: Arc::new(row.chunk.clone()),
-                skip: row.skip,
-                staged: None,
+                extent: Extent {
+                    chunk: Some(Arc::new(row.chunk.clone())),
+                    skip: row.skip,
+                    ..Extent::lost(row.offset, row.length)
+                },
+                crc: None,
             },
         }
     }
@@ -122,7 +114,8 @@ fn effect() -> impl Strategy<Value = Owned> {
         (any::<u64>(), name(), any::<u64>())
             .prop_map(|(parent, name, ino)| Owned::PutEntry(parent, name, ino)),
         (any::<u64>(), name()).prop_map(|(parent, name)| Owned::DropEntry(parent, name)),
-        any::<([u64; 5], u32)>().prop_map(|(n, crc)| Owned::Map(n[0], n[1], n[2], n[3], n[4], crc)),
+        (any::<(u64, u32)>(), staged())
+            .prop_map(|((ino, crc), extent)| Owned::Map(ino, extent, crc)),
         any::<[u64; 3]>().prop_map(|n| Owned::Unmap(n[0], n[1], n[2])),
         (
             any::<u64>(),
@@ -134,10 +127,16 @@ fn effect() -> impl Strategy<Value = Owned> {
         (0..2_u8, any::<u64>()).prop_map(|(which, ino)| Owned::Number(which, ino)),
         (any::<u64>(), prop::collection::vec(sum(), 0..9))
             .prop_map(|(segment, sums)| Owned::Sums(segment, sums)),
-        any::<[u64; 5]>().prop_map(Owned::MapSummed),
+        (any::<u64>(), staged()).prop_map(|(ino, extent)| Owned::MapSummed(ino, extent)),
         any::<[u64; 3]>().prop_map(|n| Owned::Lose(n[0], n[1], n[2])),
         (any::<u64>(), chunk_row()).prop_map(|(ino, row)| Owned::MapChunk(ino, row)),
     ]
+}
+
+fn staged() -> impl Strategy<Value = Extent> {
+    (any::<[u64; 3]>(), 1..u64::MAX).prop_map(|([offset, length, at], segment)| {
+        Extent::staged(offset, length, Staged::appended(segment, at))
+    })
 }
 
 fn sum() -> impl Strategy<Value = Sum> {

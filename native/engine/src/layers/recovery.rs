@@ -222,27 +222,24 @@ impl Gone {
 
     /// What to do about an extent that has just been mapped to such a range.
     fn within(&self, effect: &Effect<'_>) -> Vec<Effect<'static>> {
-        let Effect::MapSummed {
+        let Effect::Map {
             ino,
-            offset,
-            length,
-            segment,
-            segment_offset,
+            ref extent,
+            crc: None,
         } = *effect
         else {
             return Vec::new();
         };
-        let end = segment_offset + length;
-        let ranges = self.0.get(&segment).into_iter().flatten();
+        let Some(staged) = extent.staged else {
+            return Vec::new();
+        };
+        let (first, end) = (staged.offset, staged.offset + extent.length);
+        let ranges = self.0.get(&staged.segment()).into_iter().flatten();
         ranges
-            .filter(|(from, to)| *from < end && segment_offset < *to)
+            .filter(|(from, to)| *from < end && first < *to)
             .map(|(from, to)| {
-                let (from, to) = ((*from).max(segment_offset), (*to).min(end));
-                Effect::Lose {
-                    ino,
-                    offset: offset + (from - segment_offset),
-                    length: to - from,
-                }
+                let (from, to) = ((*from).max(first), (*to).min(end));
+                Effect::lose(ino, extent.offset + (from - first), to - from)
             })
             .collect()
     }
@@ -258,60 +255,27 @@ struct Lost {
 
 impl Lost {
     fn add(&mut self, effect: &Effect<'_>) {
-        if let Effect::Map {
-            ino,
-            offset,
-            length,
-            ..
-        }
-        | Effect::Lose {
-            ino,
-            offset,
-            length,
-        } = *effect
-            && length > 0
-            && offset.checked_add(length).is_some()
+        if let Effect::Map { ino, extent, .. } = effect
+            && extent.length > 0
+            && extent.offset.checked_add(extent.length).is_some()
         {
             self.last += 1;
-            self.extents.entry(ino).or_default().map(Extent {
-                offset,
-                length,
-                staged: Staged::new(self.last, 0),
-                chunk: None,
-                skip: 0,
-            });
+            let place = Staged::appended(self.last, 0);
+            let extent = Extent::staged(extent.offset, extent.length, place);
+            self.extents.entry(*ino).or_default().map(extent);
         }
     }
 
     fn cover(&mut self, effect: &Effect<'_>) {
-        let (ino, from, to) = match *effect {
-            Effect::Map {
-                ino,
-                offset,
-                length,
-                ..
+        let (ino, from, to) = match effect {
+            Effect::Map { ino, extent, .. } => {
+                let end = extent.offset.saturating_add(extent.length);
+                (ino, extent.offset, end)
             }
-            | Effect::MapSummed {
-                ino,
-                offset,
-                length,
-                ..
-            }
-            | Effect::MapChunk {
-                ino,
-                offset,
-                length,
-                ..
-            }
-            | Effect::Lose {
-                ino,
-                offset,
-                length,
-            } => (ino, offset, offset.saturating_add(length)),
-            Effect::Unmap { ino, from, to } => (ino, from, to),
+            Effect::Unmap { ino, from, to } => (ino, *from, *to),
             _ => return,
         };
-        if let Some(extents) = self.extents.get_mut(&ino) {
+        if let Some(extents) = self.extents.get_mut(ino) {
             extents.unmap(from, to);
         }
     }
@@ -332,12 +296,17 @@ impl Lost {
 fn note_sums(disk: &Disk, effect: &Effect<'_>) {
     match effect {
         Effect::Map {
-            length,
-            segment,
-            segment_offset,
-            crc,
+            extent:
+                Extent {
+                    length,
+                    staged: Some(staged),
+                    ..
+                },
+            crc: Some(crc),
             ..
-        } => disk.staging.note(*segment, *segment_offset, *length, *crc),
+        } => disk
+            .staging
+            .note(staged.segment(), staged.offset, *length, *crc),
         Effect::Sums { segment, sums } => {
             for sum in sums.iter() {
                 let length = u64::from(sum.length);
@@ -349,14 +318,20 @@ fn note_sums(disk: &Disk, effect: &Effect<'_>) {
 }
 
 fn has_bytes(disk: &Disk, effect: &Effect<'_>) -> Result<bool> {
-    match *effect {
+    match effect {
         Effect::Map {
-            length,
-            segment,
-            segment_offset,
-            crc,
+            extent:
+                Extent {
+                    length,
+                    staged: Some(staged),
+                    ..
+                },
+            crc: Some(crc),
             ..
-        } => Ok(disk.staging.verify(segment, segment_offset, length, crc)?),
+        } => {
+            let staging = &disk.staging;
+            Ok(staging.verify(staged.segment(), staged.offset, *length, *crc)?)
+        }
         _ => Ok(true),
     }
 }

@@ -1,14 +1,14 @@
 //! Changing attributes. The kernel decides who may. What follows from a change (set-id bits,
 //! times) is decided here.
 
-use cowfs_base::{Errno, Ino, now_ns};
+use cowfs_base::{Attr, Errno, Ino, now_ns};
 
 use crate::acl::{ACL_ACCESS, changed_by_mode};
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::row::{Attr, Caller, InodeRow, S_IFMT, SIZE_MAX_BYTES};
+use crate::row::{Caller, InodeRow, S_IFMT, SIZE_MAX_BYTES};
 
 pub(crate) const S_ISUID: u32 = libc::S_ISUID;
 pub(crate) const S_ISGID: u32 = libc::S_ISGID;

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use cowfs_base::Attr;
+
 use crate::directory::FIRST_COOKIE;
 use crate::engine::Engine;
 use crate::error::{Error, Missing, Result};
-use crate::row::Attr;
 
 /// One entry of a listing: going on after `cookie` gives what follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]

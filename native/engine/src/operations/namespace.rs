@@ -4,7 +4,7 @@
 //! the file system is here: group inheritance from setgid directories, default ACLs or else the
 //! umask (`acl`), sticky bits, link counts, times.
 
-use cowfs_base::{Errno, Ino, now_ns};
+use cowfs_base::{Attr, Errno, Ino, now_ns};
 
 use crate::acl::{HandedDown, hand_down};
 use crate::attributes::{S_ISGID, S_ISVTX};
@@ -13,7 +13,7 @@ use crate::engine::{Engine, touched};
 use crate::error::{Error, Missing, Result};
 use crate::inode::Inode;
 use crate::row::{
-    Attr, Caller, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, TARGET_MAX_BYTES, check_name,
+    Caller, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, TARGET_MAX_BYTES, check_name,
 };
 use crate::state::State;
 
@@ -194,18 +194,14 @@ impl Engine {
         if victim.is_directory() {
             return Err(Errno::EISDIR.into());
         }
-        let ino = victim.ino;
-        let mut row = touched(victim.row());
-        row.nlink = row.nlink.saturating_sub(1);
-        let directory = changed_directory(directory, 0);
-        let effects = [
-            Effect::DropEntry { parent, name },
-            Effect::PutInode(directory),
-            Effect::PutInode(row),
-        ];
-        Engine::record(&mut state, &effects)?;
-        state.destroy(ino);
-        Ok(())
+        let nlink = victim.nlink.saturating_sub(1);
+        let (row, directory) = (victim.row(), changed_directory(directory, 0));
+        drop_name(
+            &mut state,
+            (parent, name),
+            InodeRow { nlink, ..row },
+            directory,
+        )
     }
 
     /// Removes an empty directory.
@@ -219,22 +215,34 @@ impl Engine {
         let victim = state.child(parent, name)?;
         let directory = state.inode(parent)?;
         check_sticky(directory, victim, caller)?;
-        let ino = victim.ino;
-        if state.directory(ino)?.len() > 0 {
+        if state.directory(victim.ino)?.len() > 0 {
             return Err(Errno::ENOTEMPTY.into());
         }
-        let mut row = touched(victim.row());
-        row.nlink = 0;
-        let directory = changed_directory(directory, -1);
-        let effects = [
-            Effect::DropEntry { parent, name },
-            Effect::PutInode(directory),
-            Effect::PutInode(row),
-        ];
-        Engine::record(&mut state, &effects)?;
-        state.destroy(ino);
-        Ok(())
+        let (row, directory) = (victim.row(), changed_directory(directory, -1));
+        drop_name(
+            &mut state,
+            (parent, name),
+            InodeRow { nlink: 0, ..row },
+            directory,
+        )
     }
+}
+
+fn drop_name(
+    state: &mut State,
+    (parent, name): (Ino, &[u8]),
+    row: InodeRow,
+    directory: InodeRow,
+) -> Result<()> {
+    let ino = row.ino;
+    let effects = [
+        Effect::DropEntry { parent, name },
+        Effect::PutInode(directory),
+        Effect::PutInode(touched(row)),
+    ];
+    Engine::record(state, &effects)?;
+    state.destroy(ino);
+    Ok(())
 }
 
 /// An inode with a name, or the directory that it is in.

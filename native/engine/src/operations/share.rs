@@ -8,7 +8,7 @@
 //! a commit gives extents their chunks without changing a byte, and their segments may go from then
 //! on.
 
-use cowfs_base::{Errno, Ino, now_ns};
+use cowfs_base::{Attr, Errno, Ino, now_ns};
 
 use crate::attributes::Clears;
 use crate::effect::Effect;
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::extents::Extent;
 use crate::handle::Handle;
 use crate::namespace::{changed_directory, check_absent, prepare, referenced};
-use crate::row::{Attr, Caller, InodeRow, S_IFMT, S_IFREG, SIZE_MAX_BYTES};
+use crate::row::{Caller, InodeRow, S_IFMT, S_IFREG, SIZE_MAX_BYTES};
 use crate::state::State;
 
 /// At most so many staged bytes are read, and extents journaled, by one copy: whoever wants more
@@ -159,29 +159,19 @@ impl Engine {
         place: impl Fn(u64) -> u64,
     ) -> Result<Vec<Effect<'static>>> {
         let map = |extent: &Extent| -> Result<Effect<'static>> {
-            let (offset, length) = (place(extent.offset), extent.length);
-            match (&extent.chunk, extent.staged) {
-                (Some(chunk), staged) => Ok(Effect::MapChunk {
-                    ino,
-                    offset,
-                    length,
-                    chunk: chunk.clone(),
-                    skip: extent.skip,
-                    staged,
-                }),
+            let crc = match (&extent.chunk, extent.staged) {
+                (Some(_), _) => None,
                 (None, Some(staged)) => {
                     let staging = &self.disk()?.staging;
-                    Ok(Effect::Map {
-                        ino,
-                        offset,
-                        length,
-                        segment: staged.segment(),
-                        segment_offset: staged.offset,
-                        crc: staging.checksum(staged.segment(), staged.offset, length)?,
-                    })
+                    Some(staging.checksum(staged.segment(), staged.offset, extent.length)?)
                 }
-                (None, None) => Err(Errno::EIO.into()),
-            }
+                (None, None) => return Err(Errno::EIO.into()),
+            };
+            let extent = Extent {
+                offset: place(extent.offset),
+                ..extent.clone()
+            };
+            Ok(Effect::Map { ino, extent, crc })
         };
         extents.iter().map(map).collect()
     }

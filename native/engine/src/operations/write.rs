@@ -6,6 +6,7 @@ use crate::attributes::Clears;
 use crate::effect::Effect;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::extents::Staged;
 use crate::row::SIZE_MAX_BYTES;
 
 impl Engine {
@@ -64,14 +65,8 @@ impl Engine {
         row.size = row.size.max(end);
         row.mtime_ns = now_ns();
         row.ctime_ns = row.mtime_ns;
-        let map = Effect::Map {
-            ino: handle.ino,
-            offset,
-            length,
-            segment: location.segment,
-            segment_offset: location.offset,
-            crc: location.crc,
-        };
+        let place = Staged::appended(location.segment, location.offset);
+        let map = Effect::map(handle.ino, offset, length, place, location.crc);
         Engine::record(&mut state, &[map, Effect::PutInode(row)])?;
         state.refused.store_again(handle.ino, offset, end);
         Ok(data.len())

@@ -31,6 +31,11 @@ impl Staged {
         })
     }
 
+    /// Of bytes that staging has: it numbers segments from 1.
+    pub fn appended(segment: Segment, offset: u64) -> Staged {
+        Staged::new(segment, offset).expect("a segment has a number")
+    }
+
     pub fn segment(self) -> Segment {
         self.segment.get()
     }
@@ -57,6 +62,13 @@ impl Extent {
             staged: None,
             chunk,
             skip: row.skip,
+        }
+    }
+
+    pub fn staged(offset: u64, length: u64, staged: Staged) -> Extent {
+        Extent {
+            staged: Some(staged),
+            ..Extent::lost(offset, length)
         }
     }
 

@@ -8,12 +8,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cowfs_base::Ino;
+use cowfs_base::{Attr, Ino};
 use hashbrown::HashTable;
 
 use crate::content::Content;
 use crate::directory::Directory;
-use crate::row::{Attr, INODE_HAS_XATTRS, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use crate::row::{INODE_HAS_XATTRS, InodeRow, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 /// What an inode of its type has that others don't.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use crate::content::{Content, Xattrs};
 use crate::directory::Directory;
 use crate::effect::Effect;
 use crate::error::{Error, Missing, Result};
-use crate::extents::{Extent, Staged};
+use crate::extents::Extent;
 use crate::inode::{Inode, InodeTable};
 use crate::refused::Refused;
 use crate::row::InodeRow;
@@ -182,73 +182,8 @@ impl State {
             Effect::PutEntry { parent, name, ino } => self.put_entry(parent, name, ino)?,
             Effect::DropEntry { parent, name } => self.drop_entry(parent, name)?,
             Effect::Map {
-                ino,
-                offset,
-                length,
-                segment,
-                segment_offset,
-                ..
-            }
-            | Effect::MapSummed {
-                ino,
-                offset,
-                length,
-                segment,
-                segment_offset,
-            } => {
-                let staged =
-                    Some(Staged::new(segment, segment_offset).ok_or("segment 0 does not exist")?);
-                if length == 0
-                    || offset.checked_add(length).is_none()
-                    || segment_offset.checked_add(length).is_none()
-                {
-                    return Err("an impossible extent");
-                }
-                self.segments.insert(segment);
-                self.surveyed.remove(&segment);
-                let content = self.change_extents(ino)?;
-                content.unsynced.add(segment);
-                content.extents.map(Extent {
-                    offset,
-                    length,
-                    staged,
-                    chunk: None,
-                    skip: 0,
-                });
-                if self.is_named(ino) {
-                    self.changes.segments.insert(segment);
-                } else {
-                    self.nameless_segments.insert(segment);
-                }
-            }
-            Effect::MapChunk {
-                ino,
-                offset,
-                length,
-                ref chunk,
-                skip,
-                staged,
-            } => {
-                self.change_extents(ino)?.extents.map(Extent {
-                    offset,
-                    length,
-                    staged,
-                    chunk: Some(chunk.clone()),
-                    skip,
-                });
-            }
-            Effect::Lose {
-                ino,
-                offset,
-                length,
-            } => {
-                if length == 0 || offset.checked_add(length).is_none() {
-                    return Err("an impossible extent");
-                }
-                let content = self.change_extents(ino)?;
-                content.extents.map(Extent::lost(offset, length));
-                self.lost.insert(ino);
-            }
+                ino, ref extent, ..
+            } => self.map(ino, extent)?,
             Effect::Unmap { ino, from, to } => {
                 if from == 0 && to == u64::MAX {
                     // The row counts the mapped bytes, which are forgotten next.
@@ -265,6 +200,36 @@ impl State {
             Effect::RemoveInode(ino) => self.remove_inode(ino),
             // For staging; nothing here is changed by it.
             Effect::Sums { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, ino: Ino, extent: &Extent) -> std::result::Result<(), &'static str> {
+        let ends = |offset: u64| offset.checked_add(extent.length).is_some();
+        if extent.length == 0
+            || !ends(extent.offset)
+            || !extent.staged.is_none_or(|staged| ends(staged.offset))
+        {
+            return Err("an impossible extent");
+        }
+        let content = self.change_extents(ino)?;
+        content.extents.map(extent.clone());
+        match (&extent.chunk, extent.staged) {
+            (Some(_), _) => {}
+            (None, None) => {
+                self.lost.insert(ino);
+            }
+            (None, Some(staged)) => {
+                let segment = staged.segment();
+                content.unsynced.add(segment);
+                self.segments.insert(segment);
+                self.surveyed.remove(&segment);
+                if self.is_named(ino) {
+                    self.changes.segments.insert(segment);
+                } else {
+                    self.nameless_segments.insert(segment);
+                }
+            }
         }
         Ok(())
     }
