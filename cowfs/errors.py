@@ -19,6 +19,7 @@ happened to what; `hint` says what to do next.
     mount_failed        12    EIO      see the hint
     no_space            13    ENOSPC   free space; nothing acknowledged is lost
     invalid_state       14    EINVAL   the object cannot do this any more
+    source_changed      16    EIO      what was linked or imported is another one now: import it again
 
 No message holds a credential: whatever it was made from, it passes through `cowfs.redaction`. A
 library function raises; it never logs and goes on. `to_record` and `from_record` carry errors
@@ -160,6 +161,14 @@ class InvalidStateError(CowfsError):
     errno = _errno.EINVAL
 
 
+class SourceChangedError(CowfsError):
+    """A linked or imported object is not the one that was listed: it was replaced, or is gone. Import
+    it again; `details` has url, key and whether it is gone."""
+
+    kind = "source_changed"
+    exit_code = 16
+
+
 def from_local_disk(error: OSError, what: str) -> CowfsError:
     """The error for a call of the operating system that failed on this machine; `what` says what
     was being done."""
@@ -200,6 +209,7 @@ BY_KIND: dict[str, type[CowfsError]] = {
         MountFailedError,
         NoSpaceError,
         InvalidStateError,
+        SourceChangedError,
     )
 }
 

@@ -668,6 +668,44 @@ class Volume:
         return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
     @staticmethod
+    async def import_(
+        url: str | os.PathLike[str],
+        name: str,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        storage: Storage | None = None,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> ROVolume:
+        """Copies what is at `url` (a bucket or a prefix of it, a web directory, a directory of this
+        machine, whatever fsspec lists) into the volume, which is made if it is missing, and returns
+        its last version; `is_new` tells whether this made it.
+
+        storage: credentials for `url`; None: those of the environment. delete: what is in the volume
+        and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time are those
+        of the last import are not read. An import that was killed is repeated: it moves only what is
+        missing. The listing is in memory. InvalidInputError: keys that no file can have, all of them
+        before anything is read; ConflictError: an object that is replaced all the time.
+        """
+        return ROVolume(
+            await in_thread(
+                partial(
+                    volume_module.Volume.import_,
+                    url,
+                    name,
+                    store=store,
+                    storage=storage,
+                    delete=delete,
+                    exclude=exclude,
+                    message=message,
+                    progress=progress,
+                )
+            )
+        )
+
+    @staticmethod
     async def list(
         store: str | os.PathLike[str] | Storage | None = None, *, deleted: bool = False
     ) -> builtins.list[VolumeSummary]:

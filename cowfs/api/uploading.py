@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from cowfs import config
 from cowfs import store as stores_layer
@@ -23,6 +23,7 @@ from cowfs.api.files import FilePath
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.provenance import commit_request
+from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.sources import Place
 from cowfs.api.transfer_report import Target, TransferReport
@@ -34,7 +35,8 @@ from cowfs.machine import registry
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
-    from cowfs.session.tree_upload import Uploaded
+    from cowfs.session.import_log import ImportLog
+    from cowfs.session.upload_plan import Uploaded
     from cowfs.session.upload_reading import SourceTree
 
 
@@ -61,6 +63,20 @@ def upload(
     volume, as one version; nothing changed: no version.
     """
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
+    return upload_local(volume, src, dst, request, hears, delete=delete, exclude=exclude)[1]
+
+
+def upload_local(
+    volume: RWVolume,
+    src: str | os.PathLike[str],
+    dst: FilePath,
+    request: CommitRequest,
+    progress: ProgressListener | None,
+    *,
+    delete: bool,
+    exclude: Iterable[str],
+) -> tuple[ROVolume, TransferReport]:
+    """`upload`, and the version that the volume stands on now."""
     given, to = os.fsencode(src), _path_in_volume(dst)
     is_directory = os.fsencode(dst).endswith(b"/")
     ignored = excluding(exclude)
@@ -70,12 +86,9 @@ def upload(
     with ExitStack() as stack, errors_of_ours(os.fsdecode(given), NOT_HERE):
         tree, at, name = local_paths.source(stack, given)
         source = Source(tree, at, name)
-        done, base, is_new = publish(
-            target, source, to, request, hears, is_directory=is_directory, delete=delete, excluded=ignored
+        return publish_to(
+            volume, target, source, to, request, progress, is_directory=is_directory, delete=delete, excluded=ignored
         )
-    assert base.version_id is not None
-    version = volume._committed(base.head_number, base.version_id, is_new=is_new)
-    return TransferReport(**asdict(done), locator=version.locator, is_new=is_new)
 
 
 def upload_to(
@@ -109,21 +122,45 @@ def _no_directory(src: str | os.PathLike[str]) -> CowfsError:
     return NotFoundError(f"{os.fspath(src)} does not exist", hint="Give a directory of this machine.")
 
 
+class PublishOptions(TypedDict, total=False):
+    """As `UploadPlan` has them."""
+
+    is_directory: bool
+    delete: bool
+    excluded: Callable[[bytes], bool]
+    threads: int
+    done: ImportLog | None
+
+
+def publish_to(
+    volume: RWVolume,
+    target: Target,
+    source: Source,
+    to: bytes,
+    request: CommitRequest,
+    progress: ProgressListener | None,
+    **options: Unpack[PublishOptions],
+) -> tuple[ROVolume, TransferReport]:
+    """`publish`, of the volume that is an object: it knows its last version then."""
+    done, base, is_new = publish(target, source, to, request, progress, **options)
+    assert base.version_id is not None
+    version = volume._committed(base.head_number, base.version_id, is_new=is_new)
+    return version, TransferReport(**asdict(done), locator=version.locator, is_new=is_new)
+
+
 def publish(
     target: Target,
     source: Source,
     to: bytes,
     request: CommitRequest,
     progress: ProgressListener | None,
-    *,
-    is_directory: bool = False,
-    delete: bool = False,
-    excluded: Callable[[bytes], bool] = lambda path: False,
+    **options: Unpack[PublishOptions],
 ) -> tuple[Uploaded, Base, bool]:
     """The source becomes the volume's `to` (see `UploadPlan`): what was done, the version that the
     volume stands on now, and whether this has made it."""
     from cowfs.session.publishing import publishing
-    from cowfs.session.tree_upload import NothingToUpload, TreeUpload, UploadPlan
+    from cowfs.session.tree_upload import TreeUpload
+    from cowfs.session.upload_plan import NothingToUpload, UploadPlan
 
     local_paths.read_pipe(source.tree)
     spec = _spec(target)
@@ -132,15 +169,7 @@ def publish(
     try:
         with publishing(spec, access=target.store.access) as line, errors_of_ours(target.name, NOT_DOWN):
             before = line.publisher.base
-            plan = UploadPlan(
-                source.at,
-                to,
-                line.owner,
-                name=source.name,
-                is_directory=is_directory,
-                delete=delete,
-                excluded=excluded,
-            )
+            plan = UploadPlan(source.at, to, line.owner, name=source.name, **options)
             is_due = before.manifest is None or (bool(request.given) and request.says_more_than(before.manifest))
             tree = TreeUpload(
                 line.publisher, source.tree, plan, wants_version=is_due, hurry=line.hurry, progress=progress

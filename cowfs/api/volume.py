@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections.abc import Iterable
 
-from cowfs.api import deleting, details, names, overview, sources, stores
+from cowfs.api import deleting, details, importing, names, overview, sources, stores
 from cowfs.api.details import VolumeDetails
 from cowfs.api.overview import VolumeSummary
 from cowfs.api.ro_volume import ROVolume
@@ -14,6 +15,7 @@ from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.storage import Storage
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import Locator
+from cowfs.version.commit import ProgressListener
 
 
 class Volume:
@@ -66,6 +68,40 @@ class Volume:
         place, meant = stores.name(store), sources.place(source)
         found = sources.find(meant.source, place)
         return ROVolume(found.locator(), folder=meant.path, storage=found.store.storage).resolve()
+
+    @staticmethod
+    def import_(
+        url: str | os.PathLike[str],
+        name: str,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        storage: Storage | None = None,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> ROVolume:
+        """Copies what is at `url` (a bucket or a prefix of it, a web directory, a directory of this
+        machine, whatever fsspec lists) into the volume, which is made if it is missing, and returns
+        its last version; `is_new` tells whether this made it.
+
+        storage: credentials for `url`; None: those of the environment. delete: what is in the volume
+        and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time are those
+        of the last import are not read. An import that was killed is repeated: it moves only what is
+        missing. The listing is in memory. InvalidInputError: keys that no file can have, all of them
+        before anything is read; ConflictError: an object that is replaced all the time.
+        """
+        place = stores.name(store)
+        return importing.import_from(
+            url,
+            name,
+            store=place,
+            storage=storage,
+            delete=delete,
+            exclude=exclude,
+            message=message,
+            progress=progress,
+        ).version
 
     @staticmethod
     def list(

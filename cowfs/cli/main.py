@@ -4,7 +4,7 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp, upload, download, apply and up also: 143 after SIGTERM, 129 after SIGHUP)
+              (cp, upload, download, import, apply and up also: 143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -12,6 +12,7 @@ Commands load only what they use, so that `cowfs --help` and completion stay qui
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ COMMANDS = {
     "cp": "Copy files into or out of a volume.",
     "upload": "Publish a directory as a volume's next version.",
     "download": "Copy a version's files into a directory.",
+    "import": "Copy a bucket, or what else has a URL, into a volume.",
     "apply": "Make volumes and mounts as a file declares them.",
     "up": "Mount the volumes that a file declares.",
     "down": "Unmount what `up` or `apply` has mounted.",
@@ -62,7 +64,6 @@ ELSEWHERE = {
     "destroy": "delete",
     "export": "cp",
     "history": "log",
-    "import": "cp",
     "init": "create",
     "list": "ls",
     "make": "create",
@@ -94,6 +95,11 @@ ALSO = {2: "; of `apply --dry-run`: something is to be done"}
 """What else an exit code means."""
 
 
+def module_of(command: str) -> str:
+    """A word of Python's own is no name of a module that other modules can import."""
+    return f"cowfs.cli.{command}_" if keyword.iskeyword(command) else f"cowfs.cli.{command}"
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their names and are imported when they run."""
 
@@ -103,7 +109,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"cowfs.cli.{cmd_name}").command
+        command = importlib.import_module(module_of(cmd_name)).command
         assert isinstance(command, click.Command)
         return command
 

@@ -7,6 +7,7 @@ reboots.
         journal/ staging/  the engine's
         ballast          space set aside for leaving a full disk (native/staging/src/ballast.rs)
         uploads          packs uploaded and not yet in a version (version/uploads.py)
+        imported         objects that an import under way has read (session/import_log.py)
         daemon.log
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under
@@ -105,6 +106,10 @@ class WorkingCopy:
     @property
     def uploads_path(self) -> Path:
         return self.path / "uploads"
+
+    @property
+    def imported_path(self) -> Path:
+        return self.path / "imported"
 
     @property
     def log_path(self) -> Path:

@@ -8,7 +8,8 @@ publisher drafts from where there is no engine, no journal and no staging.
 Files are read and stored by a few threads; what came of them is put into the change set in the
 order in which they were found, so that the numbers of new inodes ascend with their contents. A file
 of the same size and time of modification is not read, unless that time is so close to when it was
-stored that a later write may bear it too.
+stored that a later write may bear it too. An object of an import (`object_tree`) is not read if its
+state is the same as well; one of which nothing tells its states apart is always read.
 
 What is kept, and what takes the place of what, is as `copying` has it. A file that differs gets an
 inode of its own, as if it had been renamed into place: other names of the old one keep their bytes.
@@ -38,6 +39,8 @@ from cowfs.index import InodeRow
 from cowfs.native.chunks import FileRows
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.copying import KEPT_BITS, Attributes
+from cowfs.session.object_tree import STATE, state_of
+from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
 from cowfs.session.upload_reading import Count, FileReader, Read, SourceTree, below
 from cowfs.version.commit import ProgressListener
 from cowfs.version.publish import Draft
@@ -47,46 +50,8 @@ if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index
     from cowfs.version.publish import Publisher
 
-THREADS = 4  # of these each reads one file; cutting and compressing large ones has a pool of its own
 WAITING_MAX = 256
 SAME_TICK_NS = 2_000_000_000  # clocks of file servers differ a little from ours
-
-
-@dataclass
-class Uploaded:
-    """What was looked at, and what became of it. bytes: of the files' sizes. skipped: special
-    files, left out. unchanged: files that the volume has already; removed: names that are gone."""
-
-    files: int = 0
-    directories: int = 0
-    symlinks: int = 0
-    bytes: int = 0
-    skipped: int = 0
-    unchanged: int = 0
-    removed: int = 0
-
-
-@dataclass(frozen=True)
-class UploadPlan:
-    """at: what is uploaded, "" for all of the tree; to: where it goes, a path of the volume. A file
-    goes below it, as `name`, if that is a directory, or is to be one (is_directory).
-
-    delete: what is in the target and not in the source goes, but for what is excluded. excluded: is
-    asked of each path below `at`, a directory's ending in "/"; such a path is not looked at. owner:
-    of what is new.
-    """
-
-    at: bytes
-    to: bytes
-    owner: tuple[int, int]
-    name: bytes = b""
-    is_directory: bool = False
-    delete: bool = False
-    excluded: Callable[[bytes], bool] = lambda path: False
-
-
-class NothingToUpload(Exception):
-    """The volume has all of it, and the commit says no more than the last one did."""
 
 
 class TreeUpload:
@@ -183,13 +148,13 @@ class _Drafting:
         self._linked: dict[int, InodeRow | int] = {}  # source inode with several names → the one here
         self._claimed: set[int] = set()  # base inodes with several names that stand for a source inode
         self._count = Count(progress)
-        self._reader = FileReader(publisher, tree, self._stop, self._count)
+        self._reader = FileReader(publisher, tree, self._stop, self._count, plan.done)
 
     def run(self) -> TreeChanges:
         hit("upload-before-files")
         first = self._tree.stat(self._plan.at)
         self._count.expect(self._tree, self._plan.at, first, self._is_excluded)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-read") as self._helpers:
+        with ThreadPoolExecutor(self._plan.threads, thread_name_prefix="cowfs-read") as self._helpers:
             try:
                 if stat.S_ISDIR(first.mode):
                     self._walk(self._plan.at, self._target_directory(self._plan.to))
@@ -313,7 +278,7 @@ class _Drafting:
             if attr.nlink < 2 or attr.ino not in self._linked:
                 self._linked.update({attr.ino: 0} if attr.nlink > 1 else {})
                 if self._is_same(file):
-                    file.known = Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None)
+                    file.known = Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None, state=state_of(attr) or "")
                     self._count.add_bytes(attr.size)
                 else:
                     self._wait_for_store()
@@ -372,9 +337,16 @@ class _Drafting:
             old is not None
             and stat.S_ISREG(old[MODE])
             and (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns)
-            and old[MTIME] + SAME_TICK_NS < old[CTIME]
+            and self._is_same_state(old, attr)
             and self._may_stay(file, old, attr.mode & KEPT_BITS, attr.mtime_ns)
         )
+
+    def _is_same_state(self, old: InodeRow, attr: Attributes) -> bool:
+        """Of two files of the same size and time."""
+        state = state_of(attr)
+        if state is None:
+            return old[MTIME] + SAME_TICK_NS < old[CTIME]
+        return bool(state) and (STATE, state.encode()) in self._index.content(old[INO])[1]
 
     def _may_stay(self, file: _File, old: InodeRow, mode: int, mtime_ns: int) -> bool:
         """Whether the base's inode may stand for the file: one with several names only unaltered,
@@ -424,6 +396,7 @@ class _Drafting:
         old = file.base
         if old is not None and self._stays(file, old, read):
             self._changes.set_attributes(old, mode=read.mode, mtime_ns=read.mtime_ns)
+            self._set_state(old, read.state)
             self.done.unchanged += 1
             if old[NLINK] > 1:
                 self._claimed.add(old[INO])
@@ -443,9 +416,17 @@ class _Drafting:
             mapped_bytes=sum(row[1] for row in rows),
         )
         self.contents.put(ino, 0, rows)
+        if read.state:
+            self._changes.set_xattrs(ino, [(STATE, read.state.encode())])
         self._name(file.directory, file.name, ino, old)
         if file.attr.nlink > 1 and not read.is_other:
             self._linked[file.attr.ino] = ino
+
+    def _set_state(self, old: InodeRow, state: str) -> None:
+        xattrs = self._index.content(old[INO])[1] if state else []
+        if state and (STATE, state.encode()) not in xattrs:
+            others = [each for each in xattrs if each[0] != STATE]
+            self._changes.set_xattrs(old, [*others, (STATE, state.encode())])
 
     def _stays(self, file: _File, old: InodeRow, read: Read) -> bool:
         if not stat.S_ISREG(old[MODE]) or not self._may_stay(file, old, read.mode, read.mtime_ns):

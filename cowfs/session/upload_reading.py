@@ -19,6 +19,8 @@ from cowfs import clock
 from cowfs.errors import ConflictError
 from cowfs.failpoints import hit
 from cowfs.session.copying import KEPT_BITS, Attributes
+from cowfs.session.import_log import ImportLog
+from cowfs.session.object_tree import ObjectFile
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
 from cowfs.version.commit import Progress, ProgressListener
 
@@ -56,13 +58,15 @@ class SourceTree(Protocol):
 @dataclass
 class Read:
     """What came of reading a file. rows None: it was there already, and nothing was read. is_other:
-    of the file that has taken its name meanwhile, and of none of its other names."""
+    of the file that has taken its name meanwhile, and of none of its other names. state: of the
+    object that it is (`object_tree`)."""
 
     mode: int
     mtime_ns: int
     size: int
     rows: list[ExtentRow] | None
     is_other: bool = False
+    state: str = ""
 
 
 class Stopped(Exception):
@@ -70,9 +74,13 @@ class Stopped(Exception):
 
 
 class FileReader:
-    """stop: set when something else failed, or the upload was interrupted; reading ends then."""
+    """stop: set when something else failed, or the upload was interrupted; reading ends then. done:
+    of an import."""
 
-    def __init__(self, publisher: Publisher, tree: SourceTree, stop: Event, count: Count) -> None:
+    def __init__(
+        self, publisher: Publisher, tree: SourceTree, stop: Event, count: Count, done: ImportLog | None = None
+    ) -> None:
+        self._done = done
         self._publisher = publisher
         self._tree = tree
         self._stop = stop
@@ -87,7 +95,8 @@ class FileReader:
         try:
             with closing(self._tree.open_file(path)) as opened:
                 for _ in range(READS_MAX):
-                    if (read := self._read_once(opened, earlier)) is not None:
+                    read = self._read_before(opened) or self._read_once(opened, earlier)
+                    if read is not None:
                         hit("upload-file-stored")
                         read.is_other = attr.nlink > 1 and opened.ino != attr.ino
                         return read
@@ -97,6 +106,18 @@ class FileReader:
             f"{os.fsdecode(path)} was written to while it was read, {READS_MAX} times",
             hint="Upload again when nobody writes to it, or upload a snapshot. Nothing was published.",
         )
+
+    def _read_before(self, opened: ReadFile) -> Read | None:
+        """What an import that did not come to its end has made of the object."""
+        if self._done is None or not isinstance(opened, ObjectFile):
+            return None
+        found = opened.object
+        parts = self._done.find(found)
+        rows = self._publisher.chunks.known_rows(parts) if parts is not None else None
+        if rows is None:
+            return None
+        self._count.add_bytes(found.size)
+        return Read(opened.stamp().mode & KEPT_BITS, found.mtime_ns, found.size, rows, state=found.state)
 
     def _read_once(self, opened: ReadFile, earlier: Iterable[ExtentRow]) -> Read | None:
         """None: somebody wrote to it meanwhile."""
@@ -115,7 +136,10 @@ class FileReader:
             return None
         if opened.stamp() != before:
             return None
-        return Read(before.mode & KEPT_BITS, before.mtime_ns, before.size, rows)
+        state = opened.object.state if isinstance(opened, ObjectFile) else ""
+        if self._done is not None and isinstance(opened, ObjectFile):
+            self._done.append(opened.object, rows)
+        return Read(before.mode & KEPT_BITS, before.mtime_ns, before.size, rows, state=state)
 
     def _reader(self, opened: ReadFile) -> Callable[[SourceExtent, int, int], bytes]:
         def read(extent: SourceExtent, first: int, length: int) -> bytes:

@@ -8,6 +8,7 @@ Backends are imported when they are needed: a directory store loads neither fssp
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.format.store_url import StoreUrl
@@ -18,6 +19,11 @@ from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.named import placed
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.retrying import RetryingStore
+
+if TYPE_CHECKING:
+    from cowfs.store.fsspec_backend import FsspecStore
+
+S = TypeVar("S", bound="FsspecStore")
 
 EXTRAS = {
     "gs": "cowfs[gcs]",
@@ -57,13 +63,13 @@ def _open_backend(place: StoreUrl, *, create: bool, access: Access) -> ObjectSto
             url=url,
             endpoint=place.endpoint,
             region=place.region,
-            untrusted_server=_untrusted_server(place) if access.identity is None else None,
+            untrusted_server=untrusted_server(place) if access.identity is None else None,
             access=access,
         )
     return _open_fsspec(place, url, access)
 
 
-def _untrusted_server(place: StoreUrl) -> str | None:
+def untrusted_server(place: StoreUrl) -> str | None:
     """The server that may not see credentials of the environment."""
     return None if trust.is_trusted(place) else trust.server_of(place)
 
@@ -79,9 +85,16 @@ def _open_directory(place: StoreUrl, url: str, *, create: bool) -> ObjectStore:
 
 
 def _open_fsspec(place: StoreUrl, url: str, access: Access) -> ObjectStore:
-    import fsspec
-
     from cowfs.store.fsspec_backend import FsspecStore
+
+    store = through_fsspec(FsspecStore, place, url, access)
+    return ReadOnlyStore(store) if place.protocol in ("http", "https") else store
+
+
+def through_fsspec(kind: type[S], place: StoreUrl, url: str, access: Access) -> S:
+    """What stands at the URL as an object of that class, with the options that the URL says.
+    InvalidInputError as `open_store`."""
+    import fsspec
 
     plain = f"{place.protocol}://{place.authority}/{place.path}".rstrip("/")
     try:
@@ -97,12 +110,12 @@ def _open_fsspec(place: StoreUrl, url: str, access: Access) -> ObjectStore:
             hint="Use file:///DIRECTORY, s3://BUCKET/PREFIX, or another protocol that an fsspec package provides.",
         ) from error
     try:
-        store = FsspecStore(
+        return kind(
             place.protocol,
             root=cls._strip_protocol(plain).rstrip("/"),
             url=url,
             options=cls._get_kwargs_from_urls(plain),
-            untrusted_server=_untrusted_server(place) if access.identity is None else None,
+            untrusted_server=untrusted_server(place) if access.identity is None else None,
             access=access,
         )
     except CowfsError:
@@ -112,4 +125,3 @@ def _open_fsspec(place: StoreUrl, url: str, access: Access) -> ObjectStore:
             f"{url} cannot be opened as a store: {described(error)}",
             hint="Use file:///DIRECTORY, s3://BUCKET/PREFIX, or another object store.",
         ) from None
-    return ReadOnlyStore(store) if place.protocol in ("http", "https") else store

@@ -123,6 +123,16 @@ class ContentStorer:
                     self._buffers.release(view.buffer)
         return rows
 
+    def known_rows(self, parts: Iterable[tuple[int, int, ChunkHash]]) -> list[ExtentRow] | None:
+        """The rows of a file of these whole chunks, if all of them are known."""
+        rows = []
+        for offset, length, hash in parts:
+            location = self._known.find(hash)
+            if location is None or location.raw_length != length:
+                return None
+            rows.append(self._row(offset, length, hash, self._known.place(hash, lambda found=location: found)))  # type: ignore[misc]
+        return rows
+
     def _prepare(self, data: memoryview) -> _Prepared:
         hash = self._sealing.name(data)
         return _Prepared(hash, None if self._known.may_know(hash) else compress(data))

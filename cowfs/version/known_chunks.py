@@ -133,6 +133,11 @@ class KnownChunks:
             return None
         return PackLocation(PackId(found[0]), *found[1:])
 
+    def find(self, hash: ChunkHash) -> PackLocation | None:
+        """Where the chunk lies, if that can be relied on; None: it has to be stored. May ask the
+        store."""
+        return self._placed(hash) or self._find(hash)
+
     def may_know(self, hash: ChunkHash) -> bool:
         """Whether `place` has anything to look at; no request."""
         with self._lock:

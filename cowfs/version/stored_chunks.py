@@ -121,6 +121,11 @@ class StoredChunks:
         self._storer.note(earlier)
         return self._storer.file_rows(ranges, read_into, self._uploader)
 
+    def known_rows(self, parts: Iterable[tuple[int, int, ChunkHash]]) -> list[ExtentRow] | None:
+        """The rows of a file of these whole chunks, (offset, length, hash) in order; None: one of them
+        is not known to be in the store."""
+        return self._storer.known_rows(parts)
+
     def wait_for_catalogues(self, new_bytes: int) -> None:
         """Until it is known what the store has, as far as waiting pays for that many new bytes."""
         if not self._known.is_loaded:

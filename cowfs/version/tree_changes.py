@@ -19,7 +19,7 @@ from __future__ import annotations
 import stat
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from cowfs.errors import CorruptError
@@ -38,7 +38,10 @@ GID: Final = 4
 SIZE: Final = 6
 MTIME: Final = 9
 CTIME: Final = 10
+FLAGS: Final = 11
 TARGET: Final = 12
+
+HAS_XATTRS: Final = 1  # of FLAGS
 
 
 class TreeChanges:
@@ -54,6 +57,7 @@ class TreeChanges:
         self._changed: dict[int, InodeRow] = {}  # of the base
         self._removed = array("q")
         self._entries: dict[int, bytes] = {}
+        self._xattrs: dict[int, Sequence[tuple[bytes, bytes]]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -114,6 +118,15 @@ class TreeChanges:
         times = {CTIME: self._now_ns, **({MTIME: self._now_ns} if mtime else {})}
         self._changed[base[INO]] = _with(row, times)
 
+    def set_xattrs(self, inode: InodeRow | int, xattrs: Sequence[tuple[bytes, bytes]]) -> None:
+        """All extended attributes, at least one, of an inode of the base or of a new one."""
+        if isinstance(inode, int):
+            self._xattrs[inode] = xattrs
+            return
+        row = self._changed.get(inode[INO], inode)
+        self._changed[inode[INO]] = _with(row, {FLAGS: row[FLAGS] | HAS_XATTRS, CTIME: self._now_ns})
+        self._xattrs[inode[INO]] = xattrs
+
     def remove_tree(self, parent: InodeRow | None, directory: InodeRow) -> int:
         """The directory and all below it, of the base. parent: the one it is named in, which stays;
         None: it goes too. Returns how many names went with it, but its own."""
@@ -156,19 +169,21 @@ class TreeChanges:
         gone = sorted({*self._removed, *(ino for ino, row in self._changed.items() if row[NLINK] == 0)})
         for ino in gone:
             self._changed.pop(ino, None)
+            self._xattrs.pop(ino, None)
         return ChangeSet(
             next_ino=self.next_ino,
             inodes=Stream(self._inodes),
             removed=gone,
             entries=Stream(self._all_entries),
+            xattrs=sorted(self._xattrs.items()),
         )
 
     def _inodes(self) -> Iterator[InodeRow]:
         for ino in sorted(self._changed):
             yield self._changed[ino]
         for ino, (mode, links, uid, gid, size, mapped, mtime_ns) in enumerate(_NEW.iter_unpack(self._new), self._first):
-            target = self._targets.get(ino, b"")
-            yield (ino, mode, links, uid, gid, 0, size, mapped, mtime_ns, mtime_ns, self._now_ns, 0, target)
+            target, flags = self._targets.get(ino, b""), HAS_XATTRS if ino in self._xattrs else 0
+            yield (ino, mode, links, uid, gid, 0, size, mapped, mtime_ns, mtime_ns, self._now_ns, flags, target)
 
     def _all_entries(self) -> Iterator[Entry]:
         for directory in sorted(self._entries):

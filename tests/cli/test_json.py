@@ -80,6 +80,7 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     check("cp", run("cp", "data:file", place, "--json").json)
     (place / "files").mkdir()
     check("upload", run("upload", place / "files", "sent", "--json").json)
+    check("import", run("import", place / "files", "imported", "--json").json)
     check("download", run("download", "data", "--download-dir", place / "got", "--json").json)
     (mounted / "file").write_text("two")
     check("get", run("get", "data", "--json").json)

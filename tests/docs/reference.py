@@ -18,7 +18,7 @@ import click
 from cowfs import Declared, DeclaredStore, DeclaredVolume, blocking, errors, storage
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
-from cowfs.cli.main import COMMANDS, cowfs
+from cowfs.cli.main import COMMANDS, cowfs, module_of
 from cowfs.control import MountOptions
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def commands() -> str:
         _block(cowfs.get_help(_context())),
     ]
     for name in COMMANDS:
-        command = importlib.import_module(f"cowfs.cli.{name}").command
+        command = importlib.import_module(module_of(name)).command
         parts.append(f"\n## cowfs {name}\n\n{_block(command.get_help(_context(command, name)))}")
     return "\n".join(parts) + "\n"
 

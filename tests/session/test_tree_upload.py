@@ -10,7 +10,8 @@ import pytest
 
 from cowfs.ids import VersionId
 from cowfs.session.local_files import LocalFiles
-from cowfs.session.tree_upload import TreeUpload, UploadPlan
+from cowfs.session.tree_upload import TreeUpload
+from cowfs.session.upload_plan import UploadPlan
 from cowfs.store import ObjectStore
 from cowfs.version.commit import CommitRequest
 from tests.store.test_pins import declare_dead

@@ -1,0 +1,81 @@
+"""Which chunks an import has made of which objects, so that one that was killed does not read them
+again.
+
+One line of text an object, appended when it was read and its chunks were handed to packs:
+
+    <BLAKE3 of URL, key, size, time and state: 64 hex> <offset>:<length>:<chunk hash, 64 hex> …\\n
+
+The file lies in the volume's working copy, and goes with it once a version is published. It is a hint
+and never synced: whoever finds an object in it looks each chunk up, and reads the object if one of
+them is not known to be in the store. A torn line is no line. Any thread may ask and append.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from cowfs import log
+from cowfs.format.canonical import encode
+from cowfs.ids import ChunkHash
+from cowfs.store.origin import OriginObject
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow
+
+Part = tuple[int, int, ChunkHash]
+
+_log = log.get("uploads")
+
+
+class ImportLog:
+    """url: of the origin. An object that nothing tells from another state of it is not in here."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self._path = path
+        self._url = url
+        self._lock = threading.Lock()
+        self._found: dict[str, str] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for line in path.read_text("ascii", "replace").splitlines(keepends=True):
+                name, _, parts = line.partition(" ")
+                if line.endswith("\n"):
+                    self._found[name] = parts
+
+    def find(self, found: OriginObject) -> list[Part] | None:
+        """What the object was made of."""
+        text = self._found.get(self._name(found))
+        if text is None:
+            return None
+        parts: list[Part] = []
+        try:
+            for part in text.split():
+                offset, length, hash = part.split(":")
+                parts.append((int(offset), int(length), ChunkHash.from_hex(hash)))
+        except ValueError:
+            return None
+        return parts
+
+    def append(self, found: OriginObject, rows: Iterable[ExtentRow]) -> None:
+        """rows: of whole chunks."""
+        if not found.state:
+            return
+        parts = " ".join(f"{row[0]}:{row[1]}:{bytes(row[2]).hex()}" for row in rows)
+        try:
+            with self._lock, self._path.open("a", encoding="ascii") as file:
+                file.write(f"{self._name(found)} {parts}\n")
+        except OSError as error:  # a full disk, say: nothing depends on it
+            _log.info("%s cannot be written: %s", self._path, error.strerror)
+
+    def delete(self) -> None:
+        """What it names is in a version now."""
+        self._path.unlink(missing_ok=True)
+
+    def _name(self, found: OriginObject) -> str:
+        said = {"url": self._url, "key": found.key.encode(errors="surrogateescape").hex(), "state": found.state}
+        return blake3(encode({**said, "size": found.size, "mtime_ns": found.mtime_ns})).hexdigest()

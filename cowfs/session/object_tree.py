@@ -1,0 +1,212 @@
+"""A listing of somebody else's objects as a tree of files: the source of an import.
+
+    key              file
+    a/b/c.bin        c.bin in the directory a/b
+    a/b/             the directory a/b, if the object is empty: a marker, as consoles make them
+
+Objects have no permissions, links or empty directories of their own: files get 0644, directories
+0755, and a directory has the time of the newest file below it. Names that a file system cannot have
+are refused, all together and before anything is read: empty parts, "." and "..", parts of more than
+255 bytes, a key that is a file and a directory at once, a marker with bytes in it. What is excluded
+is not looked at.
+
+An object is read as it was listed; one that was replaced since is looked at again, and read anew.
+The listing is in memory: some 500 bytes an object.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from cowfs.errors import InvalidInputError, SourceChangedError
+from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
+from cowfs.store.origin import Origin, OriginObject
+
+FILE_MODE = stat.S_IFREG | 0o644
+DIRECTORY_MODE = stat.S_IFDIR | 0o755
+NAME_BYTES = 255
+SHOWN = 5
+RANGE_BYTES = 2 << 20
+RANGE_THREADS = 16
+
+
+STATE = b"user.cowfs.state"
+"""Extended attribute of an imported file: which state of the object it is (`OriginObject.state`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAttr:
+    """object: None of a directory."""
+
+    mode: int
+    size: int
+    mtime_ns: int
+    object: OriginObject | None = None
+    ino: int = 0
+    nlink: int = 1
+
+
+class ObjectTree:
+    """name: of the file, where the URL names a single object. excluded: as `UploadPlan` has it.
+    InvalidInputError names keys that cannot be files' names."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        objects: Iterable[OriginObject],
+        *,
+        name: str = "",
+        excluded: Callable[[bytes], bool] = lambda path: False,
+    ) -> None:
+        self._origin = origin
+        self._excluded = excluded
+        self._files: dict[bytes, dict[bytes, ObjectAttr]] = {}
+        self._directories: dict[bytes, int] = {b"": 0}  # → the time of the newest file below
+        self._bad: list[str] = []
+        self._bad_count = 0
+        for found in objects:
+            self._add(found, name or found.key)
+        self._check_directories()
+        self._refuse_bad()
+        self._below: dict[bytes, list[bytes]] = {}
+        for path in self._directories:
+            if path:
+                self._below.setdefault(path.rpartition(b"/")[0], []).append(path)
+        self._threads = ThreadPoolExecutor(RANGE_THREADS, thread_name_prefix="cowfs-range")
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    def stat(self, path: bytes) -> ObjectAttr:
+        if (mtime_ns := self._directories.get(path)) is not None:
+            return ObjectAttr(DIRECTORY_MODE, 0, mtime_ns)
+        above, _, name = path.rpartition(b"/")
+        found = self._files.get(above, {}).get(name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
+        return found
+
+    def list(self, path: bytes) -> list[tuple[bytes, ObjectAttr]]:
+        """Sorted by name."""
+        directories = [(each.rpartition(b"/")[2], self.stat(each)) for each in self._below.get(path, ())]
+        return sorted([*self._files.get(path, {}).items(), *directories], key=lambda entry: entry[0])
+
+    def readlink(self, path: bytes) -> bytes:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fsdecode(path))
+
+    def open_file(self, path: bytes) -> ObjectFile:
+        above, _, name = path.rpartition(b"/")
+        found = self._files[above][name].object
+        assert found is not None, "only directories have none"
+        return ObjectFile(self._origin, found, self._threads)
+
+    # -- from keys to names
+
+    def _add(self, found: OriginObject, key: str) -> None:
+        path = os.fsencode(key)
+        is_marker = path.endswith(b"/")
+        parts = path.removesuffix(b"/").split(b"/")
+        if any(part in (b"", b".", b"..") or len(part) > NAME_BYTES or b"\0" in part for part in parts) or (
+            is_marker and found.size
+        ):
+            self._note_bad(key)
+            return
+        *above, name = parts
+        directory = b""
+        for part in [*above, name] if is_marker else above:
+            directory = directory + b"/" + part if directory else part
+            self._directories[directory] = max(self._directories.get(directory, 0), found.mtime_ns)
+        if not is_marker:
+            self._directories[b""] = max(self._directories[b""], found.mtime_ns)
+            self._files.setdefault(directory, {})[name] = ObjectAttr(FILE_MODE, found.size, found.mtime_ns, found)
+
+    def _check_directories(self) -> None:
+        for path in self._directories:
+            above, _, name = path.rpartition(b"/")
+            if path and name in self._files.get(above, {}) and not self._excluded(path + b"/"):
+                self._note_bad(os.fsdecode(path))
+
+    def _note_bad(self, key: str) -> None:
+        parts = os.fsencode(key).split(b"/")
+        above = (b"/".join(parts[:count]) + b"/" for count in range(1, len(parts)))
+        if self._excluded(os.fsencode(key)) or any(self._excluded(path) for path in above):
+            return
+        self._bad_count += 1
+        if len(self._bad) < SHOWN:
+            self._bad.append(key)
+
+    def _refuse_bad(self) -> None:
+        if not self._bad_count:
+            return
+        more = f" and {self._bad_count - len(self._bad)} more" if self._bad_count > len(self._bad) else ""
+        raise InvalidInputError(
+            f"{self._origin.url} has keys that cannot be names of files: {', '.join(map(repr, self._bad))}{more}",
+            hint="An empty part, '.', '..', a part of more than 255 bytes, a file that is a directory as well, or bytes in an "
+            "object whose key ends in '/'. Rename them, or leave them out (--exclude, exclude=).",
+        )
+
+
+def state_of(attr: object) -> str | None:
+    """Which state of an object it is; "": nothing tells. None: it is a file of this machine, or of a
+    version."""
+    return attr.object.state if isinstance(attr, ObjectAttr) and attr.object is not None else None
+
+
+class ObjectFile:
+    """One object, in the state in which it was listed, or seen last. Any thread may read."""
+
+    def __init__(self, origin: Origin, found: OriginObject, threads: ThreadPoolExecutor) -> None:
+        self.ino = 0
+        self._origin = origin
+        self._found = found
+        self._threads = threads
+        self._is_stale = False
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    @property
+    def object(self) -> OriginObject:
+        """The state that is read."""
+        return self._found
+
+    def stamp(self) -> Stamp:
+        return Stamp(0, FILE_MODE, self._found.size, self._found.mtime_ns, int(self._is_stale))
+
+    def settled(self) -> Stamp | None:
+        """FileNotFoundError: it is gone."""
+        if self._is_stale:
+            now = self._origin.look(self._found.key)
+            if now is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._found.key)
+            self._found, self._is_stale = now, False
+        return self.stamp()
+
+    def extents(self, size: int) -> list[SourceExtent]:
+        """Zeros are found when they are cut."""
+        return [SourceExtent(0, size)] if size else []
+
+    def read(self, extent: SourceExtent, first: int, length: int) -> bytes:
+        return self._range(extent.offset + first, length)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """In ranges that are fetched side by side: one request after the other is slow."""
+
+        def fetch(start: int) -> None:
+            end = min(start + RANGE_BYTES, len(target))
+            target[start:end] = self._range(offset + start, end - start)
+
+        for _ in self._threads.map(fetch, range(0, len(target), RANGE_BYTES)):
+            pass
+
+    def _range(self, offset: int, length: int) -> bytes:
+        try:
+            return self._origin.read(self._found, offset, length)
+        except SourceChangedError:
+            self._is_stale = True
+            raise SourceChanged from None

@@ -1,0 +1,53 @@
+"""What an upload is to do, and what it has done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cowfs.session.import_log import ImportLog
+
+THREADS = 4
+"""Of these each reads one file; cutting and compressing large ones has a pool of its own."""
+
+
+@dataclass
+class Uploaded:
+    """What was looked at, and what became of it. bytes: of the files' sizes. skipped: special
+    files, left out. unchanged: files that the volume has already; removed: names that are gone."""
+
+    files: int = 0
+    directories: int = 0
+    symlinks: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    unchanged: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True)
+class UploadPlan:
+    """at: what is uploaded, "" for all of the tree; to: where it goes, a path of the volume. A file
+    goes below it, as `name`, if that is a directory, or is to be one (is_directory).
+
+    delete: what is in the target and not in the source goes, but for what is excluded. excluded: is
+    asked of each path below `at`, a directory's ending in "/"; such a path is not looked at. owner:
+    of what is new. threads: how many files are read at once. done:
+    of an import, what it has read before it was killed.
+    """
+
+    at: bytes
+    to: bytes
+    owner: tuple[int, int]
+    name: bytes = b""
+    is_directory: bool = False
+    delete: bool = False
+    excluded: Callable[[bytes], bool] = lambda path: False
+    threads: int = THREADS
+    done: ImportLog | None = None
+
+
+class NothingToUpload(Exception):
+    """The volume has all of it, and the commit says no more than the last one did."""

@@ -1,0 +1,78 @@
+"""What an origin does: lists its objects, and reads ranges of the one state of an object that was
+listed.
+
+    list    every object below the URL, in any order                  NotFoundError: no such bucket or directory
+    look    the object of that key as it is now, None when absent
+    read    exactly those bytes of the listed state                   SourceChangedError: it is another one now, or gone
+
+Keys are relative to the URL; "" is the object that the URL itself names. Whether an object is the
+one that was listed is told by size, tag and time of modification. How surely depends on the server:
+
+    s3                       GET with If-Match, and the ETag of the answer is compared: never a byte of another state
+    a directory              size and time of modification, after each read
+    any other file system    what it lists of the object, after each read
+
+Every call may raise UnavailableError and AccessDeniedError, and is safe to repeat. Blocking; any
+number of threads may call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from cowfs.errors import SourceChangedError
+
+
+@dataclass(frozen=True, slots=True)
+class OriginObject:
+    """mtime_ns: by the origin's clock, 0: not known. tag: an ETag, or what else the origin gives a
+    state of an object as its name; "": none."""
+
+    key: str
+    size: int
+    mtime_ns: int
+    tag: str
+
+    @property
+    def state(self) -> str:
+        """What tells this state of the object from others of its size; "": nothing does."""
+        return self.tag or (str(self.mtime_ns) if self.mtime_ns else "")
+
+
+class Origin(Protocol):
+    @property
+    def url(self) -> str:
+        """Canonical URL, without credentials."""
+        ...
+
+    def list(self) -> Iterator[OriginObject]: ...
+
+    def look(self, key: str) -> OriginObject | None: ...
+
+    def read(self, found: OriginObject, offset: int, length: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+_HINT = (
+    "What it was is not in the store. Import again to take its present state (`cowfs import`, Volume.import_); "
+    "versions that link the earlier state can no longer show this file."
+)
+
+
+def changed(url: str, key: str) -> SourceChangedError:
+    return SourceChangedError(
+        f"{shown(url, key)} is not what it was when it was listed: it was replaced",
+        hint=_HINT,
+        details={"url": url, "key": key, "gone": False},
+    )
+
+
+def gone(url: str, key: str) -> SourceChangedError:
+    return SourceChangedError(f"{shown(url, key)} is gone", hint=_HINT, details={"url": url, "key": key, "gone": True})
+
+
+def shown(url: str, key: str) -> str:
+    return f"{url.rstrip('/')}/{key}" if key else url

@@ -1,0 +1,97 @@
+"""Any other fsspec file system as an origin: gs, az, memory and what else is installed, as well as
+read-only ones (zip, tar, github, …) that are no stores.
+
+One recursive listing of the file system's own. What tells one state of a file from another is the
+first of TAGS that it lists, else its time of modification. None of these has conditional reads in
+common, so after each read the file is looked at again: what was read in between two looks that agree
+is the state that both show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.store.fsspec_backend import FsspecStore
+from cowfs.store.origin.contract import OriginObject, changed, gone
+
+TAGS = ("ETag", "etag", "generation", "version_id", "sha", "md5Hash", "content_md5", "CRC", "Last-Modified")
+_MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified", "date_time")
+
+
+class FsspecOrigin(FsspecStore):
+    def list(self) -> Iterator[OriginObject]:  # type: ignore[override] # of another contract
+        found: dict[str, dict[str, Any]] = self._call(
+            "", lambda: self._file_system.find(self._root, detail=True, withdirs=False)
+        )
+        for name, info in found.items():
+            key = self._key(name)
+            if key:  # else the URL is a file's: `look`
+                yield self._object(key, info)
+
+    def look(self, key: str) -> OriginObject | None:
+        try:
+            info: dict[str, Any] = self._call(key, lambda: self._file_system.info(self._path(key)))
+        except NotFoundError:
+            return None
+        return self._object(key, info) if info["type"] == "file" else None
+
+    def read(self, found: OriginObject, offset: int, length: int) -> bytes:
+        data = self._fetched(found, offset, length)
+        now = self.look(found.key)
+        if now is None:
+            raise gone(self.url, found.key)
+        if now != found or len(data) != length:
+            raise changed(self.url, found.key)
+        return data
+
+    def _fetched(self, found: OriginObject, offset: int, length: int) -> bytes:
+        path = self._path(found.key)
+        try:
+            data: bytes = self._call(
+                found.key, lambda: self._file_system.cat_file(path, start=offset, end=offset + length)
+            )
+        except NotFoundError:
+            raise gone(self.url, found.key) from None
+        return data[offset : offset + length] if len(data) == found.size > length else data  # it knows no ranges
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}" if key else self._root
+
+    def _key(self, name: str) -> str:
+        return name.removeprefix(self._root).removeprefix("/")
+
+    def _object(self, key: str, info: dict[str, Any]) -> OriginObject:
+        if info.get("size") is None:
+            raise InvalidInputError(
+                f"{self.url} does not say how long {key or 'the file'} is", hint="Download it, and upload the copy."
+            )
+        tag = next((str(info[name]) for name in TAGS if info.get(name)), "")
+        return OriginObject(key, int(info["size"]), _modified_ns(info), tag)
+
+
+def _modified_ns(info: dict[str, Any]) -> int:
+    """0 where the file system does not say."""
+    for name in _MODIFIED:
+        value = info.get(name)
+        if isinstance(value, str):
+            value = _parsed(value)
+        elif isinstance(value, tuple):  # of a zip file
+            value = datetime(*value, tzinfo=UTC)  # type: ignore[misc]
+        if isinstance(value, datetime):
+            return int(value.timestamp()) * 1_000_000_000 + value.microsecond * 1000
+        if isinstance(value, (int, float)):
+            return int(value * 1e9)
+    return 0
+
+
+def _parsed(text: str) -> datetime | None:
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return None

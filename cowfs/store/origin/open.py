@@ -1,0 +1,136 @@
+"""From a URL to an origin.
+
+    file://, a path        directory        s3://   s3        http(s)://   http        anything else fsspec knows   fsspec
+
+URLs are written as those of stores, and checked as these (`format.store_url`, `trust`): a server
+that the user has not named gets no credentials of the environment. Plain origins are what is no
+store: archives, repositories and chains of file systems ("zip://::s3://…"), which fsspec opens by
+itself. Only the user names one; no version does.
+
+Reads, looks and lists are repeated while the origin does not answer, as long as its patience lasts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from cowfs import clock, log
+from cowfs.errors import InvalidInputError, NotFoundError, UnavailableError
+from cowfs.format.store_url import StoreUrl, shown
+from cowfs.redaction import described
+from cowfs.store.identity import AMBIENT, Access
+from cowfs.store.named import place_named
+from cowfs.store.open import through_fsspec, untrusted_server
+from cowfs.store.origin.contract import Origin, OriginObject
+from cowfs.store.patience import Patience, Pauses
+
+T = TypeVar("T")
+
+_PLAIN = re.compile(r".*::|(zip|tar|libarchive|github|gitlab|git|sftp|ssh|ftp|smb|hdfs|webhdfs)://", re.DOTALL)
+
+_log = log.get("store")
+
+
+class RepeatingOrigin:
+    """Repeats what fails because the origin does not answer."""
+
+    def __init__(self, origin: Origin, patience: Patience) -> None:
+        self._origin = origin
+        self._patience = patience
+
+    @property
+    def url(self) -> str:
+        return self._origin.url
+
+    def list(self) -> Iterator[OriginObject]:
+        return iter(self._repeat(lambda: [*self._origin.list()]))
+
+    def look(self, key: str) -> OriginObject | None:
+        return self._repeat(lambda: self._origin.look(key))
+
+    def read(self, found: OriginObject, offset: int, length: int) -> bytes:
+        return self._repeat(lambda: self._origin.read(found, offset, length)) if length else b""
+
+    def close(self) -> None:
+        self._patience.limit_s = 0.0
+        self._origin.close()
+
+    def _repeat(self, call: Callable[[], T]) -> T:
+        began_s, pauses = clock.monotonic_s(), Pauses()
+        while True:
+            try:
+                found = call()
+            except UnavailableError as error:
+                pause_s = pauses.after(error)
+                _log.info("a request failed, the next attempt in %.1f s: %s", pause_s, error)
+                self._patience.tell(error, began_s)
+                if not self._patience.wait(pause_s, began_s):
+                    raise
+            else:
+                self._patience.succeeded()
+                return found
+
+
+def open_origin(url: str, *, access: Access = AMBIENT, patience: Patience | None = None) -> RepeatingOrigin:
+    """InvalidInputError: no URL of objects, or a protocol without its package. NotFoundError: no such
+    directory. No request is made to a remote origin yet."""
+    if is_plain(url):
+        return RepeatingOrigin(_open_plain(url), patience or Patience())
+    place = place_named(url)
+    is_page = url.endswith("/") or not place.path
+    return RepeatingOrigin(_open(place, access, is_page=is_page), patience or Patience())
+
+
+def is_plain(url: str) -> bool:
+    """Whether it is no store's URL, and fsspec alone understands it."""
+    return _PLAIN.match(url) is not None
+
+
+def _open(place: StoreUrl, access: Access, *, is_page: bool) -> Origin:
+    url = str(place)
+    if place.protocol == "file":
+        from cowfs.store.origin.directory import DirectoryOrigin
+
+        root = Path("/" + place.path)
+        if not root.is_dir():
+            raise NotFoundError(f"there is no directory {root}", hint="Give the directory that is to be linked.")
+        return DirectoryOrigin(root, url=url)
+    if place.protocol == "s3":
+        from cowfs.store.origin.s3 import S3Origin
+
+        return S3Origin(
+            bucket=place.authority,
+            prefix=f"{place.path}/" if place.path else "",
+            url=url,
+            endpoint=place.endpoint,
+            region=place.region,
+            untrusted_server=untrusted_server(place) if access.identity is None else None,
+            access=access,
+        )
+    if place.protocol in ("http", "https"):
+        from cowfs.store.origin.http import HttpOrigin
+
+        opened = through_fsspec(HttpOrigin, place, url, access)
+        opened.is_page = is_page
+        return opened
+    from cowfs.store.origin.fsspec import FsspecOrigin
+
+    return through_fsspec(FsspecOrigin, place, url, access)
+
+
+def _open_plain(url: str) -> Origin:
+    import fsspec.core
+
+    from cowfs.store.origin.plain import PlainOrigin
+
+    name = shown(url).strip("'")
+    try:
+        file_system, path = fsspec.core.url_to_fs(url)
+    except Exception as error:  # noqa: BLE001 - somebody else's class, which may want what no URL says
+        raise InvalidInputError(
+            f"{name} cannot be opened: {described(error)}", hint="The documentation of fsspec says what it takes."
+        ) from None
+    return PlainOrigin(file_system, path, name)

@@ -1,0 +1,22 @@
+"""What fsspec opens at a URL that is no store's, as an origin: an archive, a repository, a chain of
+file systems. For copying imports that the user names; one request at a time, since readers of some
+archives share one file position."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fsspec import AbstractFileSystem
+
+from cowfs.store.origin.fsspec import FsspecOrigin
+
+
+class PlainOrigin(FsspecOrigin):
+    def __init__(self, file_system: AbstractFileSystem, root: str, url: str) -> None:
+        self._given = file_system
+        super().__init__("plain", root=root.rstrip("/"), url=url)
+        self._exclusive = threading.RLock()
+
+    def _make(self, credentials: dict[str, Any]) -> AbstractFileSystem:
+        return self._given

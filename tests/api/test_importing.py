@@ -1,0 +1,237 @@
+"""Imports: the version is what was listed; what did not change is not read again; names that no file
+can have are refused before anything is; an object that changes meanwhile is noticed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from cowfs import blocking, storage
+from cowfs.blocking import ROVolume, Volume
+from cowfs.errors import ConflictError, InvalidInputError, NotFoundError, SourceChangedError
+from cowfs.store.origin import OriginObject, open_origin
+from cowfs.store.origin.s3 import S3Origin
+from tests.api.conftest import place
+from tests.object_server import MTIME_S, ObjectServer
+from tests.seaweedfs import SeaweedFS
+
+__all__ = ["place"]
+
+BIG = random.Random(1).randbytes(9_000_000)
+
+
+@pytest.fixture
+def server(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "cowfs-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret-at-all")
+    with ObjectServer() as server:
+        yield server
+
+
+def contents(version: ROVolume) -> dict[str, bytes]:
+    return {
+        entry.path: version.files.read(entry.path) for entry in version.files.ls(recursive=True) if entry.type == "file"
+    }
+
+
+def test_a_prefix_becomes_a_version_and_is_read_once(server: ObjectServer) -> None:
+    server.put("data/a", b"a" * 1000)
+    server.put("data/dir/big", BIG)
+    server.put("data/dir/sub/e m", b"")
+    server.put("data/marker/", b"")
+    server.put("other", b"not below it")
+    version = Volume.import_(server.url("data"), "copy", message="first")
+    assert version.is_new
+    assert contents(version) == {"/a": b"a" * 1000, "/dir/big": BIG, "/dir/sub/e m": b""}
+    assert version.files.stat("/marker").type == "directory"
+    assert version.files.stat("/a").mtime_ns == MTIME_S * 10**9
+    assert set(server.asked("GET")) == {"data/a", "data/dir/big"}
+    assert all("If-Match" in headers for headers in server.headers)
+    server.requests.clear()
+    again = Volume.import_(server.url("data"), "copy")
+    assert (again.is_new, again.id) == (False, version.id)
+    assert [name for name, _ in server.requests] == ["LIST"], "one listing, and nothing is looked at or read"
+
+
+def test_what_changed_makes_a_version_and_what_is_gone_stays_unless_it_is_to_go(server: ObjectServer) -> None:
+    for name in "abc":
+        server.put(name, name.encode() * 100)
+    Volume.import_(server.url(), "copy")
+    server.requests.clear()
+    server.put("b", b"B" * 100)  # of the same size and time: the ETag tells
+    del server.objects["c"]
+    second = Volume.import_(server.url(), "copy")
+    assert server.asked("GET") == ["b"]
+    assert contents(second) == {"/a": b"a" * 100, "/b": b"B" * 100, "/c": b"c" * 100}
+    third = Volume.import_(server.url(), "copy", delete=True)
+    assert sorted(contents(third)) == ["/a", "/b"]
+
+
+def test_one_object_is_one_file(server: ObjectServer) -> None:
+    server.put("dir/model.bin", b"model")
+    assert contents(Volume.import_(server.url("dir/model.bin"), "one")) == {"/model.bin": b"model"}
+
+
+@pytest.mark.parametrize("key", ["a//b", "./x", "up/../x", "/lead", "x" * 300, "file/", "both"])
+def test_names_that_no_file_can_have_are_refused_before_anything_is_read(server: ObjectServer, key: str) -> None:
+    server.put("both/inside", b"1")
+    server.put(key, b"bytes")
+    with pytest.raises(InvalidInputError, match="cannot be names of files"):
+        Volume.import_(server.url(), "copy")
+    assert server.asked("GET") == []
+    with pytest.raises(NotFoundError):
+        Volume.get("copy")
+
+
+def test_names_that_are_excluded_are_no_hindrance(server: ObjectServer) -> None:
+    server.put("good", b"1")
+    server.put("bad//name", b"2")
+    server.put("both", b"3")
+    server.put("both/inside", b"4")
+    assert sorted(contents(Volume.import_(server.url(), "copy", exclude=["/bad/", "both/"]))) == ["/both", "/good"]
+
+
+def test_nothing_there_makes_no_volume(server: ObjectServer) -> None:
+    with pytest.raises(NotFoundError, match="nothing at"):
+        Volume.import_(server.url("none"), "copy")
+    with pytest.raises(NotFoundError):
+        Volume.get("copy")
+
+
+@pytest.mark.parametrize("ignores_conditions", [False, True])
+def test_an_object_that_is_replaced_meanwhile_is_read_anew(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, ignores_conditions: bool
+) -> None:
+    """Its ranges are never of two states."""
+    server.ignores_conditions = ignores_conditions
+    other = random.Random(2).randbytes(len(BIG))
+    server.put("big", BIG)
+    really_read, reads = S3Origin.read, [0]
+
+    def read(self: S3Origin, found: OriginObject, offset: int, length: int) -> bytes:
+        reads[0] += 1
+        if reads[0] == 3:
+            server.put("big", other)
+        return really_read(self, found, offset, length)
+
+    monkeypatch.setattr(S3Origin, "read", read)
+    assert contents(Volume.import_(server.url(), "copy")) == {"/big": other}
+
+
+def test_an_object_that_never_stands_still_publishes_nothing(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.put("busy", b"0")
+    really_read, reads = S3Origin.read, [0]
+
+    def read(self: S3Origin, found: OriginObject, offset: int, length: int) -> bytes:
+        reads[0] += 1
+        server.put("busy", str(reads[0]).encode())
+        return really_read(self, found, offset, length)
+
+    monkeypatch.setattr(S3Origin, "read", read)
+    with pytest.raises(ConflictError, match="written to while it was read"):
+        Volume.import_(server.url(), "copy")
+    assert Volume.open("copy").history() == []
+
+
+KILLED = """
+import sys
+from cowfs.blocking import Volume
+Volume.import_(sys.argv[1], "copy")
+"""
+
+
+@pytest.mark.parametrize("point", ["upload-file-stored:9", "commit-after-packs"])
+def test_killed_it_reads_only_what_is_missing(server: ObjectServer, place: Path, point: str) -> None:
+    for number in range(10):
+        server.put(f"{number:02}", random.Random(number).randbytes(4 << 20))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "COWFS_FAILPOINT": point}
+    done = subprocess.run([sys.executable, "-c", KILLED, server.url()], env=environment, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    server.requests.clear()
+    version = Volume.import_(server.url(), "copy")
+    assert contents(version) == {f"/{key}": found.data for key, found in server.objects.items()}
+    read = set(server.asked("GET"))
+    if point.startswith("commit-"):
+        assert read == set(), "everything was durable"
+    else:
+        assert len(read) < 10, "packs that were durable are not read again"
+    assert not list((place / "c" / "state" / "working").iterdir()), "nothing is left of it"
+
+
+def test_a_storage_is_for_its_own_bucket(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.put("data/a", b"a")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    own = storage.MinIO("bucket", endpoint=server.endpoint, access_key="given", secret_key="given-too")
+    assert contents(Volume.import_("s3://bucket/data", "copy", storage=own)) == {"/a": b"a"}
+    assert any("Credential=given/" in headers.get("Authorization", "") for headers in server.headers)
+    with pytest.raises(InvalidInputError, match="storage= is for"):
+        Volume.import_("s3://another/data", "copy", storage=own)
+
+
+def test_a_file_system_that_only_fsspec_knows(place: Path) -> None:
+    with zipfile.ZipFile(place / "some.zip", "w") as archive:
+        archive.writestr("dir/a.txt", "a")
+        archive.writestr("b.txt", "b" * 100_000)
+    version = Volume.import_(f"zip://::{place}/some.zip", "zipped")
+    assert contents(version) == {"/dir/a.txt": b"a", "/b.txt": b"b" * 100_000}
+    assert not Volume.import_(f"zip://::{place}/some.zip", "zipped").is_new
+
+
+def test_memory_has_no_conditions_and_is_looked_at_again(place: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/import-test/dir/a", b"a")
+    try:
+        version = Volume.import_("memory://import-test", "copy")
+        assert contents(version) == {"/dir/a": b"a"}
+        origin = open_origin("memory://import-test")
+        [found] = origin.list()
+        memory.pipe("/import-test/dir/a", b"b")
+        with pytest.raises(SourceChangedError, match="replaced"):
+            origin.read(found, 0, 1)
+        memory.rm("/import-test/dir/a")
+        with pytest.raises(SourceChangedError, match="gone"):
+            origin.read(found, 0, 1)
+    finally:
+        memory.store.pop("/import-test/dir/a", None)
+
+
+def test_a_local_directory_keeps_permissions_and_links(place: Path) -> None:
+    (place / "tree").mkdir()
+    (place / "tree" / "run").write_text("#!")
+    (place / "tree" / "run").chmod(0o700)
+    (place / "tree" / "link").symlink_to("run")
+    version = Volume.import_(place / "tree", "copy")
+    assert version.files.stat("/run").mode & 0o777 == 0o700
+    assert [entry.type for entry in version.files.ls()] == ["symlink", "file"]
+    assert not blocking.Volume.import_((place / "tree").as_uri(), "copy").is_new
+
+
+@pytest.mark.s3
+def test_a_real_server_heeds_conditions(place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in seaweedfs.credentials.items():
+        monkeypatch.setenv(name, value)
+    prefix = os.urandom(6).hex()
+    for number in range(3):
+        seaweedfs.ask(lambda s3, n=number: s3.put_object(Bucket="cowfs", Key=f"{prefix}/d/{n}", Body=b"%d" % n * 9))  # type: ignore[misc]
+    url = seaweedfs.store_url.removesuffix("/stores") + f"/{prefix}"
+    assert contents(Volume.import_(url, "copy")) == {f"/d/{n}": b"%d" % n * 9 for n in range(3)}
+    assert not Volume.import_(url, "copy").is_new
+    origin = open_origin(url)
+    found = sorted(origin.list(), key=lambda each: each.key)
+    assert origin.look(found[0].key) == found[0]
+    seaweedfs.ask(lambda s3: s3.put_object(Bucket="cowfs", Key=f"{prefix}/d/0", Body=b"9" * 9))
+    with pytest.raises(SourceChangedError):
+        origin.read(found[0], 0, 9)
+    assert origin.read(found[1], 2, 3) == b"111"

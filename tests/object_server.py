@@ -1,0 +1,150 @@
+"""As much of S3 as imports and links need, in this process: a bucket that tests fill and change, and
+that remembers what it was asked.
+
+    ListObjectsV2     1,000 keys an answer
+    HEAD, GET         Range, If-Match (unless `ignores_conditions`), ETag, Last-Modified
+    PUT               a whole object
+
+It checks no signature. Whether a real server answers so is for tests with SeaweedFS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+BUCKET = "bucket"
+MTIME_S = 1_700_000_000
+
+
+class Stored(NamedTuple):
+    data: bytes
+    etag: str
+    mtime_s: int
+
+
+@dataclass
+class ObjectServer:
+    """requests: (what, key) in order; what is LIST, HEAD, GET or PUT."""
+
+    ignores_conditions: bool = False
+    objects: dict[str, Stored] = field(default_factory=dict)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def url(self, prefix: str = "") -> str:
+        path = f"/{prefix}" if prefix else ""
+        return f"s3://{BUCKET};endpoint={quote(self.endpoint, safe='')};region=us-east-1{path}"
+
+    def put(self, key: str, data: bytes, *, mtime_s: int = MTIME_S) -> None:
+        self.objects[key] = Stored(data, f'"{hashlib.md5(data).hexdigest()}"', mtime_s)
+
+    def asked(self, what: str) -> list[str]:
+        """The keys of these requests, in order."""
+        return [key for name, key in self.requests if name == what]
+
+
+def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            query = parse_qs(url.query)
+            if "list-type" in query:
+                server.requests.append(("LIST", query.get("prefix", [""])[0]))
+                self._reply(200, _listing(server, query), {"Content-Type": "application/xml"})
+            else:
+                self._object("GET")
+
+        def do_HEAD(self) -> None:
+            self._object("HEAD")
+
+        def do_PUT(self) -> None:
+            key = self._key()
+            server.requests.append(("PUT", key))
+            server.put(key, self.rfile.read(int(self.headers["Content-Length"])))
+            self._reply(200, b"", {"ETag": server.objects[key].etag})
+
+        def _key(self) -> str:
+            return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")
+
+        def _object(self, what: str) -> None:
+            key = self._key()
+            server.requests.append((what, key))
+            server.headers.append(dict(self.headers))
+            found = server.objects.get(key)
+            if found is None:
+                self._reply(404, b"<Error><Code>NoSuchKey</Code></Error>")
+                return
+            condition = self.headers.get("If-Match")
+            if condition not in (None, found.etag) and not server.ignores_conditions:
+                self._reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+                return
+            status, data = 200, found.data
+            headers = {"ETag": found.etag, "Last-Modified": formatdate(found.mtime_s, usegmt=True)}
+            if asked := self.headers.get("Range"):
+                first, _, last = asked.removeprefix("bytes=").partition("-")
+                if int(first) >= len(data):
+                    self._reply(416, b"<Error><Code>InvalidRange</Code></Error>")
+                    return
+                headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+                status, data = 206, data[int(first) : int(last) + 1]
+            self._reply(status, data, headers)
+
+        def _reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Not on stderr."""
+
+    return Handler
+
+
+def _listing(server: ObjectServer, query: dict[str, list[str]]) -> bytes:
+    prefix = query.get("prefix", [""])[0]
+    after = query.get("continuation-token", [""])[0]
+    keys = sorted(key for key in server.objects if key.startswith(prefix) and key > after)
+    shown, more = keys[:1000], len(keys) > 1000
+    rows = []
+    for key in shown:
+        found = server.objects[key]
+        modified = formatdate(found.mtime_s, usegmt=True)
+        rows.append(
+            f"<Contents><Key>{escape(quote(key))}</Key><Size>{len(found.data)}</Size>"
+            f"<ETag>{escape(found.etag)}</ETag><LastModified>{modified}</LastModified></Contents>"
+        )
+    token = f"<NextContinuationToken>{escape(shown[-1])}</NextContinuationToken>" if more else ""
+    return (
+        '<?xml version="1.0"?><ListBucketResult><EncodingType>url</EncodingType>'
+        f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{''.join(rows)}</ListBucketResult>"
+    ).encode()
