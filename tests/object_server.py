@@ -3,7 +3,7 @@ that remembers what it was asked.
 
     ListObjectsV2     1,000 keys an answer
     HEAD, GET         Range, If-Match (unless `ignores_conditions`), ETag, Last-Modified
-    PUT               a whole object
+    PUT, DELETE       a whole object; neither parts nor batches
 
 It checks no signature. Whether a real server answers so is for tests with SeaweedFS.
 """
@@ -40,8 +40,7 @@ class ObjectServer:
     headers: list[dict[str, str]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()
         return self
@@ -67,67 +66,86 @@ class ObjectServer:
         return [key for name, key in self.requests if name == what]
 
 
-def _handler(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            query = parse_qs(url.query)
-            if "list-type" in query:
-                server.requests.append(("LIST", query.get("prefix", [""])[0]))
-                self._reply(200, _listing(server, query), {"Content-Type": "application/xml"})
-            else:
-                self._object("GET")
+    def __init__(self, bucket: ObjectServer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.bucket = bucket
 
-        def do_HEAD(self) -> None:
-            self._object("HEAD")
 
-        def do_PUT(self) -> None:
-            key = self._key()
-            server.requests.append(("PUT", key))
-            server.put(key, self.rfile.read(int(self.headers["Content-Length"])))
-            self._reply(200, b"", {"ETag": server.objects[key].etag})
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
 
-        def _key(self) -> str:
-            return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")
+    @property
+    def _bucket(self) -> ObjectServer:
+        assert isinstance(self.server, _Server)
+        return self.server.bucket
 
-        def _object(self, what: str) -> None:
-            key = self._key()
-            server.requests.append((what, key))
-            server.headers.append(dict(self.headers))
-            found = server.objects.get(key)
-            if found is None:
-                self._reply(404, b"<Error><Code>NoSuchKey</Code></Error>")
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = parse_qs(url.query)
+        if "list-type" in query:
+            self._bucket.requests.append(("LIST", query.get("prefix", [""])[0]))
+            self._reply(200, _listing(self._bucket, query), {"Content-Type": "application/xml"})
+        else:
+            self._object("GET")
+
+    def do_HEAD(self) -> None:
+        self._object("HEAD")
+
+    def do_PUT(self) -> None:
+        key = self._key()
+        self._bucket.requests.append(("PUT", key))
+        self._bucket.put(key, self.rfile.read(int(self.headers["Content-Length"])))
+        self._reply(200, b"", {"ETag": self._bucket.objects[key].etag})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._reply(501, b"<Error><Code>NotImplemented</Code></Error>")
+
+    def do_DELETE(self) -> None:
+        self._bucket.requests.append(("DELETE", self._key()))
+        self._bucket.objects.pop(self._key(), None)
+        self._reply(204, b"")
+
+    def _key(self) -> str:
+        return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}/")
+
+    def _object(self, what: str) -> None:
+        key = self._key()
+        self._bucket.requests.append((what, key))
+        self._bucket.headers.append(dict(self.headers))
+        found = self._bucket.objects.get(key)
+        if found is None:
+            self._reply(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        condition = self.headers.get("If-Match")
+        if condition not in (None, found.etag) and not self._bucket.ignores_conditions:
+            self._reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            return
+        status, data = 200, found.data
+        headers = {"ETag": found.etag, "Last-Modified": formatdate(found.mtime_s, usegmt=True)}
+        if asked := self.headers.get("Range"):
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            if int(first) >= len(data):
+                self._reply(416, b"<Error><Code>InvalidRange</Code></Error>")
                 return
-            condition = self.headers.get("If-Match")
-            if condition not in (None, found.etag) and not server.ignores_conditions:
-                self._reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
-                return
-            status, data = 200, found.data
-            headers = {"ETag": found.etag, "Last-Modified": formatdate(found.mtime_s, usegmt=True)}
-            if asked := self.headers.get("Range"):
-                first, _, last = asked.removeprefix("bytes=").partition("-")
-                if int(first) >= len(data):
-                    self._reply(416, b"<Error><Code>InvalidRange</Code></Error>")
-                    return
-                headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-                status, data = 206, data[int(first) : int(last) + 1]
-            self._reply(status, data, headers)
+            headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+            status, data = 206, data[int(first) : int(last) + 1]
+        self._reply(status, data, headers)
 
-        def _reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
+    def _reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Not on stderr."""
-
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:
+        """Not on stderr."""
 
 
 def _listing(server: ObjectServer, query: dict[str, list[str]]) -> bytes:

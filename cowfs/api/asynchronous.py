@@ -94,6 +94,29 @@ class ROFiles:
         """
         return await in_thread(partial(self._blocking.download, src, dst, overwrite=overwrite, progress=progress))
 
+    async def export(
+        self,
+        url: str | os.PathLike[str],
+        src: FilePath = "/",
+        *,
+        storage: Storage | None = None,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """Writes what is in the directory `src`, or the file `src`, as objects below `url` of any
+        store, each under its path. Of a volume the last version, if there is no uncommitted work
+        here.
+
+        storage: credentials for `url`; None: those of the environment. What an earlier export has
+        put there, and nobody has replaced, is not put again. delete: objects below `url` that the
+        version has not are deleted, whoever made them. Links to files become objects with the file's
+        bytes. InvalidInputError, before anything is put: other links, names that are not UTF-8.
+        """
+        return await in_thread(
+            partial(self._blocking.export, url, src, storage=storage, delete=delete, exclude=exclude, progress=progress)
+        )
+
     async def open(self, path: FilePath | Entry, mode: str = "rb") -> anyio.AsyncFile[bytes]:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
         "w+b"."""

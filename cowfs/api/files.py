@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cowfs.api.downloading import Overwrite
     from cowfs.api.ro_volume import ROVolume
     from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.storage.storage import Storage
     from cowfs.api.transfer_report import TransferReport
     from cowfs.session.copying import Attributes
     from cowfs.session.opened_file import FileTree, OpenedFile
@@ -154,6 +155,31 @@ class ROFiles:
         from cowfs.api import downloading
 
         return downloading.download(self._version(), src, dst, overwrite=overwrite, progress=progress)
+
+    def export(
+        self,
+        url: str | os.PathLike[str],
+        src: FilePath = "/",
+        *,
+        storage: Storage | None = None,
+        delete: bool = False,
+        exclude: Iterable[str] = (),
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """Writes what is in the directory `src`, or the file `src`, as objects below `url` of any
+        store, each under its path. Of a volume the last version, if there is no uncommitted work
+        here.
+
+        storage: credentials for `url`; None: those of the environment. What an earlier export has
+        put there, and nobody has replaced, is not put again. delete: objects below `url` that the
+        version has not are deleted, whoever made them. Links to files become objects with the file's
+        bytes. InvalidInputError, before anything is put: other links, names that are not UTF-8.
+        """
+        from cowfs.api import exporting
+
+        return exporting.export(
+            self._version(), url, src, storage=storage, delete=delete, exclude=exclude, progress=progress
+        )
 
     def open(self, path: FilePath | Entry, mode: str = "rb") -> BinaryIO:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and

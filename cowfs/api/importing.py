@@ -55,17 +55,17 @@ def import_from(
     progress: ProgressListener | None = None,
 ) -> Imported:
     """`Volume.import_`."""
-    text = _text(url)
+    text = text_of(url)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     volume = RWVolume(store, names.checked(name), "either")
-    if (directory := _local(text)) is not None:
+    if (directory := local_path(text)) is not None:
         made = uploading.upload_local(volume, directory, "/", request, hears, delete=delete, exclude=exclude)
         return Imported(*made)
     from cowfs.session.import_log import ImportLog
 
     ignored = uploading.excluding(exclude)
     with ExitStack() as stack:
-        origin = stack.enter_context(closing(_opened(text, storage)))
+        origin = stack.enter_context(closing(opened(text, storage)))
         source = _listed(stack, origin, ignored)  # before the volume is made
         target = volume.to_upload()
         uploading.require_not_mounted(target, b"")
@@ -77,7 +77,7 @@ def import_from(
     return Imported(*made)
 
 
-def _text(url: object) -> str:
+def text_of(url: object) -> str:
     if not isinstance(url, str | os.PathLike) or not (text := os.fsdecode(url)):
         raise InvalidInputError(
             f"what is imported is named by a URL or a path, not {url!r}", hint="For example s3://bucket/prefix."
@@ -85,14 +85,14 @@ def _text(url: object) -> str:
     return text
 
 
-def _local(text: str) -> str | None:
+def local_path(text: str) -> str | None:
     """The path, of what is on this machine."""
     if is_plain(text) or (place := placed(text)).protocol != "file":
         return None
     return os.fsdecode(os.fsencode("/" + place.path))
 
 
-def _opened(text: str, storage: Storage | None) -> RepeatingOrigin:
+def opened(text: str, storage: Storage | None) -> RepeatingOrigin:
     """With the credentials of `storage`, else those of the environment."""
     if is_plain(text):
         if storage is not None:

@@ -4,7 +4,7 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp, upload, download, import, apply and up also: 143 after SIGTERM, 129 after SIGHUP)
+              (cp, upload, download, import, export, apply and up also: 143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -43,6 +43,7 @@ COMMANDS = {
     "upload": "Publish a directory as a volume's next version.",
     "download": "Copy a version's files into a directory.",
     "import": "Copy a bucket, or what else has a URL, into a volume.",
+    "export": "Write a version's files as objects of a bucket.",
     "apply": "Make volumes and mounts as a file declares them.",
     "up": "Mount the volumes that a file declares.",
     "down": "Unmount what `up` or `apply` has mounted.",
@@ -62,7 +63,6 @@ ELSEWHERE = {
     "clone": "fork",
     "copy": "cp",
     "destroy": "delete",
-    "export": "cp",
     "history": "log",
     "init": "create",
     "list": "ls",

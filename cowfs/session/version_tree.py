@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from blake3 import blake3
+
 from cowfs.errors import CorruptError
 from cowfs.ids import ChunkHash, PackId
 from cowfs.native.constants import ROOT_INO
@@ -94,6 +96,14 @@ class VersionTree:
 
     def readlink(self, path: bytes) -> bytes:
         return self._row(path)[12]
+
+    def content_id(self, path: bytes) -> str:
+        """Equal for files of the same bytes that are cut alike, in versions of any volume."""
+        row = self._row(path)
+        hasher = blake3(b"%d" % row[6])
+        for each in self._index.content(row[0])[0]:
+            hasher.update(b"%d %d %d " % (each[0], each[1], each[7]) + bytes(each[2]))
+        return hasher.hexdigest()
 
     def _row(self, path: bytes) -> InodeRow:
         ino = self._root

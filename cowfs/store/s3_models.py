@@ -26,6 +26,9 @@ from botocore.session import Session
 
 OPERATIONS = frozenset(
     {
+        "AbortMultipartUpload",
+        "CompleteMultipartUpload",
+        "CreateMultipartUpload",
         "CreateSession",  # directory buckets
         "DeleteObject",
         "DeleteObjects",
@@ -34,6 +37,7 @@ OPERATIONS = frozenset(
         "HeadObject",
         "ListObjectsV2",
         "PutObject",
+        "UploadPart",
     }
 )
 SERVICES = frozenset({"oidc", "portal.sso", "s3", "sts"})

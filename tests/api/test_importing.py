@@ -155,7 +155,11 @@ Volume.import_(sys.argv[1], "copy")
 def test_killed_it_reads_only_what_is_missing(server: ObjectServer, place: Path, point: str) -> None:
     for number in range(10):
         server.put(f"{number:02}", random.Random(number).randbytes(4 << 20))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "COWFS_FAILPOINT": point}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        "COWFS_FAILPOINT": point,
+    }
     done = subprocess.run([sys.executable, "-c", KILLED, server.url()], env=environment, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     server.requests.clear()

@@ -81,6 +81,7 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     (place / "files").mkdir()
     check("upload", run("upload", place / "files", "sent", "--json").json)
     check("import", run("import", place / "files", "imported", "--json").json)
+    check("export", run("export", "data", "memory://exported", "--json").json)
     check("download", run("download", "data", "--download-dir", place / "got", "--json").json)
     (mounted / "file").write_text("two")
     check("get", run("get", "data", "--json").json)

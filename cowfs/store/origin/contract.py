@@ -12,17 +12,24 @@ one that was listed is told by size, tag and time of modification. How surely de
     a directory              size and time of modification, after each read
     any other file system    what it lists of the object, after each read
 
+An export writes to one (`Destination`): any key, each object whole or not at all.
+
+    put      the object is there, with these bytes; its state is what a later list shows
+    delete   none of the keys exists
+
 Every call may raise UnavailableError and AccessDeniedError, and is safe to repeat. Blocking; any
 number of threads may call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from cowfs.errors import SourceChangedError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,19 @@ class Origin(Protocol):
     def read(self, found: OriginObject, offset: int, length: int) -> bytes: ...
 
     def close(self) -> None: ...
+
+
+Repeat = Callable[[Callable[[], T]], T]
+"""Calls again what failed because nobody answered."""
+
+
+class Destination(Origin, Protocol):
+    def put(self, key: str, size: int, pieces: Callable[[], Iterator[bytes]], repeat: Repeat[Any]) -> OriginObject:
+        """pieces: all `size` bytes from the beginning, each time it is called. repeat: for each
+        request, or for all of it, as the origin can."""
+        ...
+
+    def delete(self, keys: Sequence[str], repeat: Repeat[Any]) -> None: ...
 
 
 _HINT = (

@@ -9,14 +9,15 @@ is the state that both show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.store.fsspec_backend import FsspecStore
-from cowfs.store.origin.contract import OriginObject, changed, gone
+from cowfs.store.origin.contract import OriginObject, Repeat, changed, gone
 
 TAGS = ("ETag", "etag", "generation", "version_id", "sha", "md5Hash", "content_md5", "CRC", "Last-Modified")
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created", "Last-Modified", "date_time")
@@ -47,6 +48,32 @@ class FsspecOrigin(FsspecStore):
         if now != found or len(data) != length:
             raise changed(self.url, found.key)
         return data
+
+    def put(  # type: ignore[override] # of another contract
+        self, key: str, size: int, pieces: Callable[[], Iterator[bytes]], repeat: Repeat[Any]
+    ) -> OriginObject:
+        repeat(lambda: self._call(key, lambda: self._write_all(self._path(key), pieces())))
+        made: OriginObject | None = repeat(lambda: self.look(key))
+        if made is None or made.size != size:
+            raise changed(self.url, key)
+        return made
+
+    def delete(self, keys: Sequence[str], repeat: Repeat[Any]) -> None:  # type: ignore[override]
+        for key in keys:
+            with suppress(NotFoundError):
+                repeat(lambda key=key: self._call(key, lambda: self._file_system.rm_file(self._path(key))))  # type: ignore[misc]
+
+    def _write_all(self, path: str, pieces: Iterator[bytes]) -> None:
+        file = self._file_system.open(path, "wb")
+        try:
+            for piece in pieces:
+                file.write(piece)
+        except BaseException:
+            with suppress(Exception):
+                file.discard()
+            file.closed = True  # closing would make an object of what was written so far
+            raise
+        file.close()
 
     def _fetched(self, found: OriginObject, offset: int, length: int) -> bytes:
         path = self._path(found.key)
@@ -84,7 +111,7 @@ def _modified_ns(info: dict[str, Any]) -> int:
         if isinstance(value, datetime):
             return int(value.timestamp()) * 1_000_000_000 + value.microsecond * 1000
         if isinstance(value, (int, float)):
-            return int(value * 1e9)
+            return round(value * 1e6) * 1000  # some say one time as a float and as a datetime
     return 0
 
 

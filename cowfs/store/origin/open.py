@@ -13,9 +13,9 @@ Reads, looks and lists are repeated while the origin does not answer, as long as
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from cowfs import clock, log
 from cowfs.errors import InvalidInputError, NotFoundError, UnavailableError
@@ -24,7 +24,7 @@ from cowfs.redaction import described
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.named import place_named
 from cowfs.store.open import through_fsspec, untrusted_server
-from cowfs.store.origin.contract import Origin, OriginObject
+from cowfs.store.origin.contract import Destination, Origin, OriginObject
 from cowfs.store.patience import Patience, Pauses
 
 T = TypeVar("T")
@@ -53,6 +53,20 @@ class RepeatingOrigin:
 
     def read(self, found: OriginObject, offset: int, length: int) -> bytes:
         return self._repeat(lambda: self._origin.read(found, offset, length)) if length else b""
+
+    def put(self, key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> OriginObject:
+        return self._destination().put(key, size, pieces, self._repeat)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._destination().delete(keys, self._repeat)
+
+    def _destination(self) -> Destination:
+        if not hasattr(self._origin, "put"):
+            raise InvalidInputError(
+                f"{self.url} is a directory of this machine",
+                hint="`cowfs download` and files.download() copy a version there.",
+            )
+        return cast("Destination", self._origin)
 
     def close(self) -> None:
         self._patience.limit_s = 0.0

@@ -5,19 +5,24 @@
     list    ListObjectsV2                      one for each 1,000 keys
     look    HEAD                               its ETag in the form in which lists have it
     read    GET with Range and If-Match        a server that ignores If-Match is found out by the ETag of its answer
+    put     PUT, or a multipart upload         in parts of PART_BYTES and more, one after the other; one that fails is aborted
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from cowfs.errors import ConflictError, CorruptError, NotFoundError
-from cowfs.store.origin.contract import OriginObject, changed, gone
+from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
+from cowfs.store.origin.contract import OriginObject, Repeat, changed, gone
 from cowfs.store.s3 import S3Store
 
+PART_BYTES = 16 << 20
+PARTS_MAX = 9000  # S3 takes 10,000
+DELETED_AT_ONCE = 1000
 _PIECE_BYTES = 64 << 10
 
 
@@ -63,6 +68,36 @@ class S3Origin(S3Store):
             raise changed(self.url, found.key)
         return data
 
+    def put(  # type: ignore[override] # of another contract
+        self, key: str, size: int, pieces: Callable[[], Iterator[bytes]], repeat: Repeat[Any]
+    ) -> OriginObject:
+        where = {"Key": self._name(key)}
+        if size <= PART_BYTES:
+            body = b"".join(pieces())
+            answer = repeat(lambda: self._run(partial(self._call, "put_object", **where, Body=body), key))
+            return OriginObject(key, size, 0, answer.get("ETag", ""))
+        upload = repeat(lambda: self._run(partial(self._call, "create_multipart_upload", **where), key))
+        where["UploadId"] = upload["UploadId"]
+        try:
+            parts = []
+            for number, body in enumerate(_parts(pieces(), max(PART_BYTES, size // PARTS_MAX)), 1):
+                part = partial(self._call, "upload_part", **where, PartNumber=number, Body=body)
+                parts.append({"PartNumber": number, "ETag": repeat(partial(self._run, part, key))["ETag"]})
+            end = partial(self._call, "complete_multipart_upload", **where, MultipartUpload={"Parts": parts})
+            answer = self._run(end, key)
+        except BaseException:
+            with suppress(CowfsError):
+                self._run(partial(self._call, "abort_multipart_upload", **where), key)
+            raise
+        return OriginObject(key, size, 0, answer.get("ETag", ""))
+
+    def delete(self, keys: Sequence[str], repeat: Repeat[Any]) -> None:  # type: ignore[override]
+        for start in range(0, len(keys), DELETED_AT_ONCE):
+            some = [*keys[start : start + DELETED_AT_ONCE]]
+            if not repeat(partial(self._delete_batch, some)):
+                for key in some:
+                    repeat(partial(self._run, partial(self._call, "delete_object", Key=self._name(key)), key))
+
     def _name(self, key: str) -> str:
         """The object's key in the bucket."""
         return self._prefix + key if key else self._prefix.rstrip("/")
@@ -74,6 +109,17 @@ class S3Origin(S3Store):
             while piece := await body.read(_PIECE_BYTES):
                 pieces.append(piece)
         return answer.get("ETag", ""), b"".join(pieces)
+
+
+def _parts(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
+    part = bytearray()
+    for piece in pieces:
+        part += piece
+        while len(part) >= size:
+            yield bytes(part[:size])
+            del part[:size]
+    if part:
+        yield bytes(part)
 
 
 def _object(key: str, size: int, modified: datetime, tag: str | None) -> OriginObject:

@@ -1,0 +1,67 @@
+"""The files of a version as plain objects of a bucket, for programs that know no cowfs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from cowfs.api import arguments, downloading, importing, sources, stores, uploading
+from cowfs.api.looking import of_volume
+from cowfs.api.path_errors import errors_of_ours
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.storage.storage import Storage
+from cowfs.api.transfer_report import TransferReport
+from cowfs.errors import InvalidInputError
+from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.api.files import FilePath
+
+
+def export(
+    version: ROVolume,
+    url: str | os.PathLike[str],
+    src: FilePath = "/",
+    *,
+    storage: Storage | None = None,
+    delete: bool = False,
+    exclude: Iterable[str] = (),
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """`ROFiles.export`."""
+    from cowfs.session.exporting import Export
+
+    text = importing.text_of(url)
+    hears = arguments.listener(progress) if progress is not None else None
+    ignored = uploading.excluding(exclude)
+    if importing.local_path(text) is not None:
+        raise InvalidInputError(
+            f"{text} is a directory of this machine",
+            hint="`cowfs download` and files.download() copy a version there.",
+        )
+    with downloading.reading(version) as tree, closing(importing.opened(text, storage)) as target:
+        given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
+        with errors_of_ours(version.locator, "vol.files.ls() and `cowfs ls` show what there is."):
+            at = downloading.followed(tree, given)
+            done = Export(tree, at, target, excluded=ignored, progress=hears).run(delete=delete)
+    return TransferReport(**asdict(done), locator=version.locator, is_new=False)
+
+
+def export_from(
+    source: str,
+    url: str,
+    *,
+    store: stores.Named = None,
+    delete: bool = False,
+    exclude: Iterable[str] = (),
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """`export` of SOURCE, SOURCE:PATH or LOCATOR/PATH."""
+    place = sources.place(source)
+    found = sources.find(place.source, store)
+    version = ROVolume(found.locator(), storage=found.store.storage)
+    with errors_of_ours(source, of_volume(place)):
+        return export(version, url, place.path, delete=delete, exclude=exclude, progress=progress)

@@ -1,0 +1,52 @@
+"""cowfs export SOURCE[:PATH] URL: the files of a version as objects of a bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
+
+
+@click.command("export")
+@click.argument("source", shell_complete=completing.volumes, metavar="SOURCE[:PATH]")
+@click.argument("url", metavar="URL")
+@click.option("--delete", is_flag=True, help="Delete objects below URL that the version has not, whoever made them.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: not exported. Repeatable.")
+@output.progress_option
+@output.common_options
+def command(
+    source: str,
+    url: str,
+    delete: bool,
+    exclude: tuple[str, ...],
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Write the files of a version, or what is at PATH of it, as objects below URL, each under its
+    path. SOURCE is NAME (its last version), NAME@TAG, NAME@VERSION or a locator; URL is
+    s3://BUCKET/PREFIX, gs://… or az://…. Prints the version's locator.
+
+    What an earlier export has put there, and nobody has replaced, is not put again: an export that
+    was ended or killed is repeated with the same command. Links to files become objects; other links
+    are refused.
+    """
+    from cowfs.api import exporting
+
+    tidy_up_when_terminated()
+    with closing(output.ProgressLine(progress_style)) as progress:
+        done = exporting.export_from(
+            source, url, store=store, delete=delete, exclude=exclude, progress=progress if progress.is_shown else None
+        )
+    said = f"Exported {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    if done.removed:
+        said += f"; deleted {done.removed}"
+    if done.skipped:
+        said += f"; left out what is no file, directory or link: {done.skipped}"
+    output.say(as_json, said)
+    output.emit(as_json, dataclasses.asdict(done), done.locator)

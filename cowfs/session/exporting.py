@@ -1,0 +1,237 @@
+"""The files of a version as objects of somebody else's bucket: one object a file, under its path.
+
+    walk ─▶ object of the last export, unchanged on both sides? ─yes─▶ left alone
+                                                                └─no──▶ put, by THREADS helpers
+
+What is there is told by a record in the bucket, RECORD: for each object what it is made of
+(`VersionTree.content_id`) and which state the object had when it was put. An object is left alone
+only if the listing shows that very state and the version has that very content. So nothing is read
+to compare it, and an object that somebody replaced is put again. The record is written every
+RECORD_S and at the end; without one, everything is put.
+
+Symbolic links to files become objects with the file's bytes; other links, and names that no bucket
+takes, are refused before anything is put. Directories are what their files' keys say: an empty one
+leaves nothing. Permissions and times are not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cowfs import clock
+from cowfs.errors import InvalidInputError, NotFoundError, SourceChangedError
+from cowfs.session import links
+from cowfs.store.origin import OriginObject
+from cowfs.version.commit import Progress, ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.session.version_tree import VersionAttr, VersionTree
+    from cowfs.store.origin.open import RepeatingOrigin
+
+RECORD = ".cowfs-export.json"
+RECORD_S = 30.0
+THREADS = 8
+WAITING_MAX = 256
+REPORT_S = 0.1
+ZEROS = bytes(1 << 20)
+SHOWN = 5
+
+
+@dataclass
+class Exported:
+    files: int = 0
+    directories: int = 0
+    symlinks: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    unchanged: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True)
+class _Item:
+    key: str
+    path: bytes  # of the file itself, not of a link to it
+    attr: VersionAttr
+
+
+class Export:
+    """at: what is exported; a file becomes one object, under its name."""
+
+    def __init__(
+        self,
+        tree: VersionTree,
+        at: bytes,
+        target: RepeatingOrigin,
+        *,
+        excluded: Callable[[bytes], bool],
+        progress: ProgressListener | None,
+    ) -> None:
+        self.done = Exported()
+        self._tree = tree
+        self._at = at
+        self._target = target
+        self._excluded = excluded
+        self._progress = progress
+        self._lock = threading.Lock()  # guards the next two
+        self._made: dict[str, list[Any]] = {}
+        self._done_bytes = 0
+        self._told_s = self._recorded_s = clock.monotonic_s()
+
+    def run(self, *, delete: bool) -> Exported:
+        items = self._items()
+        there = {found.key: found for found in self._target.list()}
+        known = self._read_record() if RECORD in there else {}
+        total = sum(item.attr.size for item in items)
+        self._put_all(items, there, known, total)
+        gone = sorted(there.keys() - {item.key for item in items} - {RECORD}) if delete else []
+        self._target.delete(gone)
+        self.done.removed = len(gone)
+        if known != self._made:
+            self._write_record()
+        self._tell(len(items), total, is_last=True)
+        return self.done
+
+    # -- what there is to export
+
+    def _items(self) -> list[_Item]:
+        """InvalidInputError: names and links that cannot be objects."""
+        found: list[_Item] = []
+        refused: list[str] = []
+        attr = self._tree.stat(self._at)
+        if not stat.S_ISDIR(attr.mode):
+            return [self._item(os.fsdecode(self._at.rpartition(b"/")[2]), self._at, attr)]
+        waiting = [(self._at, b"")]
+        while waiting:
+            directory, relative = waiting.pop()
+            self.done.directories += 1
+            for name, attr in self._tree.list(directory):
+                path, key = _below(directory, name), _below(relative, name)
+                if self._excluded(key + b"/" if stat.S_ISDIR(attr.mode) else key):
+                    continue
+                if stat.S_ISDIR(attr.mode):
+                    waiting.append((path, key))
+                elif stat.S_ISREG(attr.mode) or stat.S_ISLNK(attr.mode):
+                    try:
+                        found.append(self._meet(key, path, attr))
+                    except (OSError, UnicodeDecodeError):
+                        refused.append(os.fsdecode(path))
+                else:
+                    self.done.skipped += 1
+        if refused:
+            more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+            raise InvalidInputError(
+                f"cannot be objects: {', '.join(map(repr, refused[:SHOWN]))}{more}",
+                hint="Links that lead to no file, names that are not UTF-8, and the name of the export's own record are left "
+                "out by --exclude (exclude=).",
+            )
+        return sorted(found, key=lambda item: item.key)
+
+    def _meet(self, key: bytes, path: bytes, attr: VersionAttr) -> _Item:
+        name = key.decode()
+        if name == RECORD:
+            raise OSError
+        if not stat.S_ISLNK(attr.mode):
+            return self._item(name, path, attr)
+        path = links.followed(self._tree, path)
+        attr = self._tree.stat(path)
+        if not stat.S_ISREG(attr.mode):
+            raise OSError
+        self.done.symlinks += 1
+        return self._item(name, path, attr)
+
+    def _item(self, key: str, path: bytes, attr: VersionAttr) -> _Item:
+        self.done.files += 1
+        self.done.bytes += attr.size
+        return _Item(key, path, attr)
+
+    # -- putting
+
+    def _put_all(
+        self, items: list[_Item], there: dict[str, OriginObject], known: dict[str, list[Any]], total: int
+    ) -> None:
+        waiting: list[Future[None]] = []
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-export") as helpers:
+            try:
+                for done, item in enumerate(items):
+                    content = self._tree.content_id(item.path)
+                    entry, found = known.get(item.key), there.get(item.key)
+                    if found is not None and entry == [content, found.state, found.size] and found.state:
+                        self.done.unchanged += 1
+                        self._note(item, entry)
+                    else:
+                        self._tree.expect(item.path, item.attr)
+                        waiting.append(helpers.submit(self._put, item, content))
+                    if len(waiting) > WAITING_MAX:
+                        waiting.pop(0).result()
+                    self._tell(done - len(waiting), total)
+                    self._record_now_and_then()
+                while waiting:
+                    waiting.pop(0).result()
+                    self._tell(len(items) - len(waiting), total)
+                    self._record_now_and_then()
+            except BaseException:
+                helpers.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _put(self, item: _Item, content: str) -> None:
+        made = self._target.put(item.key, item.attr.size, lambda: self._bytes(item))
+        self._note(item, [content, made.state, made.size])
+
+    def _note(self, item: _Item, entry: list[Any]) -> None:
+        with self._lock:
+            self._made[item.key] = entry
+            self._done_bytes += item.attr.size
+
+    def _bytes(self, item: _Item) -> Iterator[bytes]:
+        """All of the file, its holes as zeros."""
+        end = 0
+        for offset, data in self._tree.pieces(item.path):
+            while end < offset:
+                yield ZEROS[: offset - end]
+                end += min(offset - end, len(ZEROS))
+            if data:
+                yield data
+                end += len(data)
+
+    # -- the record
+
+    def _read_record(self) -> dict[str, list[Any]]:
+        """{} for anything that is none: then everything is put."""
+        try:
+            found = self._target.look(RECORD)
+            record = json.loads(self._target.read(found, 0, found.size)) if found is not None else {}
+        except (ValueError, NotFoundError, SourceChangedError):
+            return {}
+        is_one = isinstance(record, dict) and record.get("record") == "export" and record.get("format") == 1
+        files = record.get("files") if is_one else None
+        return files if isinstance(files, dict) else {}
+
+    def _record_now_and_then(self) -> None:
+        """So that an export that is killed need not begin anew."""
+        if clock.monotonic_s() - self._recorded_s >= RECORD_S:
+            self._write_record()
+
+    def _write_record(self) -> None:
+        with self._lock:
+            record = {"record": "export", "format": 1, "files": dict(sorted(self._made.items()))}
+        data = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+        self._target.put(RECORD, len(data), lambda: iter([data]))
+        self._recorded_s = clock.monotonic_s()
+
+    def _tell(self, done: int, total: int, *, is_last: bool = False) -> None:
+        if self._progress is None or not (is_last or clock.monotonic_s() - self._told_s >= REPORT_S):
+            return
+        self._told_s = clock.monotonic_s()
+        self._progress(Progress("copy", max(done, 0), self.done.files, self._done_bytes, total))
+
+
+def _below(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name

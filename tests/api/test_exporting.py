@@ -1,0 +1,133 @@
+"""Exports: objects are the version's files; what an earlier export has put is left alone unless
+somebody replaced it; what cannot be an object is refused before anything is put."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from cowfs.blocking import ROVolume, Volume
+from cowfs.errors import InvalidInputError
+from cowfs.session.exporting import RECORD
+from tests.api.conftest import place
+from tests.object_server import ObjectServer
+from tests.seaweedfs import SeaweedFS
+
+__all__ = ["place"]
+
+BIG = random.Random(1).randbytes(5_000_000) + bytes(3_000_000) + b"end"
+
+
+@pytest.fixture
+def server(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "cowfs-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret-at-all")
+    with ObjectServer() as server:
+        yield server
+
+
+@pytest.fixture
+def version(place: Path) -> ROVolume:
+    tree = place / "tree"
+    (tree / "dir" / "empty").mkdir(parents=True)
+    (tree / "dir" / ".hidden ä").write_bytes(b"small")
+    (tree / "big").write_bytes(BIG)
+    (tree / "nothing").touch()
+    (tree / "link").symlink_to("dir/.hidden ä")
+    return Volume.import_(tree, "data")
+
+
+def stored(server: ObjectServer, prefix: str = "out/") -> dict[str, bytes]:
+    return {
+        key.removeprefix(prefix): found.data
+        for key, found in server.objects.items()
+        if key.startswith(prefix) and not key.endswith(RECORD)
+    }
+
+
+FILES = {"big": BIG, "dir/.hidden ä": b"small", "nothing": b"", "link": b"small"}
+
+
+def test_files_become_objects_once(server: ObjectServer, version: ROVolume) -> None:
+    done = version.files.export(server.url("out"))
+    assert (done.files, done.unchanged, done.symlinks) == (4, 0, 1)
+    assert stored(server) == FILES
+    server.requests.clear()
+    again = version.files.export(server.url("out"))
+    assert (again.files, again.unchanged) == (4, 4)
+    assert server.asked("PUT") == []
+
+
+def test_what_somebody_replaced_is_put_again_and_what_changed_is(server: ObjectServer, version: ROVolume) -> None:
+    version.files.export(server.url("out"))
+    server.put("out/dir/.hidden ä", b"other")
+    server.put("out/theirs", b"not ours")
+    volume = version.fork("fork")
+    volume.files.write("/nothing", b"something")
+    server.requests.clear()
+    volume.commit().files.export(server.url("out"))
+    assert sorted(set(server.asked("PUT"))) == ["out/" + RECORD, "out/dir/.hidden ä", "out/nothing"]
+    assert stored(server) == FILES | {"nothing": b"something", "theirs": b"not ours"}
+
+
+def test_what_the_version_has_not_is_deleted_only_if_asked(server: ObjectServer, version: ROVolume) -> None:
+    server.put("out/theirs", b"not ours")
+    assert version.files.export(server.url("out"), delete=True).removed == 1
+    assert stored(server) == FILES
+
+
+def test_a_folder_or_a_file(server: ObjectServer, version: ROVolume) -> None:
+    version.files.export(server.url("folder"), "/dir")
+    assert stored(server, "folder/") == {".hidden ä": b"small"}
+    version.files.export(server.url("one"), "/nothing")
+    assert stored(server, "one/") == {"nothing": b""}
+
+
+def test_links_that_are_no_files_are_refused_before_anything_is_put(server: ObjectServer, version: ROVolume) -> None:
+    volume = version.fork("fork")
+    volume.files.symlink("/to-directory", "dir")
+    volume.files.symlink("/dangling", "nowhere")
+    changed = volume.commit()
+    with pytest.raises(InvalidInputError, match=r"dangling.*to-directory|to-directory.*dangling"):
+        changed.files.export(server.url("out"))
+    assert server.asked("PUT") == []
+    changed.files.export(server.url("out"), exclude=["/to-directory", "/dangling"])
+    assert stored(server) == FILES
+
+
+def test_a_directory_of_this_machine_is_for_downloads(place: Path, version: ROVolume) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        version.files.export(place / "out")
+    assert "cowfs download" in caught.value.hint
+
+
+def test_what_comes_out_goes_in_again(place: Path, version: ROVolume) -> None:
+    version.files.export("memory://export-test/out")
+    try:
+        again = Volume.import_("memory://export-test/out", "back", exclude=[RECORD])
+        assert again.files.read("/big") == BIG
+        assert again.files.read("/dir/.hidden ä") == b"small"
+        assert version.files.export("memory://export-test/out").unchanged == 4
+    finally:
+        fsspec.filesystem("memory").rm("/export-test", recursive=True)
+
+
+@pytest.mark.s3
+def test_a_large_file_in_parts(
+    place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch, version: ROVolume
+) -> None:
+    for name, value in seaweedfs.credentials.items():
+        monkeypatch.setenv(name, value)
+    volume = version.fork("fork")
+    large = random.Random(3).randbytes(1 << 20) * 37
+    volume.files.write("/large", large)
+    changed, url = volume.commit(), seaweedfs.store_url.removesuffix("/stores") + f"/{os.urandom(6).hex()}"
+    assert changed.files.export(url).files == 5
+    assert changed.files.export(url).unchanged == 5
+    assert Volume.import_(url, "back").files.read("/large") == large
+    assert changed.files.export(url, "/dir", delete=True).removed == 5
