@@ -94,7 +94,7 @@ class FaultyStore:
     def get(self, key: str) -> bytes:
         return self._call("get", key, lambda: self._store.get(key))
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Data:
         return self._call("get_range", key, lambda: self._store.get_range(key, offset, length))
 
     def size(self, key: str) -> int | None:

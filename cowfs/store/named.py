@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from functools import lru_cache
 
 from cowfs.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
+from cowfs.store import aws
 
 _HINT = "For example s3://bucket/prefix, file:///directory, or the path of a directory."
 
@@ -50,25 +50,4 @@ def placed(text: object) -> StoreUrl:
 
 def environment_endpoint() -> str | None:
     """The endpoint that AWS' tools take for S3 when none is given, None for Amazon's own."""
-    return _configured(tuple(item for item in os.environ.items() if item[0] == "HOME" or item[0].startswith("AWS_")))
-
-
-@lru_cache(maxsize=4)
-def _configured(variables: tuple[tuple[str, str], ...]) -> str | None:
-    """botocore reads the variables by itself; it is slow to import, and to read the
-    configuration."""
-    from botocore.configprovider import ConfiguredEndpointProvider
-    from botocore.exceptions import BotoCoreError
-    from botocore.session import Session
-
-    session = Session()
-    try:
-        if session.get_config_variable("ignore_configured_endpoint_urls"):
-            return None
-        provider = ConfiguredEndpointProvider(
-            full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name="s3"
-        )
-        found = provider.provide()
-    except BotoCoreError:  # a profile that does not exist: connecting says so
-        return None
-    return str(found) if found else None
+    return aws.settings().endpoint

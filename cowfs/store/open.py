@@ -2,7 +2,8 @@
 
     file://, a bare path   directory        s3://   s3        anything else fsspec knows   fsspec_backend
 
-Backends are imported when they are needed: a directory store loads neither fsspec nor s3fs.
+Backends are imported when they are needed: a directory store loads neither fsspec nor obstore,
+an s3 store no s3fs.
 """
 
 from __future__ import annotations

@@ -61,6 +61,9 @@ class Patience:
         with self._lock:
             self._wakes += 1
 
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
     def tell(self, problem: CowfsError, since_s: float) -> None:
         """Says once an outage what everybody waits for."""
         if clock.monotonic_s() - since_s < TELL_S:

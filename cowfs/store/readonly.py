@@ -40,7 +40,7 @@ class ReadOnlyStore:
     def get(self, key: str) -> bytes:
         return self._store.get(key)
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Data:
         return self._store.get_range(key, offset, length)
 
     def size(self, key: str) -> int | None:

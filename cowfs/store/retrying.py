@@ -25,6 +25,7 @@ from typing import TypeVar
 from cowfs import clock, log
 from cowfs.errors import ConflictError, UnavailableError
 from cowfs.format.sealing import PLAIN, Sealing
+from cowfs.store import forks
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, Pauses, retry_after_s
 from cowfs.store.readonly import ReadOnlyStore
@@ -47,6 +48,7 @@ class RetryingStore:
         self._pace = UploadPace(self._patience)
         self._looks_first = False
         self._sealing = PLAIN
+        forks.register(self)
 
     @property
     def url(self) -> str:
@@ -68,7 +70,7 @@ class RetryingStore:
     def get(self, key: str) -> bytes:
         return self._repeat(lambda: self._store.get(key))
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Data:
         return self._repeat(lambda: self._store.get_range(key, offset, length))
 
     def size(self, key: str) -> int | None:
@@ -110,6 +112,10 @@ class RetryingStore:
     def close(self) -> None:
         self._patience.limit_s = 0.0
         self._store.close()
+
+    def after_fork(self) -> None:
+        self._patience.after_fork()
+        self._pace = UploadPace(self._patience)
 
     def _repeat(self, call: Callable[[], T]) -> T:
         began_s, pauses = clock.monotonic_s(), Pauses()

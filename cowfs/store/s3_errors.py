@@ -1,21 +1,19 @@
-"""What an S3 request's failure means to the caller: error code first, HTTP status next, kind of
-exception last."""
+"""What an S3 request's failure means to the caller: error code first, HTTP status next.
+
+    Refused              the server's answer is an error           by its code, then by its status
+    Unexpected           the answer is not one to this request     CorruptError: another range than was asked for
+    Silent               no answer, or half of one                 UnavailableError
+    NoCredentials        there are none                            the caller asks again, unsigned
+    CredentialsFailed    they cannot be had                        AccessDeniedError
+    Malformed            no request can be made of it              InvalidInputError
+
+The libraries that send requests raise these (`s3_obstore`, `s3_by_s3fs`); everything above knows
+nothing else of them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
-
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    SSOError,
-    TokenRetrievalError,
-)
 
 from cowfs.errors import (
     AccessDeniedError,
@@ -29,7 +27,6 @@ from cowfs.errors import (
 )
 from cowfs.store.identity import Refusal
 from cowfs.store.patience import RETRY_AFTER
-from cowfs.store.retry_after import retry_after_s
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws, and the bucket's policy."
 NO_CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
@@ -39,6 +36,9 @@ _EXPIRED = (
 )
 _REGION = "Put the right region or endpoint into the store's URL: s3://bucket;region=REGION;endpoint=URL/prefix."
 _LATER = "Check the endpoint and the network, then try again; nothing is lost."
+
+ELSEWHERE = ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "Redirect")
+"""Codes of a bucket that lies in another region."""
 
 _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
     **dict.fromkeys(
@@ -60,10 +60,7 @@ _BY_CODE: dict[str, tuple[type[CowfsError], str]] = {
         ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"),
         (AccessDeniedError, _EXPIRED),
     ),
-    **dict.fromkeys(
-        ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "Redirect"),
-        (InvalidInputError, _REGION),
-    ),
+    **dict.fromkeys(ELSEWHERE, (InvalidInputError, _REGION)),
     **dict.fromkeys(
         ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"),
         (NoSpaceError, "Free space in the bucket; nothing acknowledged is lost."),
@@ -113,31 +110,60 @@ _BY_STATUS: dict[int, tuple[type[CowfsError], str]] = {
     507: _BY_CODE["InsufficientStorage"],
 }
 
-_NO_IDENTITY = (
-    CredentialRetrievalError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    SSOError,
-    TokenRetrievalError,
-)
+
+class S3Failure(Exception):
+    """A request that failed; `reason` may be told."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason.removesuffix(".")
 
 
-def from_s3_error(error: BaseException, *, url: str, key: str) -> CowfsError:
+class Refused(S3Failure):
+    """status 0: not known. code: S3's, "" where the answer has none. retry_after_s: what the server
+    asked for, 0 when it did not."""
+
+    def __init__(self, status: int, code: str, reason: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(reason or code or f"HTTP status {status}")
+        self.status, self.code, self.retry_after_s = status, code, retry_after_s
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Without a reason, as the answer to HEAD always is."""
+        return self.status in (400, 401, 403) and self.code in ("", str(self.status))
+
+
+class Unexpected(S3Failure):
+    pass
+
+
+class Silent(S3Failure):
+    pass
+
+
+class CredentialsFailed(S3Failure):
+    pass
+
+
+class NoCredentials(CredentialsFailed):
+    pass
+
+
+class Malformed(S3Failure):
+    pass
+
+
+def from_failure(failure: S3Failure, *, url: str, key: str) -> CowfsError:
     """The error of our tree for a failed request for `key` of the store at `url`."""
-    answer = error if isinstance(error, ClientError) else error.__cause__
-    if isinstance(answer, ClientError):
-        return _from_answer(answer, url, key)
-    reason = str(error) or type(error).__name__
-    if isinstance(error, _NO_IDENTITY):
-        return AccessDeniedError(f"{url}: {reason}", hint=NO_CREDENTIALS)
-    if isinstance(error, (ParamValidationError, ValueError)):
-        return InvalidInputError(f"{url}: {reason}", hint="Correct the store's URL.")
-    if isinstance(error, TimeoutError):
-        reason = "no complete answer in time"
-    elif isinstance(error, BotoCoreError):
-        reason = reason.removesuffix(".")
-    return UnavailableError(f"{url} does not answer: {reason}", hint=_LATER, details={"key": key})
+    if isinstance(failure, Refused):
+        return _from_refusal(failure, url, key)
+    if isinstance(failure, Unexpected):
+        return CorruptError(f"{url}: {key} gave {failure.reason}", details={"key": key})
+    if isinstance(failure, CredentialsFailed):
+        return AccessDeniedError(f"{url}: {failure.reason}", hint=NO_CREDENTIALS)
+    if isinstance(failure, Malformed):
+        return InvalidInputError(f"{url}: {failure.reason}", hint="Correct the store's URL.")
+    return UnavailableError(f"{url} does not answer: {failure.reason}", hint=_LATER, details={"key": key})
 
 
 def refusal_of(error: CowfsError) -> Refusal | None:
@@ -149,22 +175,11 @@ def refusal_of(error: CowfsError) -> Refusal | None:
     return "denied" if isinstance(error, AccessDeniedError) else None
 
 
-def is_unexplained(error: BaseException) -> bool:
-    """Whether a request was refused without a reason, as HEAD always is."""
-    answer = error if isinstance(error, ClientError) else error.__cause__
-    if not isinstance(answer, ClientError):
-        return False
-    status = answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status in (400, 401, 403) and str(answer.response.get("Error", {}).get("Code")) == str(status)
-
-
-def _from_answer(answer: ClientError, url: str, key: str) -> CowfsError:
-    problem = answer.response.get("Error", {})
-    code = str(problem.get("Code", ""))
-    status = int(answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+def _from_refusal(refused: Refused, url: str, key: str) -> CowfsError:
+    code, status = refused.code, refused.status
     details: dict[str, Any] = {"key": key, "code": code, "status": status}
-    if (wait_s := retry_after_s(answer.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}))) > 0:
-        details[RETRY_AFTER] = wait_s
+    if refused.retry_after_s > 0:
+        details[RETRY_AFTER] = refused.retry_after_s
     if code == "NoSuchBucket":
         return NotFoundError(
             f"{url}: the bucket does not exist",
@@ -176,5 +191,4 @@ def _from_answer(answer: ClientError, url: str, key: str) -> CowfsError:
     cls, hint = _BY_CODE.get(code) or _BY_STATUS.get(status) or (UnavailableError, _LATER)
     if cls is ConflictError:
         return ConflictError(f"{url}: {key} exists already", details=details)
-    reason = str(problem.get("Message") or code or f"HTTP status {status}").removesuffix(".")
-    return cls(f"{url}: {key}: {reason}" if key else f"{url}: {reason}", hint=hint, details=details)
+    return cls(f"{url}: {key}: {refused.reason}" if key else f"{url}: {refused.reason}", hint=hint, details=details)

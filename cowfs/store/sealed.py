@@ -59,7 +59,7 @@ class SealedStore:
         data = self._store.get(key)
         return self._sealing.open_object(key, data, what=f"{key} of {self.url}") if is_record(key) else data
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Data:
         return self._store.get_range(key, offset, length)
 
     def size(self, key: str) -> int | None:

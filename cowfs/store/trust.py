@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from cowfs import config
 from cowfs.format.store_url import StoreUrl
+from cowfs.store import aws
 
 VARIABLE = "COWFS_TRUSTED_ENDPOINTS"
 _PORTS = {"http": 80, "https": 443}
@@ -97,7 +98,9 @@ def _known() -> set[str]:
 
 
 def _of_aws() -> set[str]:
-    """Endpoints of the profiles in AWS' own configuration. Loaded last: it is slow to import."""
+    """Endpoints of the profiles in AWS' own configuration. Asked last: botocore is slow to import."""
+    if not aws.has_configuration():
+        return set()
     import botocore.session
     from botocore.exceptions import BotoCoreError
 

@@ -27,6 +27,8 @@ from cowfs.store import ObjectStore, refs
 
 _log = log.get("volumes")
 
+_PAGE = 1000  # objects of a list
+
 
 @dataclass(frozen=True)
 class Head:
@@ -104,21 +106,20 @@ def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
 
 
 def volume_names(store: ObjectStore, *, limit: int | None = None, start: str = "") -> list[str]:
-    """Names of the store's volumes in the order of their keys, one small list request each. start:
-    leaves out those before it."""
-    names: list[str] = []
+    """Names of the store's volumes in the order of their keys: one list request for each _PAGE
+    objects, and one for each volume that has more of them. start: leaves out those before it."""
+    names: dict[str, None] = {}
     after = keys.VOLUMES + start if start else ""
     while limit is None or len(names) < limit:
-        found = store.list(keys.VOLUMES, start_after=after, limit=1)
-        if not found:
+        found = store.list(keys.VOLUMES, start_after=after, limit=_PAGE)
+        for info in found:
+            if (name := keys.parse_volume(info.key)) is not None:  # else it is not ours
+                names[name] = None
+        if len(found) < _PAGE:
             break
-        name = keys.parse_volume(found[0].key)
-        if name is None:  # something that is not ours
-            after = found[0].key
-            continue
-        names.append(name)
-        after = keys.volume(name)[:-1] + "0"  # "0" is the character after "/"
-    return names
+        last = keys.parse_volume(found[-1].key)
+        after = found[-1].key if last is None else keys.volume(last)[:-1] + "0"  # "0" is the character after "/"
+    return list(names)[:limit]
 
 
 def locator(store: ObjectStore, volume: str, version: VersionId) -> Locator:

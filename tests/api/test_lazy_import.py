@@ -26,7 +26,18 @@ def test_import_cowfs_loads_next_to_nothing() -> None:
 
 def test_volumes_load_neither_engine_nor_server() -> None:
     loaded = loaded_by("from cowfs import Volume, RWVolume, ROVolume, Locator, errors, volume; import cowfs.blocking")
-    assert not loaded & {"trio", "pyfuse3", "s3fs", "fsspec", "apsw", "click", "pydantic", "yaml", "cowfs._native"}
+    assert not loaded & {
+        "trio",
+        "pyfuse3",
+        "obstore",
+        "s3fs",
+        "fsspec",
+        "apsw",
+        "click",
+        "pydantic",
+        "yaml",
+        "cowfs._native",
+    }
 
 
 @pytest.mark.parametrize("first", ["pass", "import cowfs.api.volume", "from cowfs import Volume"])

@@ -50,7 +50,7 @@ class WatchedStore:
         self.reads.append((key, 0, len(data)))
         return data
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Data:
         self._check()
         self.reads.append((key, offset, length))
         self.readers.append(threading.get_ident())

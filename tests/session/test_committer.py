@@ -18,6 +18,7 @@ from cowfs.ids import VersionId
 from cowfs.index import catalogues
 from cowfs.session import early
 from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.contract import Data
 from cowfs.store.patience import patience_of
 from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest, Progress
@@ -122,7 +123,7 @@ class _SlowRanges:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Data:
         time.sleep(0.3 if key.startswith("packs/") else 0.0)
         return self._store.get_range(key, offset, length)
 
@@ -307,7 +308,7 @@ class CountingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
+    def get_range(self, key: str, offset: int, length: int) -> Data:
         self.reads += key.startswith("packs/")
         return self._store.get_range(key, offset, length)
 

@@ -12,20 +12,23 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
-from cowfs.store import ObjectStore, open_store
+from cowfs.store import ObjectStore, open_store, s3_obstore
 from tests.seaweedfs import SeaweedFS
 
 KINDS = ["directory", "memory", pytest.param("s3", marks=pytest.mark.s3)]
+FORKED_S3 = pytest.param("s3 in a forked child", marks=pytest.mark.s3)
 PERSISTENT_KINDS = ["directory", pytest.param("s3", marks=pytest.mark.s3)]
 
 
-def _url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if kind == "directory":
         return (tmp_path / "store").as_uri()
     if kind == "memory":
         return f"memory://{os.urandom(6).hex()}/store"
     server: SeaweedFS = request.getfixturevalue("seaweedfs")
     patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    if kind == FORKED_S3.values[0]:
+        patch.setattr(s3_obstore, "is_usable", lambda: False)
     for name, value in server.credentials.items():
         patch.setenv(name, value)
     return f"{server.store_url}/{os.urandom(6).hex()}"
@@ -34,13 +37,13 @@ def _url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(params=KINDS)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty place, on every backend in turn."""
-    return _url(request.param, request, tmp_path)
+    return url_of(request.param, request, tmp_path)
 
 
 @pytest.fixture(params=PERSISTENT_KINDS)
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty place that other processes see too."""
-    return _url(request.param, request, tmp_path)
+    return url_of(request.param, request, tmp_path)
 
 
 @pytest.fixture

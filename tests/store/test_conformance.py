@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from cowfs import clock
 from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, ReadOnlyError
 from cowfs.store import ObjectStore, open_store
+from tests.store.conftest import FORKED_S3, KINDS, url_of
+
+
+@pytest.fixture(params=[*KINDS, FORKED_S3])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What sends requests in a forked child is a backend of its own."""
+    return url_of(request.param, request, tmp_path)
 
 
 def test_put_get_whole_and_ranges(store: ObjectStore) -> None:

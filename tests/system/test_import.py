@@ -7,7 +7,19 @@ import sys
 
 import pytest
 
-HEAVY = ("trio", "pyfuse3", "s3fs", "fsspec", "aiobotocore", "botocore", "apsw", "click", "textual", "blake3")
+HEAVY = (
+    "trio",
+    "pyfuse3",
+    "obstore",
+    "s3fs",
+    "fsspec",
+    "aiobotocore",
+    "botocore",
+    "apsw",
+    "click",
+    "textual",
+    "blake3",
+)
 
 
 @pytest.mark.quick

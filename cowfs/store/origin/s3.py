@@ -1,5 +1,6 @@
 """A bucket of S3, or a prefix of it, as an origin: with the connections, credentials and errors of
-`S3Store`, but for keys that are not ours.
+`S3Store`, but for keys that are not ours: s3fs sends its requests, since obstore changes or refuses
+keys such as `a//b`.
 
     call    request                            notes
     list    ListObjectsV2                      one for each 1,000 keys
@@ -17,13 +18,15 @@ from functools import partial
 from typing import Any
 
 from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
+from cowfs.store.identity import Credentials
 from cowfs.store.origin.contract import OriginObject, Repeat, changed, gone
-from cowfs.store.s3 import S3Store
+from cowfs.store.s3 import S3Requests, S3Store
+from cowfs.store.s3_by_s3fs import S3fsRequests
+from cowfs.store.s3_place import S3Place
 
 PART_BYTES = 16 << 20
 PARTS_MAX = 9000  # S3 takes 10,000
 DELETED_AT_ONCE = 1000
-_PIECE_BYTES = 64 << 10
 
 
 class S3Origin(S3Store):
@@ -32,7 +35,7 @@ class S3Origin(S3Store):
     def list(self) -> Iterator[OriginObject]:  # type: ignore[override] # of another contract
         arguments: dict[str, Any] = {"Prefix": self._prefix, "MaxKeys": 1000}
         while True:
-            answer = self._run(partial(self._call, "list_objects_v2", **arguments), "")
+            answer = self._call("", "list_objects_v2", **arguments)
             for entry in answer.get("Contents", []):
                 key = entry["Key"][len(self._prefix) :]
                 if key:  # else a marker of the prefix itself
@@ -45,7 +48,7 @@ class S3Origin(S3Store):
         if not (name := self._name(key)):
             return None
         try:
-            answer = self._run(partial(self._call, "head_object", Key=name), key)
+            answer = self._call(key, "head_object", Key=name)
         except NotFoundError:
             return None
         return _object(key, int(answer["ContentLength"]), answer["LastModified"], answer.get("ETag"))
@@ -57,7 +60,7 @@ class S3Origin(S3Store):
         if found.tag:
             arguments["IfMatch"] = found.tag
         try:
-            tag, data = self._run(lambda: self._body(arguments), found.key)
+            tag, data = self._run(lambda _: self._sender().get_object(**arguments), found.key)
         except NotFoundError as error:
             if error.details.get("code") == "NoSuchBucket":
                 raise
@@ -74,20 +77,19 @@ class S3Origin(S3Store):
         where = {"Key": self._name(key)}
         if size <= PART_BYTES:
             body = b"".join(pieces())
-            answer = repeat(lambda: self._run(partial(self._call, "put_object", **where, Body=body), key))
+            answer = repeat(partial(self._call, key, "put_object", **where, Body=body))
             return OriginObject(key, size, 0, answer.get("ETag", ""))
-        upload = repeat(lambda: self._run(partial(self._call, "create_multipart_upload", **where), key))
+        upload = repeat(partial(self._call, key, "create_multipart_upload", **where))
         where["UploadId"] = upload["UploadId"]
         try:
             parts = []
             for number, body in enumerate(_parts(pieces(), max(PART_BYTES, size // PARTS_MAX)), 1):
-                part = partial(self._call, "upload_part", **where, PartNumber=number, Body=body)
-                parts.append({"PartNumber": number, "ETag": repeat(partial(self._run, part, key))["ETag"]})
-            end = partial(self._call, "complete_multipart_upload", **where, MultipartUpload={"Parts": parts})
-            answer = self._run(end, key)
+                part = partial(self._call, key, "upload_part", **where, PartNumber=number, Body=body)
+                parts.append({"PartNumber": number, "ETag": repeat(part)["ETag"]})
+            answer = self._call(key, "complete_multipart_upload", **where, MultipartUpload={"Parts": parts})
         except BaseException:
             with suppress(CowfsError):
-                self._run(partial(self._call, "abort_multipart_upload", **where), key)
+                self._call(key, "abort_multipart_upload", **where)
             raise
         return OriginObject(key, size, 0, answer.get("ETag", ""))
 
@@ -96,19 +98,22 @@ class S3Origin(S3Store):
             some = [*keys[start : start + DELETED_AT_ONCE]]
             if not repeat(partial(self._delete_batch, some)):
                 for key in some:
-                    repeat(partial(self._run, partial(self._call, "delete_object", Key=self._name(key)), key))
+                    repeat(partial(self._call, key, "delete_object", Key=self._name(key)))
 
     def _name(self, key: str) -> str:
         """The object's key in the bucket."""
         return self._prefix + key if key else self._prefix.rstrip("/")
 
-    async def _body(self, arguments: dict[str, Any]) -> tuple[str, bytes]:
-        answer = await self._call("get_object", **arguments)
-        pieces = []
-        async with answer["Body"] as body:
-            while piece := await body.read(_PIECE_BYTES):
-                pieces.append(piece)
-        return answer.get("ETag", ""), b"".join(pieces)
+    def _call(self, key: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        return self._run(lambda _: self._sender().call(operation, **arguments), key)
+
+    def _sender(self) -> S3fsRequests:
+        sender = self._connected()
+        assert isinstance(sender, S3fsRequests)
+        return sender
+
+    def _send_by(self, place: S3Place, credentials: Callable[[], Credentials] | None) -> S3Requests:
+        return S3fsRequests(place, credentials)
 
 
 def _parts(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -210,7 +210,7 @@ class PackReader:
         ) from first
 
     def _fetch(self, pack: PackId, offset: int, request: ChunkRequest, named: PackId) -> bytes:
-        stored = self._store.get_range(keys.pack(pack), offset, request.stored_length)
+        stored = self._range(keys.pack(pack), offset, request.stored_length)
         what = f"{request.stored_length} bytes at {offset} of pack {pack}"
         if pack != named:
             what += f" (moved from pack {named})"
@@ -285,19 +285,22 @@ class PackReader:
         what = f"pack {pack} of {self._store.url}"
         key, blobs = keys.pack(pack), self.sealing.pack(pack)
         if offset is not None and length is not None:
-            tail = self._store.get_range(key, offset, length + FOOTER_BYTES)
+            tail = self._range(key, offset, length + FOOTER_BYTES)
             return parse_tail(tail, offset, what=what, blobs=blobs)
         size = self._store.size(key)
         if size is None:
             raise NotFoundError(f"{what} does not exist")
-        tail = self._store.get_range(key, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES))
+        tail = self._range(key, size - min(size, _TAIL_BYTES), min(size, _TAIL_BYTES))
         footer = parse_footer(tail, size, what=what, blobs=blobs)
         start = footer.directory_offset - (size - len(tail))
         if start >= 0:
             directory = tail[start : start + footer.directory_length]
         else:
-            directory = self._store.get_range(key, footer.directory_offset, footer.directory_length)
+            directory = self._range(key, footer.directory_offset, footer.directory_length)
         return parse_directory(directory, footer, what=what, blobs=blobs)
+
+    def _range(self, key: str, offset: int, length: int) -> bytes:
+        return bytes(self._store.get_range(key, offset, length))
 
     def _moved_directory(self, record: MovedRecord) -> PackDirectory:
         self._moved.rely_on(record)

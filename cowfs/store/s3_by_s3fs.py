@@ -1,0 +1,301 @@
+"""S3's requests through s3fs, where obstore cannot go (docs/decisions/0044-obstore.md): in a child
+that was forked after obstore was used, as data loaders do, and to keys that are not ours
+(`origin.s3`), which obstore changes or refuses.
+
+s3fs' file calls are not used: they list and look up what we did not ask for, retry by themselves,
+and turn 43 error codes into EINVAL. Its connection handling is, with S3's own requests.
+
+No retries: s3fs', botocore's and aiohttp's (which repeats a PUT when a kept connection breaks) are
+off. Time: as long as bytes move in either direction, SILENCE_S without: a body is handed over in
+pieces, and the kernel is told to keep little of it that was not sent, so that a piece taken is a
+piece on its way. LONGEST_S bounds even a server that sends a byte a minute. Threads: requests run
+on fsspec's event loop thread; callers wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import io
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import aiohttp
+import s3fs
+from aiobotocore.credentials import AioCredentials  # type: ignore[import-untyped]
+from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
+from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+from aiohttp.abc import AbstractStreamWriter
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, ParamValidationError
+from botocore.handlers import add_expect_header
+from botocore.parsers import ResponseParserError
+
+from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.identity import Credentials
+from cowfs.store.retry_after import retry_after_s
+from cowfs.store.s3_errors import Malformed, Refused, S3Failure, Silent
+from cowfs.store.s3_place import S3Place
+
+T = TypeVar("T")
+
+CONNECT_S = 5
+SILENCE_S = 60
+LONGEST_S = 3600
+_PIECE_BYTES = 64 << 10  # of a body: each must be taken within SILENCE_S
+_UNSENT_BYTES = 128 << 10
+_LIST_PAGE = 1000
+_REQUEST_ERRORS = (
+    OSError,  # s3fs' translations, and time-outs
+    ClientError,
+    BotoCoreError,
+    HTTPClientError,
+    ResponseParserError,
+    aiohttp.ClientError,
+    ValueError,  # a malformed endpoint
+)
+
+
+class S3fsRequests:
+    """Of one store; thread-safe. credentials: the newest ones, None: do not sign."""
+
+    def __init__(self, place: S3Place, credentials: Callable[[], Credentials] | None) -> None:
+        self._place = place
+        self._credentials = credentials
+        self._lock = threading.Lock()  # guards the next; never held during a request
+        self._file_system: s3fs.S3FileSystem | None = None
+
+    def get(self, key: str) -> bytes:
+        return self._ask(lambda: self._get(key, {}))
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        return self._ask(lambda: self._get(key, {"Range": f"bytes={offset}-{offset + length - 1}"}))
+
+    def size(self, key: str) -> int:
+        return int(self._ask(lambda: self._call("head_object", key=key))["ContentLength"])
+
+    def size_by_get(self, key: str) -> int:
+        """The same by a request whose answer says why it is refused."""
+
+        async def ask() -> int:
+            answer = await self._call("get_object", key=key, Range="bytes=0-0")
+            async with answer["Body"] as body:
+                await body.read()
+            return int(answer["ContentRange"].rpartition("/")[2])
+
+        return self._ask(ask)
+
+    def put(self, key: str, data: Data, *, is_new: bool) -> None:
+        condition = {"IfNoneMatch": "*"} if is_new else {}
+        self._ask(lambda: self._call("put_object", key=key, Body=_body(data), **condition))
+
+    def pages(self, prefix: str, start_after: str, most: int) -> Iterator[builtins.list[ObjectInfo]]:
+        arguments: dict[str, Any] = {
+            "Prefix": self._place.prefix + prefix,
+            "MaxKeys": min(most or _LIST_PAGE, _LIST_PAGE),
+        }
+        if start_after:
+            arguments["StartAfter"] = self._place.prefix + start_after
+        while True:
+            answer = self._ask(lambda: self._call("list_objects_v2", **arguments))
+            yield [
+                ObjectInfo(
+                    entry["Key"][len(self._place.prefix) :], int(entry["Size"]), _nanoseconds(entry["LastModified"])
+                )
+                for entry in answer.get("Contents", [])
+            ]
+            if not answer.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def delete_batch(self, keys: Sequence[str]) -> None:
+        objects = [{"Key": self._place.prefix + key} for key in keys]
+        answer = self._ask(lambda: self._call("delete_objects", Delete={"Objects": objects, "Quiet": True}))
+        for failed in answer.get("Errors", []):
+            if failed.get("Code") != "NoSuchKey":
+                raise Refused(200, failed.get("Code", ""), failed.get("Message", ""))
+
+    def delete_one(self, key: str) -> None:
+        self._ask(lambda: self._call("delete_object", key=key))
+
+    def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Any operation of S3's, in the words of botocore."""
+        return self._ask(lambda: self._call(operation, **arguments))
+
+    def get_object(self, **arguments: Any) -> tuple[str, bytes]:
+        """ETag and body."""
+
+        async def ask() -> tuple[str, bytes]:
+            answer = await self._call("get_object", **arguments)
+            return answer.get("ETag", ""), await _body_of(answer)
+
+        return self._ask(ask)
+
+    def close(self) -> None:
+        with self._lock:
+            file_system, self._file_system = self._file_system, None
+        if file_system is not None and file_system._s3 is not None:
+            asyncio.run_coroutine_threadsafe(_disconnect(file_system), file_system.loop).result(CONNECT_S)
+
+    def abandon(self) -> None:
+        """In a child that was just forked: the loop's thread is not there."""
+
+    def _connection(self) -> s3fs.S3FileSystem:
+        with self._lock:
+            if self._file_system is None:
+                self._file_system = _connect(self._place, self._credentials)
+            return self._file_system
+
+    def _ask(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Waits for a request that runs on the loop's thread."""
+        try:
+            loop = self._connection().loop
+            future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request(), LONGEST_S), loop)
+            try:
+                return future.result()
+            finally:
+                future.cancel()
+        except _REQUEST_ERRORS as error:
+            raise _failure_of(error) from None
+
+    async def _call(self, method: str, *, key: str | None = None, **arguments: Any) -> dict[str, Any]:
+        if key is not None:
+            arguments["Key"] = self._place.prefix + key
+        answer: dict[str, Any] = await self._connection()._call_s3(method, Bucket=self._place.bucket, **arguments)
+        return answer
+
+    async def _get(self, key: str, arguments: dict[str, Any]) -> bytes:
+        return await _body_of(await self._call("get_object", key=key, **arguments))
+
+
+class _Pieces(aiohttp.Payload):
+    """A request's body, handed over piece by piece: TimeoutError when the connection takes none for
+    SILENCE_S."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._size = len(body)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return bytes(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        transport = getattr(writer, "transport", None)
+        connection = transport and transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        body = memoryview(self._value)[:content_length]
+        for start in range(0, len(body), _PIECE_BYTES):
+            async with asyncio.timeout(SILENCE_S):
+                await writer.write(body[start : start + _PIECE_BYTES])
+                await writer.drain()
+
+
+class _Session(AIOHTTPSession):  # type: ignore[misc]  # untyped
+    """Connections whose requests are sent once, their bodies watched.
+
+    aiohttp would repeat a PUT, conditional or not, when a kept connection breaks.
+    """
+
+    async def send(self, request: Any) -> Any:
+        if isinstance(request.body, io.BytesIO):  # botocore's wrapper of what it was given, rewound
+            request.body = _Pieces(request.body.getvalue())
+        return await super().send(request)
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = await super()._get_session(proxy_url)
+        session._retry_connection = False
+        return session
+
+
+def _body(data: Data) -> bytes | bytearray:
+    """What botocore takes; a pack is not copied."""
+    return bytes(data) if isinstance(data, memoryview) else data
+
+
+async def _body_of(answer: dict[str, Any]) -> bytes:
+    data = _allocated(int(answer["ContentLength"]))
+    async with answer["Body"] as body:  # all at once, it would be held twice for a moment: in pieces, and joined
+        while piece := await body.read(_PIECE_BYTES):
+            data.write(piece)
+    data.truncate()
+    return data.getvalue()
+
+
+def _allocated(length: int) -> io.BytesIO:
+    """A buffer to be filled from its start: one that grows leaves holes in the heap."""
+    data = io.BytesIO()
+    if length > 0:
+        data.seek(length - 1)
+        data.write(b"\0")
+        data.seek(0)
+    return data
+
+
+class _Newest(AioCredentials):  # type: ignore[misc]  # untyped
+    """What botocore signs each request with; it asks for the credentials every time."""
+
+    def __init__(self, newest: Callable[[], Credentials]) -> None:
+        super().__init__("", "")
+        self._give = newest
+
+    async def get_frozen_credentials(self) -> Credentials:
+        return self._give()
+
+
+def _connect(place: S3Place, credentials: Callable[[], Credentials] | None) -> s3fs.S3FileSystem:
+    session = AioSession()
+    if credentials is not None:
+        session._credentials = _Newest(credentials)
+    # Asking before each upload costs a round trip, and aiohttp waits for the answer without a time
+    # limit.
+    session.unregister("before-call.s3", add_expect_header)
+    file_system = s3fs.S3FileSystem(
+        anon=credentials is None,
+        session=session,
+        endpoint_url=place.endpoint,
+        client_kwargs={"region_name": place.region},
+        skip_instance_cache=True,
+        use_listings_cache=False,
+        config_kwargs={
+            "connect_timeout": CONNECT_S,
+            "read_timeout": SILENCE_S,
+            "retries": {"total_max_attempts": 1, "mode": "standard"},
+            "http_session_cls": _Session,
+            "max_pool_connections": 64,
+            "s3": {"addressing_style": "path" if place.is_in_path else "virtual"},
+            # Many compatible servers refuse the newer checksum headers; over plain HTTP the
+            # signature covers the body.
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        },
+    )
+    file_system.retries = 1
+    return file_system
+
+
+async def _disconnect(file_system: s3fs.S3FileSystem) -> None:
+    client, file_system._s3 = file_system._s3, None
+    await client.close()
+
+
+def _failure_of(error: BaseException) -> S3Failure:
+    answer = error if isinstance(error, ClientError) else error.__cause__
+    if isinstance(answer, ClientError):
+        problem, metadata = answer.response.get("Error", {}), answer.response.get("ResponseMetadata", {})
+        wait_s = retry_after_s(metadata.get("HTTPHeaders", {}))
+        status = int(metadata.get("HTTPStatusCode", 0))
+        return Refused(status, str(problem.get("Code", "")), str(problem.get("Message", "")), wait_s)
+    reason = str(error) or type(error).__name__
+    if isinstance(error, (ParamValidationError, ValueError)):
+        return Malformed(reason)
+    return Silent("no complete answer in time" if isinstance(error, TimeoutError) else reason)
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000

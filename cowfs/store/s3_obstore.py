@@ -1,0 +1,389 @@
+"""S3's requests through obstore: native, without the interpreter lock while bytes move.
+
+    get, size, put         one request each, sent once: obstore's own retries are off
+    pages                  ListObjectsV2; a page is what the server gives (1,000), obstore cannot ask for less
+    delete_batch, _one     DeleteObjects, DELETE
+
+**Time.** 5 s to connect. A read fails after SILENCE_S without a byte. obstore does not tell how far
+it is with sending: a body has SILENCE_S, and a second for each SLOWEST_BYTES_PER_S. Where that was
+too short the next bodies get twice the time, up to LONGEST_S, until some need much less.
+
+**Signing.** Over https a body is not hashed for the signature: TLS protects it, and packs are
+verified by BLAKE3 when they are read. Over http the signature covers it. Credentials are asked for
+at each request. None: requests are not signed.
+
+**Forks.** A child that is forked after obstore was used in the parent hangs at its first request,
+also with a store of its own: obstore's threads are not there. `is_usable` is False in such a child,
+and what the parent had is never released there. docs/decisions/0044-obstore.md
+
+**Threads.** Callers' own. The main thread hands its requests to another and waits, since signals
+are handled there alone.
+
+**Retry-After.** obstore hides the headers of a refusal. Of a server that is busy (429, 503) they are
+asked for by a HEAD of the bucket, unsigned, once in WISH_S.
+
+What obstore raises are texts. `failure_of` is the one place that reads them: status, code and
+message of S3's answer, or why there was none. The rest, with addresses and requests, is dropped.
+"""
+
+from __future__ import annotations
+
+import builtins
+import http.client
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+from cowfs import clock
+from cowfs.errors import CowfsError
+from cowfs.store.contract import Data, ObjectInfo
+from cowfs.store.identity import Credentials
+from cowfs.store.retry_after import retry_after_s
+from cowfs.store.s3_errors import CredentialsFailed, Malformed, Refused, S3Failure, Silent, Unexpected
+from cowfs.store.s3_place import S3Place
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, S3CredentialProvider
+    from obstore.store import S3Store as Native
+
+T = TypeVar("T")
+
+CONNECT_S = 5.0
+SILENCE_S = 60.0
+LONGEST_S = 3600.0
+SLOWEST_BYTES_PER_S = 128 << 10
+WISH_S = 30.0
+_PAGE = 1000
+_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+
+_STATUS = re.compile(r" - Server returned non-2xx status code: (\d{3})[^:]*: ?(.*)", re.DOTALL)
+_DELETE_FAILED = re.compile(r"DeleteObjects request failed for key .*?: (.*) \(code: (\w+)\)", re.DOTALL)
+_SYSTEM_SAYS = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
+_OTHER_RANGE = ("Content-Range header", "non-partial response when range requested", "Requested ")
+_NO_ETAG = "ETag Header missing"
+
+_was_forked = False
+
+
+def is_usable() -> bool:
+    """Whether this process may use obstore: it, or none of its ancestors that it was forked from,
+    has loaded it."""
+    return not _was_forked
+
+
+class ObstoreRequests:
+    """Of one store; thread-safe. credentials: the newest ones, None: do not sign."""
+
+    def __init__(self, place: S3Place, credentials: Callable[[], Credentials] | None) -> None:
+        self._place = place
+        self._provider = _Provider(credentials) if credentials else None
+        self._lock = threading.Lock()  # guards the next two; never held during a request
+        self._natives: dict[tuple[float, bool], Native] = {}
+        self._wish = _Wish(place.address)
+        self._patience = 1.0  # of bodies, as a multiple of what they should need
+
+    def get(self, key: str) -> bytes:
+        import obstore
+
+        return self._ask(lambda native: obstore.get(native, self._path(key)).bytes().to_bytes())
+
+    def get_range(self, key: str, offset: int, length: int) -> memoryview:
+        import obstore
+
+        return self._ask(
+            lambda native: memoryview(obstore.get_range(native, self._path(key), start=offset, length=length))
+        )
+
+    def size(self, key: str) -> int:
+        import obstore
+
+        return self._ask(lambda native: int(obstore.head(native, self._path(key))["size"]))
+
+    def size_by_get(self, key: str) -> int:
+        """The same by a request whose answer says why it is refused."""
+        import obstore
+
+        return self._ask(
+            lambda native: int(obstore.get(native, self._path(key), options={"range": (0, 1)}).meta["size"])
+        )
+
+    def put(self, key: str, data: Data, *, is_new: bool) -> None:
+        import obstore
+
+        path, size = self._path(key), memoryview(data).nbytes
+        began_s, limit_s = clock.monotonic_s(), self._limit_s(size)
+        try:
+            self._ask(
+                lambda native: obstore.put(
+                    native, path, data, mode="create" if is_new else "overwrite", use_multipart=False
+                ),
+                limit_s=limit_s,
+            )
+        except _NoETag:  # it was stored; nobody asks for its tag
+            pass
+        except Silent:
+            if clock.monotonic_s() - began_s >= limit_s:
+                self._patience = min(self._patience * 2, LONGEST_S / SILENCE_S)
+            raise
+        if self._patience > 1 and clock.monotonic_s() - began_s < limit_s / 4:
+            self._patience /= 2
+
+    def pages(self, prefix: str, start_after: str, most: int) -> Iterator[builtins.list[ObjectInfo]]:
+        """Objects in the server's order. obstore lists whole folders: what lies before a prefix
+        that ends within a name is skipped by the server, what lies behind it here."""
+        import obstore
+
+        folder, _, begin = prefix.rpartition("/")
+        first = max(start_after, _just_below(prefix) if begin else "")
+        offset = self._place.prefix + first if first else None
+        stream = self._ask(
+            lambda native: obstore.list(
+                native, (self._place.prefix + folder).rstrip("/") or None, offset=offset, chunk_size=_PAGE
+            )
+        )
+        while (page := self._ask(lambda _: next(stream, None))) is not None:
+            found = [self._info(each) for each in page]
+            yield [info for info in found if info.key.startswith(prefix)]
+            if begin and found and found[-1].key > prefix and not found[-1].key.startswith(prefix):
+                return
+
+    def delete_batch(self, keys: Sequence[str]) -> None:
+        import obstore
+
+        self._ask(lambda native: obstore.delete(native, [self._path(key) for key in keys]))
+
+    def delete_one(self, key: str) -> None:
+        import obstore
+
+        self._ask(lambda native: obstore.delete(native, [self._path(key)]), one_by_one=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._natives = {}
+
+    def abandon(self) -> None:
+        """In a child that was just forked: nothing of the parent's is used or released."""
+        import ctypes
+
+        for native in self._natives.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+
+    def _ask(self, request: Callable[[Native], T], *, limit_s: float | None = None, one_by_one: bool = False) -> T:
+        native = self._native(SILENCE_S if limit_s is None else limit_s, one_by_one)
+        try:
+            return _off_the_main_thread(lambda: _attempt(lambda: request(native)))
+        except Refused as refused:
+            if refused.status in (429, 503):
+                refused.retry_after_s = self._wish.left_s()
+            raise
+
+    def _native(self, limit_s: float, one_by_one: bool) -> Native:
+        """Clients differ in what is set for all requests of one."""
+        with self._lock:
+            if (limit_s, one_by_one) not in self._natives:
+                self._natives[limit_s, one_by_one] = _attempt(lambda: self._connect(limit_s, one_by_one))
+            return self._natives[limit_s, one_by_one]
+
+    def _connect(self, limit_s: float, one_by_one: bool) -> Native:
+        from obstore.store import S3Store as Native
+
+        place = self._place
+        return Native(
+            place.bucket,
+            # Whatever variables obstore knows: these are ours to say.
+            aws_endpoint_url_s3=place.address,
+            virtual_hosted_style_request=True,  # the address is the bucket's
+            region=place.region,
+            skip_signature=self._provider is None,
+            unsigned_payload=place.address.startswith("https:"),
+            disable_bulk_delete=one_by_one,
+            s3_express=place.bucket.endswith("--x-s3"),
+            request_payer=False,
+            credential_provider=cast("S3CredentialProvider | None", self._provider),
+            client_options={
+                "allow_http": True,
+                "connect_timeout": timedelta(seconds=CONNECT_S),
+                "timeout": timedelta(seconds=LONGEST_S),
+                "read_timeout": timedelta(seconds=limit_s),
+                "pool_max_idle_per_host": "64",
+                **_certificates(),
+            },
+            retry_config={"max_retries": 0, "retry_timeout": timedelta(0)},
+        )
+
+    def _limit_s(self, size_bytes: int) -> float:
+        """One of few values: each has a client of its own."""
+        needed_s = (
+            SILENCE_S + size_bytes / SLOWEST_BYTES_PER_S if size_bytes > 1 << 20 else SILENCE_S
+        ) * self._patience
+        limit_s = SILENCE_S
+        while limit_s < min(needed_s, LONGEST_S):
+            limit_s *= 2
+        return min(limit_s, max(LONGEST_S, SILENCE_S))
+
+    def _path(self, key: str) -> str:
+        return self._place.prefix + key
+
+    def _info(self, found: Any) -> ObjectInfo:
+        moment: datetime = found["last_modified"]
+        mtime_ns = int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+        return ObjectInfo(found["path"][len(self._place.prefix) :], int(found["size"]), mtime_ns)
+
+
+class _Provider:
+    """What obstore signs with: it asks at each request, since what it was given is always old."""
+
+    def __init__(self, newest: Callable[[], Credentials]) -> None:
+        self._newest = newest
+
+    def __call__(self) -> dict[str, Any]:
+        found = self._newest()
+        return {
+            "access_key_id": found.access_key,
+            "secret_access_key": found.secret_key,
+            "token": found.token,
+            "expires_at": _ALWAYS,
+        }
+
+
+class _Wish:
+    """How long a busy server wants to be left alone."""
+
+    def __init__(self, address: str) -> None:
+        self._address = urlsplit(address)
+        self._lock = threading.Lock()  # held while it is asked: others wait for the same answer
+        self._asked_s = float("-inf")
+        self._until_s = 0.0
+
+    def left_s(self) -> float:
+        with self._lock:
+            if clock.monotonic_s() >= self._asked_s + WISH_S:
+                wish_s = self._asked()
+                self._asked_s = clock.monotonic_s()
+                self._until_s = self._asked_s + wish_s
+            return max(self._until_s - clock.monotonic_s(), 0.0)
+
+    def _asked(self) -> float:
+        is_safe = self._address.scheme == "https"
+        kind = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
+        connection = kind(self._address.netloc, timeout=CONNECT_S)
+        try:
+            connection.request("HEAD", self._address.path or "/")
+            answer = connection.getresponse()
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+        except (OSError, http.client.HTTPException):
+            return 0.0
+        finally:
+            connection.close()
+        return retry_after_s(headers) if answer.status in (429, 503) else 0.0
+
+
+class _NoETag(S3Failure):
+    """The answer to a put lacks what obstore wants to return."""
+
+
+def failure_of(error: BaseException) -> S3Failure:
+    """What obstore's error says. Its text: what failed, then a dump of the error and its causes."""
+    said, _, dump = str(error).partition("\n\nDebug source:\n")
+    if found := _STATUS.search(said):
+        return Refused(int(found[1]), *_of_body(found[2]))
+    if found := _DELETE_FAILED.search(said):
+        return Refused(200, found[2], found[1])
+    if "Received redirect without LOCATION" in said:
+        return Refused(301, "PermanentRedirect", "the bucket lies in another region")
+    if any(words in said for words in _OTHER_RANGE):
+        return Unexpected("another range than was asked for")
+    if "invalid DeleteObjects response" in said:
+        return Unexpected("no list of what was deleted")
+    if _NO_ETAG in said:
+        return _NoETag("no ETag")
+    if "Unauthenticated" in dump or "credential" in said.lower():
+        return CredentialsFailed("the credentials cannot be read")
+    if isinstance(error, ValueError) or any(
+        kind in dump for kind in ("InvalidPath", "UnableToParseUrl", "kind: Builder")
+    ):
+        return Malformed("this is not the address of a bucket")
+    return Silent(_why_silent(dump))
+
+
+def _of_body(body: str) -> tuple[str, str]:
+    """Code and message of S3's error document."""
+    code, message = (re.search(rf"<{name}>([^<]*)</{name}>", body) for name in ("Code", "Message"))
+    return (code[1].strip() if code else "", _unescaped(message[1].strip()) if message else "")
+
+
+def _unescaped(text: str) -> str:
+    from html import unescape
+
+    return " ".join(unescape(text).split())
+
+
+def _why_silent(dump: str) -> str:
+    if "kind: Timeout" in dump or "TimedOut" in dump:
+        return "no complete answer in time"
+    if found := _SYSTEM_SAYS.search(dump):
+        return found[1]
+    if "Parse(" in dump or "Invalid" in dump:
+        return "what it says is not an answer of S3"
+    return "the connection broke"
+
+
+def _attempt(request: Callable[[], T]) -> T:
+    """Its failure instead of obstore's error."""
+    from obstore.exceptions import BaseError
+
+    try:
+        return request()
+    except (BaseError, OSError, NotImplementedError, ValueError) as error:
+        if isinstance(error, CowfsError):
+            raise
+        raise failure_of(error) from None
+
+
+def _off_the_main_thread(request: Callable[[], T]) -> T:
+    if threading.current_thread() is not threading.main_thread():
+        return request()
+    results: list[T] = []
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(request())
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
+            problems.append(error)
+
+    thread = threading.Thread(target=run, name="cowfs-s3", daemon=True)
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+    return results[0]
+
+
+def _certificates() -> ClientConfig:
+    """Authorities that the user trusts beside the system's."""
+    for variable in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        path = os.environ.get(variable)
+        if path and Path(path).is_file():
+            return {"root_certificate": Path(path).read_bytes()}
+    return {}
+
+
+def _just_below(key: str) -> str:
+    """What sorts before `key`, and behind all other keys that do: they are ASCII, without '//'."""
+    below = chr(ord(key[-1]) - 1)
+    return key[:-1] + ("." if below == "/" else below) + "~" * 64
+
+
+def _note_fork() -> None:
+    global _was_forked
+    _was_forked = _was_forked or "obstore" in sys.modules
+
+
+os.register_at_fork(after_in_child=_note_fork)
