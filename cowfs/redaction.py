@@ -29,7 +29,7 @@ KEPT = 256
 """Given values that are looked for: those of credentials that rotate become many."""
 
 _HEADER = r"(?:proxy-)?authorization|(?:set-)?cookie|x-(?:amz|goog|ms)-[\w-]+|x-api-key|x-auth-token|api-key"
-_SECRET = r"(?:[\w-]*(?:secret|token|passw(?:or)?d|api[-_]?key|access[-_]?key|account[-_]?key|signature)[\w-]*|sig)"
+_SECRET = r"(?:[\w-]*(?:secret|token|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|account[-_]?key|signature)[\w-]*|sig)"
 _CONTAINER = r"[a-z0-9$-]{1,63}@[a-z0-9]{3,24}\.(?:dfs|blob)\.core\.windows\.net\b"  # of Azure: no user information
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
@@ -49,7 +49,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _VARIABLE = re.compile(
-    r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING|_SAS|(?:ACCESS|ACCOUNT|STORAGE|API)_?KEY$|^FSSPEC_"
+    r"SECRET|TOKEN|PASSWORD|PASSPHRASE|PASSWD|CREDENTIAL|CONNECTION_STRING|_SAS|(?:ACCESS|ACCOUNT|STORAGE|API)_?KEY$|^FSSPEC_"
 )
 _PLACE = re.compile(r"_(?:FILE|PATH|DIR|URI|URL)$|^GOOGLE_APPLICATION_CREDENTIALS$")
 

@@ -34,6 +34,7 @@ from cowfs.control.messages import Ready
 from cowfs.control.typed import from_json
 from cowfs.errors import AccessDeniedError, InvalidInputError, MountFailedError, from_record
 from cowfs.store import AMBIENT, Access, trust
+from cowfs.store.unlocking import StoreKey
 from cowfs.version.commit import Progress, ProgressListener
 
 READY_TIMEOUT_S = 300.0
@@ -63,7 +64,8 @@ def start(
     are brought to it for as long as this process lives. progress hears how far the replay of a
     journal is."""
     given = access.identity.ready() if access.identity is not None else None
-    handover = Handover(given, access.path_style, access.credential_process, access.is_fed)
+    key = access.key.value.hex() if isinstance(access.key, StoreKey) else None
+    handover = Handover(given, access.path_style, access.credential_process, access.is_fed, key)
     process = _spawn(spec)
     try:
         answer = _exchange(process, spec, handover, progress, ready_timeout_s)

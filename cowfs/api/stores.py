@@ -10,7 +10,7 @@ Threads: any.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from cowfs import config
@@ -23,6 +23,7 @@ from cowfs.format.records import StoreRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import Access, ObjectStore, trust
 from cowfs.store.named import place_named, placed
+from cowfs.store.unlocking import store_key_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def open_located(url: str, storage: Storage | None = None) -> OpenStore:
     chosen = access(storage)
     objects = stores.open_store(url, access=chosen)
     try:
-        return _remember(url, OpenStore(objects, stores.load_record(objects), chosen, storage))
+        record = stores.load_record(objects)
+        return _remember(url, OpenStore(objects, record, _with_key(chosen, objects), storage))
     except BaseException:
         objects.close()
         raise
@@ -78,7 +80,8 @@ def open_or_initialize(named: Named = None) -> OpenStore:
     chosen = access(storage)
     objects = stores.open_store(url, create=True, access=chosen)
     try:
-        return _remember(url, OpenStore(objects, stores.initialize(objects, access=chosen), chosen, storage))
+        record = stores.initialize(objects, access=chosen)
+        return _remember(url, OpenStore(objects, record, _with_key(chosen, objects), storage))
     except BaseException:
         objects.close()
         raise
@@ -96,7 +99,9 @@ def name(given: str | os.PathLike[str] | Storage | None) -> Named:
 
 def storage_of(named: Named) -> Storage | None:
     """What the URL alone does not say; None: nothing."""
-    if isinstance(named, Storage) and (named.has_credentials or named.path_style is not None):
+    if isinstance(named, Storage) and (
+        named.has_credentials or named.path_style is not None or named.encryption_key is not None
+    ):
         return named
     return None
 
@@ -134,6 +139,13 @@ def refuse_memory(store: OpenStore) -> None:
             f"{store.url} cannot be mounted: it lives in this process, a mount is another one",
             hint="Use a directory (file:///…) or an object store.",
         )
+
+
+def _with_key(access: Access, objects: ObjectStore) -> Access:
+    """For other clients of an encrypted store that was just opened: they need not find its key once
+    more."""
+    key = store_key_of(objects)
+    return access if key is None else replace(access, key=key)
 
 
 def _known(url: str, storage: Storage | None) -> OpenStore | None:

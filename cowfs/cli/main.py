@@ -52,6 +52,7 @@ COMMANDS = {
     "status": "List mounts and working copies on this machine.",
     "completion": "Print what a shell needs to complete commands and names.",
     "bench": "Measure a directory beside the local disk.",
+    "key": "Show and change what opens an encrypted store.",
     "doctor": "Check what mounting needs, and say what to do.",
 }
 
@@ -69,6 +70,8 @@ ELSEWHERE = {
     "make": "create",
     "new": "create",
     "open": "mount",
+    "passwd": "key",
+    "password": "key",
     "ps": "status",
     "publish": "commit",
     "pull": "mount",
@@ -164,7 +167,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
         result = cowfs.main(arguments, prog_name="cowfs", standalone_mode=False)
         sys.stdout.flush()
     except CowfsError as error:
-        if not as_json and _is_trusted_now(error):
+        if not as_json and (_is_trusted_now(error) or _is_unlocked_now(error)):
             return _run(arguments, as_json=as_json)
         if is_of_stdout := error.details.get("stream") == "stdout":
             _leave_stdout()
@@ -205,6 +208,23 @@ def _is_trusted_now(error: CowfsError) -> bool:
     from cowfs.api import stores
 
     stores.trust_server(str(server))
+    return True
+
+
+_passphrases_left = 3
+
+
+def _is_unlocked_now(error: CowfsError) -> bool:
+    """Asks a person for the passphrase of an encrypted store, until it is the right one."""
+    global _passphrases_left
+    store = error.details.get("encrypted_store")
+    if store is None or not (sys.stdin.isatty() and sys.stderr.isatty()) or _passphrases_left == 0:
+        return False
+    _passphrases_left -= 1
+    click.echo(f"cowfs: {error.message}", err=True)
+    from cowfs.api import encryption
+
+    encryption.use_passphrase(click.prompt("Passphrase", hide_input=True, err=True))
     return True
 
 

@@ -112,6 +112,22 @@ def say(as_json: bool, text: str) -> None:
         click.echo(text, err=True)
 
 
+def new_passphrase() -> str:
+    """Asked for twice on a terminal; else the first line of standard input."""
+    if sys.stdin.isatty():
+        text = click.prompt("New passphrase", hide_input=True, confirmation_prompt=True, err=True)
+        assert isinstance(text, str)
+    else:
+        text = sys.stdin.readline().rstrip("\r\n")
+    if not text:
+        raise InvalidInputError(
+            "there is no passphrase",
+            hint="Write it to standard input, or set COWFS_ENCRYPTION_PASSPHRASE, COWFS_ENCRYPTION_KEY_FILE or "
+            "COWFS_ENCRYPTION_KEY_COMMAND.",
+        )
+    return text
+
+
 def progress_option(function: F) -> F:
     """--progress, for commands that may take long; its value is for `ProgressLine`."""
     return click.option(

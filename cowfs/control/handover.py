@@ -20,12 +20,14 @@ from cowfs.store import Credentials
 @dataclass(frozen=True)
 class Handover:
     """How a daemon asks its store. credentials None: with what its environment has.
-    credential_process: prints others. is_fed: the process that gives them will make others, too."""
+    credential_process: prints others. is_fed: the process that gives them will make others, too.
+    store_key: of an encrypted store, in hexadecimal."""
 
     credentials: Credentials | None = field(default=None, repr=False)
     path_style: bool | None = None
     credential_process: str | None = field(default=None, repr=False)
     is_fed: bool = False
+    store_key: str | None = field(default=None, repr=False)
 
     def to_line(self) -> bytes:
         return json.dumps(to_json(self)).encode() + b"\n"

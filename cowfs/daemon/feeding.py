@@ -20,6 +20,7 @@ from cowfs.control.handover import Handover, Offer, Wanted
 from cowfs.errors import AccessDeniedError, CowfsError
 from cowfs.store import Access, Credentials, Identity
 from cowfs.store.credential_process import CredentialProcess
+from cowfs.store.unlocking import StoreKey
 
 LISTEN_S = 60.0
 HEARD_S = 2.0
@@ -45,7 +46,8 @@ class Feeding:
         self._problem = ""
         self._is_over = False
         self._identity = Identity(self, handover.credentials) if handover.credentials is not None else None
-        self.access = Access(self._identity, handover.path_style)
+        key = StoreKey(bytes.fromhex(handover.store_key)) if handover.store_key is not None else None
+        self.access = Access(self._identity, handover.path_style, key=key)
 
     # -- as the identity's source
 

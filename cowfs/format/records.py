@@ -1,5 +1,5 @@
-"""The small records of a store: cowfs.json, heads, tags, volume records, leases, heartbeats, pins,
-moved and condemned lists.
+"""The small records of a store: cowfs.json, keys, heads, tags, volume records, leases, heartbeats,
+pins, moved and condemned lists.
 
 Each is one object of canonical JSON in the envelope of `fields` (check, format, record). Keys stand
 in `keys`, the meaning of every field in docs/format/refs.md, moved.md and store.md.
@@ -16,17 +16,20 @@ from __future__ import annotations
 
 from cowfs.format.claims import CondemnedRecord, HeartbeatRecord, LeaseRecord, PinKind, PinRecord
 from cowfs.format.heads import HeadKind, HeadRecord, MetaRecord, Origin, Setting, TagRecord
+from cowfs.format.key_slots import KeysRecord
 from cowfs.format.moved import MovedBlob, MovedRecord
 from cowfs.format.record import FORMAT, Holder, Record
-from cowfs.format.store_record import ProbeResult, StoreRecord
+from cowfs.format.store_record import Cipher, ProbeResult, StoreRecord
 
 __all__ = [
     "FORMAT",
+    "Cipher",
     "CondemnedRecord",
     "HeadKind",
     "HeadRecord",
     "HeartbeatRecord",
     "Holder",
+    "KeysRecord",
     "LeaseRecord",
     "MetaRecord",
     "MovedBlob",

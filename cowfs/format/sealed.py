@@ -69,6 +69,11 @@ class Sealed(Sealing):
         self._name_key = _derived(self._key, "chunk names", KEY_BYTES)
         self.gear = _derived(self._key, "cut points", GEAR_BYTES)
 
+    @property
+    def store_key(self) -> bytes:
+        """For another process that is to open the store."""
+        return self._key
+
     def name(self, raw: Buffer) -> ChunkHash:
         return ChunkHash(blake3(raw, key=self._name_key).digest())
 

@@ -1,10 +1,10 @@
-"""cowfs.json: what makes a place a store, and what the place was seen to do. docs/format/store.md
-has every field."""
+"""cowfs.json: what makes a place a store, what the place was seen to do, and whether it is encrypted.
+docs/format/store.md has every field."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from cowfs.errors import UnsupportedFormatError
 from cowfs.format import fields
@@ -45,17 +45,27 @@ def _probe(found: Fields) -> ProbeResult:
     )
 
 
+AES_256_GCM = "aes-256-gcm"
+
+
+@dataclass(frozen=True, slots=True)
+class Cipher:
+    """How an encrypted store is sealed (`sealed`). check: the value that its key must have."""
+
+    name: str
+    check: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class StoreRecord(Record):
-    """cowfs.json. cipher: always None in this format; a store that has one is refused, not
-    misread."""
+    """cowfs.json. cipher: of an encrypted store; one that is not known is refused, not misread."""
 
     record: ClassVar[str] = "store"
     store_id: StoreId
     created_ns: int
     write_id: WriteId
     probe: ProbeResult
-    cipher: None = None
+    cipher: Cipher | None = None
 
     def encode(self) -> bytes:
         return fields.seal(self.record, FORMAT, {**self.extra, **self._body()})
@@ -66,19 +76,31 @@ class StoreRecord(Record):
             "created_ns": self.created_ns,
             "write_id": self.write_id.hex(),
             "probe": {name: getattr(self.probe, name) for name in ProbeResult.__slots__},
-            "cipher": None,
+            "cipher": {"name": self.cipher.name, "check": self.cipher.check.hex()} if self.cipher else None,
         }
 
     @classmethod
     def _arguments(cls, found: Fields) -> dict[str, Any]:
-        if not found.is_null("cipher"):
-            cipher = cast("object", found.rest["cipher"])
-            raise UnsupportedFormatError(
-                f"{found.what} is encrypted with {cipher!r:.60}, unknown to this cowfs", hint="Use a newer cowfs."
-            )
         return {
+            "cipher": _cipher(found),
             "store_id": found.id("store_id", StoreId),
             "created_ns": found.integer("created_ns"),
             "write_id": found.id("write_id", WriteId),
             "probe": _probe(found.object("probe")),
         }
+
+
+def _cipher(found: Fields) -> Cipher | None:
+    """UnsupportedFormatError, whatever else stands there, for a name that is not known."""
+    if found.is_null("cipher"):
+        return None
+    given = found.rest["cipher"]
+    if not isinstance(given, dict) or given.get("name") != AES_256_GCM:
+        raise UnsupportedFormatError(
+            f"{found.what} is encrypted with {given!r:.60}, unknown to this cowfs", hint="Use a newer cowfs."
+        )
+    inner = found.object("cipher")
+    name, check = inner.text("name"), inner.text("check")
+    if len(check) != 32 or set(check) - set("0123456789abcdef"):
+        raise inner.damaged("check", "is not 32 hexadecimal digits")
+    return Cipher(name, bytes.fromhex(check))

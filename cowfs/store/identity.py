@@ -23,11 +23,14 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeVar
 from weakref import WeakSet
 
 from cowfs import clock, log, redaction
 from cowfs.errors import AccessDeniedError, CowfsError, UnavailableError
+
+if TYPE_CHECKING:
+    from cowfs.store.unlocking import KeySource
 
 PAUSE_S = 1.0
 """Between two attempts to get new ones: many threads are refused at the same moment."""
@@ -279,12 +282,14 @@ class Access:
     bucket stands in the path (True) or in the host's name (False); None: as usual there.
 
     For another process that is to ask it: credential_process, the command that prints credentials;
-    is_fed, whether this process can make others."""
+    is_fed, whether this process can make others. key: what opens an encrypted store; None: what a
+    person typed, else what the environment names (`unlocking`)."""
 
     identity: Identity | None = None
     path_style: bool | None = None
     credential_process: str | None = field(default=None, repr=False)
     is_fed: bool = False
+    key: KeySource | None = field(default=None, repr=False)
 
 
 AMBIENT = Access()

@@ -1,19 +1,28 @@
-"""cowfs.json: makes an object store a cowfs store, and recognises one."""
+"""cowfs.json: makes an object store a cowfs store, and recognises one.
+
+A store is encrypted if there is a secret for it when it is made (`unlocking`). Its key is then drawn
+and wrapped into `keys/1` before cowfs.json names its check value: a crash between leaves a keys
+record that the next one with the same secret goes on with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from cowfs import clock
-from cowfs.errors import ConflictError, InvalidInputError, NotFoundError
+from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError
 from cowfs.format import keys
-from cowfs.format.records import StoreRecord
+from cowfs.format.key_slots import STORE_KEY_BYTES, KeysRecord, Secret, new_slot
+from cowfs.format.records import Cipher, StoreRecord
+from cowfs.format.store_record import AES_256_GCM
 from cowfs.ids import StoreId, WriteId
+from cowfs.store import refs, unlocking
 from cowfs.store.contract import ObjectStore
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.open import open_store
 from cowfs.store.probe import WRITERS, probe
 from cowfs.store.retrying import RetryingStore
+from cowfs.store.sealed import Sealable
 
 
 def initialize(
@@ -23,14 +32,16 @@ def initialize(
     one record.
 
     writers: clients for the probe's race; by default new ones for the store's URL, asked as
-    access says. A store that
-    fails its probe is recorded as such: `require_writable` stands before writable mounts.
+    access says. A store that fails its probe is recorded as such: `require_writable` stands before
+    writable mounts. InvalidInputError: the store was to be encrypted, and somebody else has just
+    made it without a key.
     """
     try:
         return load_record(store)
     except NotFoundError as error:
-        if error.details.get("code") == "NoSuchBucket":
+        if error.details.get("code") == "NoSuchBucket" or error.details.get("missing") == keys.KEYS:
             raise
+    secret = store.key_source.secret() if isinstance(store, Sealable) else None
     own = [open_store(store.url, create=True, access=access) for _ in range(WRITERS)] if writers is None else []
     try:
         result = probe(store, writers or own)
@@ -42,6 +53,7 @@ def initialize(
         created_ns=clock.now_ns(),
         write_id=WriteId(clock.random_bytes(WriteId.length)),
         probe=result,
+        cipher=_new_cipher(store, secret) if secret is not None else None,
     )
     try:
         store.put_if_absent(keys.STORE, record.encode())
@@ -51,14 +63,20 @@ def initialize(
         if result.put_if_absent:
             raise
         store.put(keys.STORE, record.encode())
-    return load_record(store)
+    found = load_record(store)
+    if secret is not None:
+        require_encrypted(store, found)
+    return found
 
 
 def load_record(store: ObjectStore) -> StoreRecord:
     """NotFoundError: not a cowfs store. UnsupportedFormatError: made by a newer one.
 
-    Where the record says that the store has no conditional create, `store` looks before it creates
-    from now on; `require_writable` has the last word on whether it is written to.
+    Of an encrypted store it asks for the key, and `store` seals and opens everything from now on;
+    AccessDeniedError: there is none, or it is wrong. InvalidInputError: one was given for this very
+    store, which is not encrypted. Where the record says that the store has no
+    conditional create, `store` looks before it creates from now on; `require_writable` has the last
+    word on whether it is written to.
     """
     try:
         data = store.get(keys.STORE)
@@ -72,7 +90,52 @@ def load_record(store: ObjectStore) -> StoreRecord:
     record = StoreRecord.decode(data, what=f"{keys.STORE} of {store.url}")
     if not record.probe.put_if_absent and isinstance(store, RetryingStore):
         store.look_before_create()
+    if record.cipher is not None:
+        _unlock(store, record.cipher, record.store_id)
+    elif isinstance(store, Sealable) and store.key_source is not unlocking.AMBIENT_KEY:
+        require_encrypted(store, record)
     return record
+
+
+def require_encrypted(store: ObjectStore, record: StoreRecord) -> None:
+    if record.cipher is None:
+        raise InvalidInputError(
+            f"{store.url} is not encrypted, and cannot become so: that is chosen when a store is made",
+            hint="Choose a place where there is no store yet: another prefix of the bucket, or another directory "
+            "(--store URL). `cowfs download` and `cowfs upload` copy a volume there.",
+        )
+
+
+def _unlock(store: ObjectStore, cipher: Cipher, store_id: StoreId) -> None:
+    """Once: a record that is loaded again changes nothing."""
+    from cowfs.format.sealed import Sealed
+    from cowfs.store.sealed import sealing_of
+
+    if not isinstance(store, Sealable):
+        raise InvalidInputError(f"{store.url} is encrypted", hint="Open it with `open_store`.")
+    if not isinstance(sealing_of(store), Sealed):
+        store.seal_with(Sealed(unlocking.key_of(store, cipher, store.key_source), store_id))
+
+
+def _new_cipher(store: ObjectStore, secret: Secret) -> Cipher:
+    """With a store key that lies in keys/1: of our own, or of an attempt with the same secret that went
+    no further."""
+    from cowfs.format.sealed import check_value
+
+    key = clock.random_bytes(STORE_KEY_BYTES)
+    slot = new_slot(key, secret)
+    record = KeysRecord((slot,), slot.created_ns, WriteId(clock.random_bytes(WriteId.length)))
+    try:
+        refs.append(store, refs.key_slots(), refs.FIRST, record)
+    except ConflictError:
+        found = unlocking.opened(unlocking.newest_slots(store)[1], secret)
+        if found is None:
+            raise AccessDeniedError(
+                f"somebody has begun to make an encrypted store at {store.url}, with another passphrase or key",
+                hint=f"Use that one; or delete what lies below {keys.KEYS} there, if there is no {keys.STORE}, and try again.",
+            ) from None
+        key = found
+    return Cipher(AES_256_GCM, check_value(key))
 
 
 def require_writable(record: StoreRecord, *, accept_unsafe: bool = False) -> None:

@@ -20,6 +20,7 @@ from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.named import placed
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.retrying import RetryingStore
+from cowfs.store.unlocking import AMBIENT_KEY
 
 if TYPE_CHECKING:
     from cowfs.store.fsspec_backend import FsspecStore
@@ -44,7 +45,8 @@ def open_store(url: str, *, create: bool = False, access: Access = AMBIENT) -> R
     InvalidInputError: not a URL, or a protocol without its package (the hint names it).
     NotFoundError: no such directory. No request is made to a remote store yet.
     """
-    store = RetryingStore(_open_backend(placed(url), create=create, access=access))
+    backend = _open_backend(placed(url), create=create, access=access)
+    store = RetryingStore(backend, key_source=access.key or AMBIENT_KEY)
     if access.identity is not None:
         access.identity.wakes(store)
     return store

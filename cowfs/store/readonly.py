@@ -11,6 +11,7 @@ from cowfs.format.sealing import Sealing
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, patience_of
 from cowfs.store.sealed import Sealable, sealing_of
+from cowfs.store.unlocking import AMBIENT_KEY, KeySource
 
 
 class ReadOnlyStore:
@@ -31,6 +32,10 @@ class ReadOnlyStore:
     @property
     def sealing(self) -> Sealing:
         return sealing_of(self._store)
+
+    @property
+    def key_source(self) -> KeySource:
+        return self._store.key_source if isinstance(self._store, Sealable) else AMBIENT_KEY
 
     def seal_with(self, sealing: Sealing) -> None:
         """As of the store behind."""

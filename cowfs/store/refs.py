@@ -23,7 +23,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from cowfs import clock
 from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.records import HeadRecord, LeaseRecord, MetaRecord, MovedRecord, PinRecord, TagRecord
+from cowfs.format.records import HeadRecord, KeysRecord, LeaseRecord, MetaRecord, MovedRecord, PinRecord, TagRecord
 from cowfs.ids import PackId, WriteId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.patience import Patience, Pauses, patience_of
@@ -86,6 +86,11 @@ def pin(id: WriteId) -> Ref[PinRecord]:
 def moved(pack: PackId) -> Ref[MovedRecord]:
     """Where the live blobs of a pack lie now."""
     return Ref(f"the moved record of pack {pack}", keys.moved_prefix(pack), lambda n: keys.moved(pack, n), MovedRecord)
+
+
+def key_slots() -> Ref[KeysRecord]:
+    """Who may open the store. Older records are deleted. Use `cowfs.store.unlocking`."""
+    return Ref("the keys of the store", keys.KEYS, keys.key_slots, KeysRecord)
 
 
 def newest(store: ObjectStore, ref: Ref[R]) -> tuple[int, R] | None:

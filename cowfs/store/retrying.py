@@ -30,6 +30,7 @@ from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, Pauses, retry_after_s
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.sealed import SealedStore
+from cowfs.store.unlocking import AMBIENT_KEY, KeySource
 from cowfs.store.uploads import UploadPace
 
 T = TypeVar("T")
@@ -40,14 +41,18 @@ _log = log.get("store")
 
 
 class RetryingStore:
-    """Wraps `store`; thread-safe as far as it is. `patience.limit_s` may be changed at any time."""
+    """Wraps `store`; thread-safe as far as it is. `patience.limit_s` may be changed at any time.
+    key_source: opens the store if it is encrypted."""
 
-    def __init__(self, store: ObjectStore, patience: Patience | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, patience: Patience | None = None, key_source: KeySource = AMBIENT_KEY
+    ) -> None:
         self._store = store
         self._patience = patience or Patience()
         self._pace = UploadPace(self._patience)
         self._looks_first = False
         self._sealing = PLAIN
+        self.key_source = key_source
         forks.register(self)
 
     @property

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cowfs.format import keys
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.store import scratch
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+
+if TYPE_CHECKING:
+    from cowfs.store.unlocking import KeySource
 
 _PLAIN_PREFIXES = (keys.STORE, keys.KEYS, scratch.PREFIX)
 
@@ -31,6 +34,11 @@ class HasSealing(Protocol):
 
 @runtime_checkable
 class Sealable(Protocol):
+    """A store that can be told its key. key_source: where that comes from."""
+
+    @property
+    def key_source(self) -> KeySource: ...
+
     def seal_with(self, sealing: Sealing) -> None: ...
 
 

@@ -36,6 +36,7 @@ def test_volumes_load_neither_engine_nor_server() -> None:
         "click",
         "pydantic",
         "yaml",
+        "cryptography",
         "cowfs._native",
     }
 

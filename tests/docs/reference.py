@@ -69,6 +69,9 @@ def _storage() -> Iterator[str]:
     yield f"\n### `Objects`\n\n{inspect.getdoc(storage.Objects)}"
     for title, text in _members(storage.Objects):
         yield f"\n#### {title}\n\n{text}"
+    for each in (storage.KeyFile, storage.KeyCommand, storage.list_keys, storage.add_key, storage.remove_key):
+        said = _short(str(inspect.signature(each)))
+        yield f"\n### `{each.__name__}`\n\n{_block(each.__name__ + said)}\n\n{inspect.getdoc(each)}"
 
 
 def _declared() -> Iterator[str]:

@@ -16,13 +16,16 @@ from cowfs.format import keys
 from cowfs.format.blocklist import BlockRef, decode_segment, encode_segment
 from cowfs.format.catalogue import Catalogue, CatalogueEntry, CataloguePack, encode_catalogue
 from cowfs.format.codec import Codec, decompress, hash_of
+from cowfs.format.key_slots import Slot
 from cowfs.format.manifest import CatalogueRef, IndexSection, Manifest, PackUse, SegmentRef, Stats, version_id
 from cowfs.format.pack import BlobKind, PackBuilder, PackEntry, PackKind, parse_pack
 from cowfs.format.records import (
+    Cipher,
     CondemnedRecord,
     HeadRecord,
     HeartbeatRecord,
     Holder,
+    KeysRecord,
     LeaseRecord,
     MetaRecord,
     MovedBlob,
@@ -98,6 +101,36 @@ MANIFEST = Manifest(
     produced_by={"system": "airflow", "run": "2026-01-01", "action": "build", "output": "table", "host": "node-7"},
 )
 
+# Of the store key 00 01 … 1f: for the passphrase "correct horse battery staple", and the key 64 65 … 83.
+SLOTS = (
+    Slot(
+        "0a1b2c3d",
+        "passphrase",
+        "ada",
+        CREATED_NS,
+        bytes(range(16)),
+        passes=3,
+        lanes=4,
+        memory_kib=65536,
+        wrapped=bytes.fromhex(
+            "158c143082596d5b2da54a98098a142ca25e4855f87a3804d5f34941e29de6c379f91a18b9a853f3905b18195265ee8c"
+        ),
+    ),
+    Slot(
+        "4e5f6071",
+        "key",
+        "backup job",
+        CREATED_NS,
+        bytes(range(16, 32)),
+        passes=0,
+        lanes=0,
+        memory_kib=0,
+        wrapped=bytes.fromhex(
+            "8e2fbe14fdc585d04ff3b0fcb33a55276834a1bbc978bef06885484489fe7d3470a122624562f4aca40c89c268648903"
+        ),
+    ),
+)
+
 RECORDS: dict[str, Record] = {
     "store": StoreRecord(
         store_id=StoreId(bytes(range(16, 32))),
@@ -105,6 +138,14 @@ RECORDS: dict[str, Record] = {
         write_id=WRITE,
         probe=ProbeResult(True, 8, 5, 1, True, True, CREATED_NS),
     ),
+    "store-encrypted": StoreRecord(
+        store_id=StoreId(bytes(range(16, 32))),
+        created_ns=CREATED_NS,
+        write_id=WRITE,
+        probe=ProbeResult(True, 8, 5, 1, True, True, CREATED_NS),
+        cipher=Cipher("aes-256-gcm", bytes.fromhex("cdd14300251857a63276a01e7f4daaa8")),
+    ),
+    "keys": KeysRecord(SLOTS, CREATED_NS, WRITE),
     "head-create": HeadRecord("create", None, 0, CREATED_NS, WRITE),
     "head-commit": HeadRecord("commit", VERSION, 3, CREATED_NS, WRITE, HOLDER),
     "head-fork": HeadRecord(

@@ -17,7 +17,19 @@ pytestmark = pytest.mark.quick
 
 PAGES = Path(__file__).parents[2] / "docs" / "format"
 EXAMPLE = re.compile(r"^```(\w+)(?: golden=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OWN_PAGES = ("README", "store", "packs", "manifest", "blocklist", "catalogue", "refs", "moved", "locator", "sealing")
+OWN_PAGES = (
+    "README",
+    "store",
+    "packs",
+    "manifest",
+    "blocklist",
+    "catalogue",
+    "refs",
+    "moved",
+    "locator",
+    "sealing",
+    "keys",
+)
 EXAMPLES = [
     pytest.param(kind, golden, text, id=f"{page}-{golden or kind}")
     for page in OWN_PAGES

@@ -27,8 +27,17 @@ from cowfs.api.storage.presets import PRESETS, S3Credentials
 from cowfs.api.storage.storage import Storage
 from cowfs.errors import AccessDeniedError, InvalidInputError
 
-SECRETS = ("access_key", "secret_key", "session_token", "key_id", "app_key")
-_OF_URLS = ("endpoint", "region", "path_style", "credential_process", "access_key", "secret_key", "session_token")
+SECRETS = ("access_key", "secret_key", "session_token", "key_id", "app_key", "encryption_key")
+_OF_URLS = (
+    "endpoint",
+    "region",
+    "path_style",
+    "credential_process",
+    "access_key",
+    "secret_key",
+    "session_token",
+    "encryption_key",
+)
 _LONGEST_SECRET = 1 << 16
 
 
@@ -87,8 +96,8 @@ class DeclaredStore(Value):
 
     url           a URL or a directory; one that is relative in a file is relative to that file
     preset        s3, r2, gcs, azure, wasabi, backblaze, minio, hyperstack, local
-    access_key, secret_key, session_token, key_id, app_key
-                  where a credential is found: {"env": NAME} or {"file": PATH}
+    access_key, secret_key, session_token, key_id, app_key, encryption_key
+                  where a credential, or the passphrase of an encrypted store, is found: {"env": NAME} or {"file": PATH}
     others        as `cowfs.storage` has them
     """
 
@@ -110,6 +119,7 @@ class DeclaredStore(Value):
     session_token: _Found = None
     key_id: _Found = None
     app_key: _Found = None
+    encryption_key: _Found = None
 
     if TYPE_CHECKING:  # what is taken is more than what is kept
 
@@ -134,6 +144,7 @@ class DeclaredStore(Value):
             session_token: Secret | Mapping[str, str] | None = None,
             key_id: Secret | Mapping[str, str] | None = None,
             app_key: Secret | Mapping[str, str] | None = None,
+            encryption_key: Secret | Mapping[str, str] | None = None,
         ) -> None: ...
 
     @model_validator(mode="after")

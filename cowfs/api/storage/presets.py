@@ -11,7 +11,7 @@
 
 What becomes a part of a host's name is checked: credentials must not go to another one. Every
 preset of an S3 protocol takes access_key, secret_key, session_token, credential_process and
-path_style as `Storage` does.
+path_style as `Storage` does, and every preset encryption_key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypedDict, Unpack
 
-from cowfs.api.storage.storage import Credential, Storage
+from cowfs.api.storage.storage import Credential, EncryptionKey, Storage
 from cowfs.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
 from cowfs.store.named import placed
@@ -40,6 +40,7 @@ class S3Credentials(TypedDict, total=False):
     session_token: Credential | None
     credential_process: str | None
     path_style: bool | None
+    encryption_key: EncryptionKey | None
 
 
 def S3(  # noqa: N802 - presets are called as what they are called
@@ -86,6 +87,7 @@ def Backblaze(  # noqa: N802
     key_id: Credential | None = None,
     app_key: Credential | None = None,
     credential_process: str | None = None,
+    encryption_key: EncryptionKey | None = None,
 ) -> Storage:
     """Backblaze B2, for example region="us-west-004", with an application key. Two writers of one volume are not
     kept apart there: mounting writable needs accept_unsafe_store."""
@@ -97,6 +99,7 @@ def Backblaze(  # noqa: N802
         access_key=key_id,
         secret_key=app_key,
         credential_process=credential_process,
+        encryption_key=encryption_key,
     )
 
 
@@ -130,10 +133,16 @@ def Hyperstack(  # noqa: N802
     return S3(bucket, prefix, endpoint=found, region=MINIO_REGION, **credentials)
 
 
-def GCS(bucket: str, prefix: str = "", *, session_token: Credential | None = None) -> Storage:  # noqa: N802
+def GCS(  # noqa: N802
+    bucket: str,
+    prefix: str = "",
+    *,
+    session_token: Credential | None = None,
+    encryption_key: EncryptionKey | None = None,
+) -> Storage:
     """Google Cloud Storage. session_token: an OAuth access token; None: Google's application default
     credentials."""
-    return Storage(_url("gs", bucket, prefix), session_token=session_token)
+    return Storage(_url("gs", bucket, prefix), session_token=session_token, encryption_key=encryption_key)
 
 
 def Azure(  # noqa: N802
@@ -143,18 +152,24 @@ def Azure(  # noqa: N802
     account: str,
     secret_key: Credential | None = None,
     session_token: Credential | None = None,
+    encryption_key: EncryptionKey | None = None,
 ) -> Storage:
     """Azure Blob Storage. secret_key: the account's key; session_token: a SAS token; None: what Azure's own tools
     find."""
-    return Storage(_url("abfs", f"{container}@{account}", prefix), secret_key=secret_key, session_token=session_token)
+    return Storage(
+        _url("abfs", f"{container}@{account}", prefix),
+        secret_key=secret_key,
+        session_token=session_token,
+        encryption_key=encryption_key,
+    )
 
 
-def Local(path: str | os.PathLike[str]) -> Storage:  # noqa: N802
+def Local(path: str | os.PathLike[str], *, encryption_key: EncryptionKey | None = None) -> Storage:  # noqa: N802
     """A directory."""
     place = placed(os.fspath(path))
     if place.protocol != "file":
         raise InvalidInputError(f"{place} is not a directory", hint="Give a path, or use Storage(url).")
-    return Storage(str(place))
+    return Storage(str(place), encryption_key=encryption_key)
 
 
 PRESETS: Mapping[str, Callable[..., Storage]] = MappingProxyType(

@@ -15,10 +15,11 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cowfs.api.storage.storage import Credential, Storage
+from cowfs.api.storage.storage import Credential, KeyCommand, KeyFile, Storage
 from cowfs.errors import AccessDeniedError
+from cowfs.format.key_slots import Secret
 from cowfs.redaction import described
-from cowfs.store import AMBIENT, Access, Credentials, Identity
+from cowfs.store import AMBIENT, Access, Credentials, Identity, unlocking
 from cowfs.store.credential_process import CredentialProcess
 from cowfs.store.identity import Source
 
@@ -31,7 +32,8 @@ def access(storage: Storage | None) -> Access:
     if storage is None:
         return AMBIENT
     identity = Identity(_source(storage)) if storage.has_credentials else None
-    return Access(identity, storage.path_style, storage.credential_process, has_functions(storage))
+    key = _GivenKey(storage) if storage.encryption_key is not None else None
+    return Access(identity, storage.path_style, storage.credential_process, has_functions(storage), key)
 
 
 def has_functions(storage: Storage) -> bool:
@@ -60,23 +62,49 @@ class _Given:
 
     def _value(self, name: str) -> str | None:
         given: Credential | None = getattr(self._storage, name)
-        if given is None or isinstance(given, str):
-            return given
-        try:
-            found: Any = given()
-            if inspect.isawaitable(found):
-                found = _awaited(found)
-        except Exception as error:
-            raise AccessDeniedError(
-                f"{self._storage.url}: the function for {name} failed: {described(error)}",
-                hint="It is called without arguments, and returns the credential as a text.",
-            ) from error
-        if not isinstance(found, str) or not found:
-            raise AccessDeniedError(
-                f"{self._storage.url}: the function for {name} returned no text",
-                hint="It is called without arguments, and returns the credential as a text.",
-            )
-        return found
+        return None if given is None else _text(self._storage, name, given)
+
+
+class _GivenKey:
+    """The key of a Storage's encrypted store."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def secret(self) -> Secret:
+        return secret_of(self._storage)
+
+
+def secret_of(storage: Storage) -> Secret:
+    """Of a Storage with an encryption_key."""
+    match storage.encryption_key:
+        case KeyFile(path):
+            return unlocking.of_file(path)
+        case KeyCommand(command):
+            return unlocking.of_command(command)
+        case given:
+            assert given is not None
+            return unlocking.passphrase(_text(storage, "encryption_key", given))
+
+
+def _text(storage: Storage, name: str, given: Credential) -> str:
+    if isinstance(given, str):
+        return given
+    try:
+        found: Any = given()
+        if inspect.isawaitable(found):
+            found = _awaited(found)
+    except Exception as error:
+        raise AccessDeniedError(
+            f"{storage.url}: the function for {name} failed: {described(error)}",
+            hint="It is called without arguments, and returns the credential as a text.",
+        ) from error
+    if not isinstance(found, str) or not found:
+        raise AccessDeniedError(
+            f"{storage.url}: the function for {name} returned no text",
+            hint="It is called without arguments, and returns the credential as a text.",
+        )
+    return found
 
 
 def _awaited(awaitable: Awaitable[str]) -> Any:

@@ -5,6 +5,8 @@
                             a text, or a function that returns one (or something to await) each time it is asked
     credential_process      a command that prints credentials, in AWS' form
     none of these           what the provider's own tools find: environment, profile, the machine's role
+    encryption_key          opens an encrypted store, and makes a new one encrypted: a passphrase (a text or such a function), a
+                            KeyFile or a KeyCommand; never handed to the store
 
 A Storage is a value: frozen, equal to another with the same fields, and able to be a key. It holds
 secrets, and shows none: not in its repr or str, and pickled it is its URL alone, which is then
@@ -29,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cowfs.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import credential_process as processes
+from cowfs.store import unlocking
 from cowfs.store.named import placed
 
 if TYPE_CHECKING:
@@ -37,6 +40,28 @@ if TYPE_CHECKING:
 Credential = str | Callable[[], str | Awaitable[str]]
 """A secret, or what returns it: called again when it may have expired, in the process that made it
 and on a thread of its own. An awaitable is awaited there, in an asyncio event loop of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """The key of an encrypted store is what this file holds: 32 random bytes or more."""
+
+    path: str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCommand:
+    """The key of an encrypted store is what this command prints: 32 random bytes or more, as a key
+    management service decrypts them. It is split as a shell would and run without one."""
+
+    command: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        unlocking.words_of(self.command)
+
+
+EncryptionKey = Credential | KeyFile | KeyCommand
+"""A `Credential` is a passphrase."""
 
 _SECRETS = ("access_key", "secret_key", "session_token")
 _TAKEN = {
@@ -58,7 +83,8 @@ class Storage:
 
     endpoint, region: as in the URL, for s3. path_style: whether an s3 server finds the bucket in
     the path (True) or in the host's name (False); None: as usual. credential_process runs also
-    where the functions' process is gone. InvalidInputError: fields that do not go together.
+    where the functions' process is gone. encryption_key: a store that is not encrypted is refused;
+    None: COWFS_ENCRYPTION_PASSPHRASE and its like. InvalidInputError: fields that do not go together.
     """
 
     url: str
@@ -69,6 +95,7 @@ class Storage:
     session_token: Credential | None = field(default=None, kw_only=True, repr=False)
     path_style: bool | None = field(default=None, kw_only=True)
     credential_process: str | None = field(default=None, kw_only=True, repr=False)
+    encryption_key: EncryptionKey | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         place = _place(self.url, self.endpoint, self.region)
@@ -81,15 +108,9 @@ class Storage:
     def _check_credentials(self, protocol: str) -> None:
         given = {name for name in _SECRETS if getattr(self, name) is not None}
         for name in given:
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value) and not callable(value):
-                raise InvalidInputError(
-                    f"{name} is neither a text nor a function", hint="Leave it out to use what the environment has."
-                )
-            if not isinstance(value, Hashable):
-                raise InvalidInputError(
-                    f"{name} cannot be hashed", hint="Wrap it: lambda: …, or a method of an object."
-                )
+            _check_credential(name, getattr(self, name))
+        if self.encryption_key is not None and not isinstance(self.encryption_key, KeyFile | KeyCommand):
+            _check_credential("encryption_key", self.encryption_key)
         if given and given not in _TAKEN.get(protocol, ()):
             raise InvalidInputError(
                 f"{protocol}: stores are not asked with {' and '.join(sorted(given))}",
@@ -146,6 +167,15 @@ class Storage:
 
 def _unpickled(url: str, path_style: bool | None) -> Storage:
     return Storage(url, path_style=path_style)
+
+
+def _check_credential(name: str, value: object) -> None:
+    if not (isinstance(value, str) and value) and not callable(value):
+        raise InvalidInputError(
+            f"{name} is neither a text nor a function", hint="Leave it out to use what the environment has."
+        )
+    if not isinstance(value, Hashable):
+        raise InvalidInputError(f"{name} cannot be hashed", hint="Wrap it: lambda: …, or a method of an object.")
 
 
 def _place(url: object, endpoint: object, region: object) -> StoreUrl:

@@ -1,0 +1,250 @@
+"""How an encrypted store is opened: where its secret comes from, and from the secret to the key.
+
+    given       to this process for one store (`Access.key`): a secret, or the key itself, as a daemon has it
+    typed       by a person, for every store of this process (`remember`)
+    environment COWFS_ENCRYPTION_PASSPHRASE, COWFS_ENCRYPTION_KEY_FILE or COWFS_ENCRYPTION_KEY_COMMAND
+
+The first that is there counts. A secret is tried on the slots of its kind in the newest keys record,
+before anything else of the store is read; what it unwraps must have the check value in cowfs.json.
+A key that is given costs no request.
+
+A command is split as a shell would and run without one; it prints the key. Text, of a file or a
+command, counts without the white space at its end; other bytes count as they are. Nothing here
+writes a secret anywhere, and none is kept once the key is known, but for the typed one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from cowfs import clock, redaction
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.key_slots import KeysRecord, Secret, Slot
+from cowfs.ids import WriteId
+from cowfs.store import refs
+from cowfs.store.sealed import sealing_of
+
+if TYPE_CHECKING:
+    from cowfs.format.store_record import Cipher
+    from cowfs.store.contract import ObjectStore
+
+PASSPHRASE = "COWFS_ENCRYPTION_PASSPHRASE"
+KEY_FILE = "COWFS_ENCRYPTION_KEY_FILE"
+KEY_COMMAND = "COWFS_ENCRYPTION_KEY_COMMAND"
+VARIABLES = (PASSPHRASE, KEY_FILE, KEY_COMMAND)
+COMMAND_TIMEOUT_S = 60.0
+_LOOKS = 3
+HINT = (
+    f"Set {PASSPHRASE}, {KEY_FILE} or {KEY_COMMAND}; in Python, or give Storage(encryption_key=…). "
+    "`cowfs` asks for a passphrase on a terminal."
+)
+LOCKED = "encrypted_store"
+"""Of an error's details: the URL of a store that a passphrase is wanted for."""
+
+
+class KeySource(Protocol):
+    """Of one store. secret may wait; None: there is none."""
+
+    def secret(self) -> Secret | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKey:
+    """The key itself: of a store that this process, or the one that started it, has opened."""
+
+    value: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        redaction.hide(self.value.hex())
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("keys are not pickled")
+
+    def secret(self) -> None:
+        return None
+
+
+class _Ambient:
+    """What was typed, else what the environment names."""
+
+    def secret(self) -> Secret | None:
+        return _typed if _typed is not None else _of_environment()
+
+
+AMBIENT_KEY: KeySource = _Ambient()
+_typed: Secret | None = None
+
+
+def remember(secret: Secret | None) -> None:
+    """For every store that this process opens from now on without another one."""
+    global _typed
+    _typed = secret
+
+
+def of_file(path: str | os.PathLike[str]) -> Secret:
+    try:
+        with open(path, "rb") as file:
+            data = file.read((1 << 16) + 1)
+    except OSError as error:
+        raise AccessDeniedError(
+            f"the key file {os.fspath(path)} cannot be read: {error.strerror}", hint="Make it readable for you alone."
+        ) from error
+    return Secret("key", _trimmed(data))
+
+
+def of_command(command: str) -> Secret:
+    """Runs it. AccessDeniedError: it fails, or prints no key."""
+    try:
+        done = subprocess.run(
+            words_of(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _failed(f"has not ended after {COMMAND_TIMEOUT_S:.0f} s") from None
+    except OSError as error:
+        raise _failed(f"cannot be run: {error.strerror}") from None
+    if done.returncode != 0:
+        raise _failed(f"ended with exit status {done.returncode}")
+    if not (printed := _trimmed(done.stdout)):
+        raise _failed("printed nothing")
+    return Secret("key", printed)
+
+
+def words_of(command: object) -> list[str]:
+    """InvalidInputError: not a command."""
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:
+        words = []
+    if not words:
+        raise InvalidInputError("the command for a key is none", hint="Give a program and its arguments, as one text.")
+    return words
+
+
+def key_of(store: ObjectStore, cipher: Cipher, source: KeySource) -> bytes:
+    """The store key. AccessDeniedError: there is no secret, or it is not one of the store's."""
+    if isinstance(source, StoreKey):
+        if not hmac.compare_digest(_check_of(source.value), cipher.check):
+            raise _wrong(store)
+        return source.value
+    if (secret := source.secret()) is None:
+        raise AccessDeniedError(
+            f"{store.url} is encrypted, and there is no passphrase or key for it",
+            hint=HINT,
+            details={LOCKED: store.url},
+        )
+    found = opened(newest_slots(store)[1], secret)
+    if found is None:
+        raise _wrong(store)
+    if not hmac.compare_digest(_check_of(found), cipher.check):
+        raise CorruptError(
+            f"the keys of {store.url} are those of another store",
+            hint=f"Somebody has replaced {keys.KEYS} or {keys.STORE} there.",
+        )
+    return found
+
+
+def store_key_of(store: object) -> StoreKey | None:
+    """Of a store that has been opened; None: it is not encrypted."""
+    from cowfs.format.sealed import Sealed
+
+    sealing = sealing_of(store)
+    return StoreKey(sealing.store_key) if isinstance(sealing, Sealed) else None
+
+
+def newest_slots(store: ObjectStore) -> tuple[int, KeysRecord]:
+    """Number and record. Looked for again when it was just replaced: older ones are deleted."""
+    for _ in range(_LOOKS):
+        with suppress(NotFoundError):
+            if (found := refs.newest(store, refs.key_slots())) is not None:
+                return found
+    raise NotFoundError(
+        f"{store.url} is encrypted, and its keys are gone: there is nothing below {keys.KEYS}",
+        hint="Without them it cannot be opened. Bring them back from a copy or from the bucket's history.",
+        details={"missing": keys.KEYS},
+    )
+
+
+def change_slots(store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[Slot, ...]]) -> None:
+    """Replaces the slots by what `change` makes of the newest ones, which may be called again. Older
+    records are deleted: a secret that was taken out must not open them."""
+    while True:
+        number, record = newest_slots(store)
+        write_id = WriteId(clock.random_bytes(WriteId.length))
+        try:
+            slots = change(record.slots)
+            refs.append(store, refs.key_slots(), number + 1, replace(record, slots=slots, write_id=write_id))
+        except ConflictError:
+            continue  # somebody else changed them
+        break
+    older = [info.key for info in store.list(keys.KEYS) if (keys.parse_number(info.key) or number + 1) <= number]
+    store.delete(older)
+
+
+def opened(record: KeysRecord, secret: Secret) -> bytes | None:
+    for slot in record.slots:
+        if (found := slot.unwrap(secret)) is not None:
+            return found
+    return None
+
+
+def _check_of(key: bytes) -> bytes:
+    from cowfs.format.sealed import check_value
+
+    return check_value(key)
+
+
+def named_by_environment() -> tuple[str, str] | None:
+    """Variable and value. InvalidInputError: several are set."""
+    given = [(name, value) for name in VARIABLES if (value := os.environ.get(name))]
+    if len(given) > 1:
+        raise InvalidInputError(
+            f"{' and '.join(name for name, _ in given)} are set, and one is used", hint="Unset all but one."
+        )
+    return given[0] if given else None
+
+
+def _of_environment() -> Secret | None:
+    made: dict[str, Callable[[str], Secret]] = {PASSPHRASE: passphrase, KEY_FILE: of_file, KEY_COMMAND: of_command}
+    found = named_by_environment()
+    return made[found[0]](found[1]) if found is not None else None
+
+
+def passphrase(text: str) -> Secret:
+    return Secret("passphrase", text.encode(errors="surrogateescape"))
+
+
+def _trimmed(data: bytes) -> bytes:
+    """Text without what an editor or `echo` puts at its end."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    return text.rstrip().encode() if all(each.isprintable() or each.isspace() for each in text) else data
+
+
+def _failed(how: str) -> AccessDeniedError:
+    return AccessDeniedError(
+        f"the command for the key of an encrypted store {how}",
+        hint="Run it by hand: it must print the key, and end with status 0.",
+    )
+
+
+def _wrong(store: ObjectStore) -> AccessDeniedError:
+    return AccessDeniedError(
+        f"this passphrase or key does not open {store.url}",
+        hint=f"`cowfs key list` of somebody who can open it shows what does. {HINT}",
+        details={LOCKED: store.url},
+    )

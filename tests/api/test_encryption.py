@@ -1,0 +1,176 @@
+"""An encrypted store from programs: the mount's daemon gets the key from the program, and it is found
+nowhere else; what lies in the store shows nothing of a wheel that everybody has."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+
+from cowfs import storage
+from cowfs.api import stores
+from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.errors import AccessDeniedError, InvalidInputError
+from cowfs.format import keys
+from cowfs.format.codec import hash_of
+from cowfs.machine import registry
+from cowfs.native.chunks import cut_points
+from cowfs.storage import KeyCommand, KeyFile, Storage
+from cowfs.store import unlocking
+from cowfs.store.sealed import sealing_of
+
+PASSPHRASE = "a passphrase that is found nowhere"
+WINDOW = 32
+
+
+@pytest.fixture(autouse=True)
+def ambient(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in unlocking.VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    yield
+    unlocking.remember(None)
+
+
+@pytest.fixture
+def key_file(place: Path) -> Path:
+    file = place / "key"
+    file.write_bytes(bytes(range(200, 240)))
+    return file
+
+
+def url(place: Path) -> str:
+    return (place / "store").as_uri()
+
+
+def wheel() -> bytes:
+    """Of the standard library: what somebody who looks for it has, too."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:  # stored, so that its members are in it as they are
+        for path in sorted(Path(os.__file__).parent.glob("*.py"))[:120]:
+            file.write(path, path.name)
+    return data.getvalue()
+
+
+def objects(place: Path) -> dict[str, bytes]:
+    root = place / "store"
+    return {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*") if each.is_file()}
+
+
+def test_nothing_of_a_known_file_is_found_in_the_objects(place: Path, key_file: Path) -> None:
+    files = {"known-1.0-py3-none-any.whl": wheel(), "zoneinfo-of-mine.txt": Path(os.__file__).read_bytes()}
+    source = place / "source"
+    (source / "a-directory-of-mine").mkdir(parents=True)
+    for name, data in files.items():
+        (source / "a-directory-of-mine" / name).write_bytes(data)
+    store = storage.Local(place / "store", encryption_key=KeyFile(key_file))
+    volume: RWVolume = Volume.new("v", store=store)
+    volume.files.upload(source)
+    volume.commit("a message of mine")
+    volume.files.write("/again", files["known-1.0-py3-none-any.whl"])
+    sealing = sealing_of(stores.open_store(store).objects)
+    volume.commit("another message of mine", labels={"label-of-mine": "x"})
+
+    windows, hashes = set(), set()
+    for data in files.values():
+        windows |= {data[at : at + WINDOW] for at in range(0, len(data) - WINDOW, 61)}
+        for gear in (None, sealing.gear):
+            ends = [0, *cut_points(data, True, 0, None, gear)]
+            for begin, end in pairwise(ends):
+                hashes |= {hash_of(data[begin:end]), sealing.name(data[begin:end])}
+    names = [b"of-mine", b"known-1.0", b"of mine"]
+    words = [*names, *hashes, *(each[:8] for each in hashes), *(each.hex().encode() for each in hashes)]
+    found = objects(place)
+    for key, stored in found.items():
+        assert not windows & {stored[at : at + WINDOW] for at in range(len(stored) - WINDOW + 1)}, key
+        assert not [word for word in words if word in stored or word.decode("latin-1") in key], key
+        assert blake3(stored).digest() not in hashes
+    packs = sum(len(data) for key, data in found.items() if keys.parse_pack(key))
+    assert packs < 1.5 * sum(len(data) for data in files.values())  # the wheel is there once
+
+
+@pytest.mark.mount
+def test_a_mount_has_the_key_from_its_program_and_nobody_else(place: Path) -> None:
+    asked: list[int] = []
+
+    def passphrase() -> str:
+        asked.append(os.getpid())
+        return PASSPHRASE
+
+    store = Storage(url(place), encryption_key=passphrase)
+    volume: RWVolume = Volume.new("v", store=store)
+    mounted = volume.mount()
+    (mounted / "file").write_bytes(b"x" * 100_000)
+    locator = volume.commit().locator
+    opened = stores.open_store(store)
+    key = unlocking.store_key_of(opened.objects)
+    assert key is not None
+    [entry] = registry.list_mounts()
+    process = Path(f"/proc/{entry.pid}")
+    secrets = (PASSPHRASE.encode(), key.value, key.value.hex().encode())
+    files = [path for path in place.rglob("*") if path.is_file() and mounted not in path.parents]
+    for file in (*files, process / "cmdline", process / "environ"):
+        assert not [each for each in secrets if each in file.read_bytes()], file
+    assert not [each for each in secrets if each.decode("latin-1") in repr((store, opened, locator))]
+    assert pickle.loads(pickle.dumps(store)).encryption_key is None
+    volume.unmount()
+
+    reader: ROVolume = Volume.from_locator(locator, store=store)
+    assert (reader.mount() / "file").read_bytes() == b"x" * 100_000
+    reader.unmount()
+    assert set(asked) == {os.getpid()}
+    stores._open.clear()
+    with pytest.raises(AccessDeniedError, match="no passphrase or key"):
+        Volume.from_locator(locator).files.read("/file")
+
+
+def test_a_store_that_is_not_encrypted_takes_no_key(place: Path) -> None:
+    Volume.new("v", store=url(place)).resolve()
+    with pytest.raises(InvalidInputError, match="is not encrypted, and cannot become so"):
+        Volume.new("w", store=Storage(url(place), encryption_key=PASSPHRASE)).resolve()
+    with pytest.raises(InvalidInputError, match="is not encrypted"):
+        storage.list_keys(url(place))
+
+
+def test_keys_of_every_kind_open_a_store(place: Path, key_file: Path) -> None:
+    def at(key: storage.EncryptionKey) -> Storage:
+        return Storage(url(place), encryption_key=key)
+
+    Volume.new("v", store=at(PASSPHRASE)).resolve()
+    added = storage.add_key(KeyFile(key_file), at(PASSPHRASE), label="a file")
+    assert [each.kind for each in storage.list_keys(at(KeyFile(key_file)))] == ["passphrase", "key"]
+    first, second = storage.list_keys(at(KeyCommand(f"cat {key_file}")))
+    assert second == added
+    storage.remove_key(first.id, at(KeyFile(key_file)))
+    stores._open.clear()
+    with pytest.raises(AccessDeniedError, match="does not open"):
+        Volume.open("v", store=at(PASSPHRASE)).resolve()
+    with pytest.raises(InvalidInputError, match="is the last key"):
+        storage.remove_key(second.id, at(KeyFile(key_file)))
+    Volume.open("v", store=at(KeyFile(key_file))).resolve()
+
+
+@pytest.mark.parametrize("bad", ["", 7, []], ids=str)
+def test_what_is_no_key_is_refused(bad: object) -> None:
+    with pytest.raises(InvalidInputError, match="encryption_key"):
+        Storage("s3://bucket", encryption_key=bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.mount
+def test_workers_open_it_with_what_their_environment_names(place: Path, key_file: Path) -> None:
+    store = Storage(url(place), encryption_key=KeyFile(key_file))
+    volume: RWVolume = Volume.new("v", store=store)
+    volume.files.write("/file", b"content")
+    locator = volume.commit().locator
+    code = f"import fsspec; print(fsspec.open({locator + '/file'!r}).open().read())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), unlocking.KEY_FILE: str(key_file)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "b'content'\n", done.stderr

@@ -1,0 +1,269 @@
+"""Making an encrypted store, and opening it: which secret, in which order, and what is said when none
+fits."""
+
+from __future__ import annotations
+
+import pickle
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.key_slots import KeysRecord, Secret, Slot, new_slot
+from cowfs.format.records import Cipher, HeadRecord
+from cowfs.format.sealed import Sealed
+from cowfs.ids import WriteId
+from cowfs.store import Access, ObjectStore, initialize, load_record, open_store, refs, unlocking
+from cowfs.store.sealed import sealing_of
+from cowfs.store.unlocking import StoreKey
+from tests.faulty_store import FaultyStore
+
+KEY = Secret("key", b"a key of thirty-two bytes or more")
+OTHER = Secret("key", b"another key of thirty-two bytes..")
+
+
+class Given:
+    """A source that has this one, and counts how often it was asked."""
+
+    def __init__(self, secret: Secret | None) -> None:
+        self.asked = 0
+        self._secret = secret
+
+    def secret(self) -> Secret | None:
+        self.asked += 1
+        return self._secret
+
+
+@pytest.fixture(autouse=True)
+def no_other(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in unlocking.VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    yield
+    unlocking.remember(None)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return (tmp_path / "store").as_uri()
+
+
+def opened(url: str, secret: Secret | StoreKey | None = None) -> ObjectStore:
+    source = secret if secret is None or isinstance(secret, StoreKey) else Given(secret)
+    return open_store(url, create=True, access=Access(key=source))
+
+
+@pytest.fixture
+def made(url: str) -> ObjectStore:
+    store = opened(url, KEY)
+    initialize(store)
+    return store
+
+
+def test_a_secret_makes_an_encrypted_store_and_opens_it(url: str, made: ObjectStore) -> None:
+    record = load_record(opened(url, KEY))
+    assert record.cipher is not None
+    assert record.cipher.name == "aes-256-gcm"
+    refs.append(made, refs.head("v"), 1, HeadRecord("create", None, 0, 1, WriteId(bytes(16))))
+    reader = opened(url, KEY)
+    load_record(reader)
+    found = refs.newest(reader, refs.head("v"))
+    assert found is not None
+    assert found[1].kind == "create"
+
+
+def test_without_a_secret_nothing_is_encrypted(url: str) -> None:
+    store = opened(url)
+    assert initialize(store).cipher is None
+    assert not isinstance(sealing_of(store), Sealed)
+    assert not store.list(keys.KEYS)
+
+
+def test_a_read_only_view_opens_as_its_store(url: str, made: ObjectStore) -> None:
+    view = opened(url, KEY).read_only()
+    load_record(view)
+    assert sealing_of(view).name(b"x") == sealing_of(made).name(b"x")
+
+
+def test_a_wrong_secret_fails_at_the_slot(url: str, made: ObjectStore) -> None:
+    watched = FaultyStore(made)
+    with pytest.raises(AccessDeniedError, match="does not open"):
+        unlocking.key_of(watched, record_cipher(made), Given(OTHER))
+    assert {key for method, key in watched.calls if method == "get"} <= {keys.key_slots(1), keys.key_slots(2)}
+    with pytest.raises(AccessDeniedError, match="does not open") as caught:
+        load_record(opened(url, OTHER))
+    assert caught.value.details[unlocking.LOCKED] == url
+
+
+def record_cipher(store: ObjectStore) -> Cipher:
+    cipher = load_record(store).cipher
+    assert cipher is not None
+    return cipher
+
+
+def test_no_secret_says_what_to_set(url: str, made: ObjectStore) -> None:
+    with pytest.raises(AccessDeniedError, match="no passphrase or key") as caught:
+        load_record(opened(url))
+    assert all(variable in caught.value.hint for variable in unlocking.VARIABLES)
+
+
+def test_the_key_itself_opens_without_a_request_for_slots(url: str, made: ObjectStore) -> None:
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    watched = FaultyStore(made)
+    assert unlocking.key_of(watched, record_cipher(made), key) == key.value
+    assert not watched.calls
+    with pytest.raises(AccessDeniedError, match="does not open"):
+        load_record(opened(url, StoreKey(bytes(32))))
+
+
+def test_a_store_that_is_not_encrypted_is_refused_when_a_key_was_given_for_it(url: str) -> None:
+    """Somebody may have put it in the place of one that was."""
+    initialize(opened(url))
+    for secret in (KEY, StoreKey(bytes(32))):
+        with pytest.raises(InvalidInputError, match="is not encrypted"):
+            load_record(opened(url, secret))
+        with pytest.raises(InvalidInputError, match="is not encrypted"):
+            initialize(opened(url, secret))
+
+
+def test_who_loses_the_race_against_a_plain_store_hears_of_it(url: str) -> None:
+    class PlainFirst(FaultyStore):
+        def put_if_absent(self, key: str, data: object) -> None:
+            if key == keys.STORE:
+                initialize(opened(url))
+            super().put_if_absent(key, data)  # type: ignore[arg-type]
+
+    store = opened(url, KEY)
+    store._store = PlainFirst(store._store)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInputError, match="is not encrypted"):
+        initialize(store)
+
+
+def test_a_crash_before_the_record_is_gone_on_from(url: str) -> None:
+    store = opened(url, KEY)
+    slot = new_slot(b"k" * 32, KEY)
+    refs.append(store, refs.key_slots(), 1, KeysRecord((slot,), 1, WriteId(bytes(16))))
+    with pytest.raises(AccessDeniedError, match="somebody has begun"):
+        initialize(opened(url, OTHER))
+    initialize(store)
+    key = unlocking.store_key_of(store)
+    assert key is not None
+    assert key.value == b"k" * 32
+
+
+def test_keys_of_another_store_are_told_from_damage(url: str, made: ObjectStore) -> None:
+    """Slots that somebody wrapped with the same secret, for another key."""
+    unlocking.change_slots(made, lambda slots: (new_slot(b"k" * 32, KEY),))
+    with pytest.raises(CorruptError, match="another store"):
+        load_record(opened(url, KEY))
+
+
+def test_lost_keys_are_named(url: str, made: ObjectStore) -> None:
+    made.delete([info.key for info in made.list(keys.KEYS)])
+    for call in (load_record, initialize):
+        with pytest.raises(NotFoundError, match="its keys are gone"):
+            call(opened(url, KEY))
+
+
+def test_slots_are_added_and_taken_out(url: str, made: ObjectStore) -> None:
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    unlocking.change_slots(made, lambda slots: (*slots, new_slot(key.value, OTHER)))
+    for secret in (KEY, OTHER):
+        load_record(opened(url, secret))
+    unlocking.change_slots(made, lambda slots: slots[1:])
+    load_record(opened(url, OTHER))
+    with pytest.raises(AccessDeniedError, match="does not open"):
+        load_record(opened(url, KEY))
+    assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(3)]
+
+
+def test_two_who_change_slots_at_once_both_succeed(made: ObjectStore) -> None:
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    mine, theirs = new_slot(key.value, KEY), new_slot(key.value, OTHER)
+    calls = 0
+
+    def change(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            unlocking.change_slots(made, lambda slots: (*slots, theirs))
+        return (*slots, mine)
+
+    unlocking.change_slots(made, change)
+    assert calls == 2
+    assert {mine.id, theirs.id} < {slot.id for slot in unlocking.newest_slots(made)[1].slots}
+
+
+# -- where secrets come from
+
+
+@pytest.mark.parametrize(
+    ("stored", "value"),
+    [
+        (b"text with a line end, which is not a part of it\n", b"text with a line end, which is not a part of it"),
+        (bytes(range(200, 240)) + b"\n", bytes(range(200, 240)) + b"\n"),
+    ],
+    ids=["text", "bytes"],
+)
+def test_a_key_file_and_a_command_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bytes, value: bytes
+) -> None:
+    file = tmp_path / "a key"
+    file.write_bytes(stored)
+    monkeypatch.setenv(unlocking.KEY_FILE, str(file))
+    assert unlocking.AMBIENT_KEY.secret() == Secret("key", value)
+    monkeypatch.delenv(unlocking.KEY_FILE)
+    monkeypatch.setenv(unlocking.KEY_COMMAND, f"cat '{file}'")
+    assert unlocking.AMBIENT_KEY.secret() == Secret("key", value)
+
+
+def test_what_was_typed_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unlocking.AMBIENT_KEY.secret() is None
+    monkeypatch.setenv(unlocking.PASSPHRASE, "of the environment")
+    assert unlocking.AMBIENT_KEY.secret() == unlocking.passphrase("of the environment")
+    unlocking.remember(unlocking.passphrase("typed"))
+    assert unlocking.AMBIENT_KEY.secret() == unlocking.passphrase("typed")
+
+
+def test_two_variables_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(unlocking.PASSPHRASE, "a passphrase")
+    monkeypatch.setenv(unlocking.KEY_FILE, "/a/file")
+    with pytest.raises(InvalidInputError, match="COWFS_ENCRYPTION_PASSPHRASE and COWFS_ENCRYPTION_KEY_FILE"):
+        unlocking.AMBIENT_KEY.secret()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("false", "exit status 1"), ("true", "printed nothing"), ("/no/such/program", "cannot be run")],
+)
+def test_a_command_that_fails_says_how(command: str, said: str) -> None:
+    with pytest.raises(AccessDeniedError, match=said):
+        unlocking.of_command(command)
+
+
+def test_what_is_too_short_for_a_key_is_not_repeated(tmp_path: Path) -> None:
+    script = tmp_path / "print"
+    script.write_text("#!/bin/sh\necho short-secret\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(InvalidInputError, match="at least 32 bytes") as caught:
+        unlocking.of_command(str(script))
+    assert "short-secret" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AccessDeniedError, match="No such file"):
+        unlocking.of_file(tmp_path / "nothing")
+
+
+def test_keys_are_neither_shown_nor_pickled(made: ObjectStore) -> None:
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    for shown in (repr(key), repr(Access(key=key)), repr(sealing_of(made)), str(ConflictError(key.value.hex()))):
+        assert key.value.hex() not in shown
+    with pytest.raises(TypeError):
+        pickle.dumps(key)
