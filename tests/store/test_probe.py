@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +14,7 @@ from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, Un
 from cowfs.format import fields, keys
 from cowfs.store import ObjectStore, initialize, load_record, open_store, require_writable
 from cowfs.store.contract import Data
-from cowfs.store.probe import WRITERS, probe
+from cowfs.store.probe import PAIRS, PAIRS_IN_A_DIRECTORY, WRITERS, probe
 from tests.faulty_store import Fault, FaultyStore
 
 
@@ -20,6 +22,7 @@ def test_every_backend_passes(store: ObjectStore) -> None:
     record = initialize(store)
     assert record.probe.is_safe
     assert (record.probe.race_writers, record.probe.race_max_winners) == (WRITERS, 1)
+    assert record.probe.race_rounds == (PAIRS_IN_A_DIRECTORY if store.url.startswith("file:") else PAIRS) + 1
     require_writable(record)
     assert initialize(store) == load_record(store) == record
     assert [info.key for info in store.list("")] == [keys.STORE]
@@ -43,16 +46,28 @@ class IgnoresCondition(FaultyStore):
 class ChecksThenPuts(FaultyStore):
     """Polite in sequence, several winners in a race (pitfalls 2)."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self._together = threading.Barrier(WRITERS)
-
     def put_if_absent(self, key: str, data: Data) -> None:
         if self.size(key) is not None:
             super().put_if_absent(key, data)
         if threading.current_thread() is not threading.main_thread():
-            self._together.wait()
+            time.sleep(0.05)
         self.put(key, data)
+
+
+class FailsBeyondTwo(FaultyStore):
+    """Keeps two writers apart, and no third one."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._lock = threading.Lock()
+        self._asked: Counter[str] = Counter()
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        with self._lock:
+            self._asked[key] += 1
+            if self._asked[key] == 3:
+                return
+        super().put_if_absent(key, data)
 
 
 class RefusesCondition(FaultyStore):
@@ -81,6 +96,7 @@ class LateLists(FaultyStore):
         (IgnoresCondition, "twice"),
         (RefusesCondition, "twice"),
         (ChecksThenPuts, "racing writers"),
+        (FailsBeyondTwo, "racing writers"),
         (StaleReads, "read did not return"),
         (LateLists, "list did not show"),
     ],
@@ -96,6 +112,26 @@ def test_broken_stores_need_an_opt_in_that_says_what_is_lost(
     assert "lost" in caught.value.hint
     require_writable(record, accept_unsafe=True)
     assert directory.list("probe/") == []
+
+
+@pytest.mark.quick
+def test_writers_of_a_race_have_clients_of_their_own(directory: ObjectStore) -> None:
+    """Each of two clients writes to every key, the third to one."""
+    clients = [Counting(directory) for _ in range(WRITERS)]
+    result = probe(directory, clients)
+    assert (result.race_writers, result.race_rounds, result.race_max_winners) == (WRITERS, PAIRS_IN_A_DIRECTORY + 1, 1)
+    assert [len(set(client.created)) for client in clients] == [PAIRS_IN_A_DIRECTORY + 1, PAIRS_IN_A_DIRECTORY + 1, 1]
+    assert set(clients[0].created) == set(clients[1].created) > set(clients[2].created)
+
+
+class Counting(FaultyStore):
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.created: list[str] = []
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self.created.append(key)
+        super().put_if_absent(key, data)
 
 
 @pytest.mark.quick

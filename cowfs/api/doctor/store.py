@@ -94,7 +94,7 @@ class StoreChecks:
         except InvalidInputError as error:
             return failed(name, error)
         seen = self._record.probe
-        return Check(name, OK, f"of {seen.race_writers} racing writers one won, {seen.race_rounds} times")
+        return Check(name, OK, f"of up to {seen.race_writers} racing writers one won, {seen.race_rounds} times")
 
 
 def _in_the_way(url: str | None) -> Path | None:
