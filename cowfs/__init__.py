@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cowfs.api.asynchronous import RWVolume as RWVolume
     from cowfs.api.asynchronous import Volume as Volume
     from cowfs.api.asynchronous import volume as volume
+    from cowfs.api.changes import Change as Change
     from cowfs.api.declared.model import Declared as Declared
     from cowfs.api.declared.model import DeclaredVolume as DeclaredVolume
     from cowfs.api.declared.store import DeclaredStore as DeclaredStore
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Change",
     "Declared",
     "DeclaredStore",
     "DeclaredVolume",
@@ -59,6 +61,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Change": "cowfs.api.changes",
     "Declared": "cowfs.api.declared.model",
     "DeclaredStore": "cowfs.api.declared.store",
     "DeclaredVolume": "cowfs.api.declared.model",

@@ -1,6 +1,7 @@
 """cowfs without async: the same names and arguments, without await. For scripts, threads and
 notebooks."""
 
+from cowfs.api.changes import Change
 from cowfs.api.details import VolumeDetails
 from cowfs.api.files import Entry, ROFiles, RWFiles
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
@@ -14,6 +15,7 @@ from cowfs.format.manifest import Stats
 from cowfs.version.commit import Progress
 
 __all__ = [
+    "Change",
     "Entry",
     "Locator",
     "MountOptions",

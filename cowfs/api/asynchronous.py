@@ -20,6 +20,7 @@ import anyio
 
 from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
+from cowfs.api.changes import Change, Located
 from cowfs.api.details import VolumeDetails
 from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
@@ -407,6 +408,19 @@ class ROVolume:
         """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
         ones have is_pruned set. Of a folder, too, the versions are whole."""
         return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
+
+    def diff(
+        self, other: Located, *, path: str | os.PathLike[str] = "/", times: bool = False, renames: bool = True
+    ) -> AsyncIterator[Change]:
+        """What became of this version in `other`: each path at which they differ, in the order of
+        paths. `Change` explains what is told. Reads only what differs of the two indexes, and no
+        contents.
+
+        path: only what is there or below. times: also what only has another time of modification.
+        renames: a file or directory that was moved is one change, and what is below a moved
+        directory is none; False: it is removed and added. NotFoundError: neither has `path`.
+        """
+        return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
 
 
 class RWVolume:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from cowfs.api import arguments, file_access, launch, mount_paths, names, sources, stores
 from cowfs.api import scratch as scratches
+from cowfs.api.changes import Change, Located
 from cowfs.api.claiming import claimed
 from cowfs.api.file_access import SessionAccess
 from cowfs.api.file_session import FileSession
@@ -330,6 +331,37 @@ class ROVolume:
         ones have is_pruned set. Of a folder, too, the versions are whole."""
         arguments.limit(limit)
         return list(islice(self._history(), limit))
+
+    @names_locator
+    def diff(
+        self,
+        other: Located,
+        *,
+        path: str | os.PathLike[str] = "/",
+        times: bool = False,
+        renames: bool = True,
+    ) -> Iterator[Change]:
+        """What became of this version in `other`: each path at which they differ, in the order of
+        paths. `Change` explains what is told. Reads only what differs of the two indexes, and no
+        contents.
+
+        path: only what is there or below. times: also what only has another time of modification.
+        renames: a file or directory that was moved is one change, and what is below a moved
+        directory is none; False: it is removed and added. NotFoundError: neither has `path`.
+        """
+        from cowfs.api import comparing
+
+        given: object = getattr(other, "_blocking", other)  # an async version has the blocking one inside
+        if not isinstance(given, ROVolume):
+            raise InvalidInputError(
+                f"a version is compared with a version, not with {other!r}",
+                hint="Volume.version(source) gives the version that a text means.",
+            )
+        return iter(comparing.changes(self, given, path, times=times, renames=renames))
+
+    def to_compare(self) -> Manifest:
+        """What says where the version's index lies, for who reads it without mount and session."""
+        return self._fetched()
 
     def _history(self) -> Iterator[ROVolume]:
         for past in history.history(self._store().objects, self._named.version):

@@ -32,6 +32,7 @@ COMMANDS = {
     "unmount": "Unmount; uncommitted work is kept.",
     "fork": "Make a volume that starts from a version.",
     "log": "Show a volume's versions.",
+    "diff": "Show what differs between two versions.",
     "ls": "List volumes, or the files of one.",
     "get": "Show what is known of one volume.",
     "find": "Print the paths of a version's files.",
@@ -62,6 +63,7 @@ ELSEWHERE = {
     "branch": "fork",
     "checkout": "mount",
     "clone": "fork",
+    "compare": "diff",
     "copy": "cp",
     "destroy": "delete",
     "history": "log",
@@ -94,7 +96,7 @@ ELSEWHERE = {
 """What the same, or the nearest, is called by other programs."""
 
 
-ALSO = {2: "; of `apply --dry-run`: something is to be done"}
+ALSO = {1: "; of `diff --exit-code`: there are differences", 2: "; of `apply --dry-run`: something is to be done"}
 """What else an exit code means."""
 
 

@@ -5,6 +5,8 @@ SQLite database.
     empty_index   a volume that has no version yet
     Subtree       one directory of a version as if it were all of it
     Index.apply   a change set becomes an IndexDelta: changed pages, published nowhere
+    differing     which rows two versions have not in common
+    find_places   the names of inodes
     publish       the delta's blocks go to the store; returns the section a manifest names
 
 apsw is imported only in this layer, and only apsw opens these databases. `schema.sql` is the
@@ -15,13 +17,16 @@ commit is, or where chunks go (`cowfs.version`).
 from __future__ import annotations
 
 from cowfs.index.changes import ChangeSet, Content, Entry, ExtentRow, InodeRow, Stream, Totals, Xattrs
+from cowfs.index.comparing import Differing, differing
 from cowfs.index.index import Index, IndexDelta, empty_index, open_index
+from cowfs.index.places import find_places
 from cowfs.index.publish import Published, publish
 from cowfs.index.subtree import Subtree
 
 __all__ = [
     "ChangeSet",
     "Content",
+    "Differing",
     "Entry",
     "ExtentRow",
     "Index",
@@ -32,7 +37,9 @@ __all__ = [
     "Subtree",
     "Totals",
     "Xattrs",
+    "differing",
     "empty_index",
+    "find_places",
     "open_index",
     "publish",
 ]

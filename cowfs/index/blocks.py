@@ -89,6 +89,17 @@ class StoreBlocks:
         """Where block `number` lies; None: it was never written."""
         return self.segment(number // SEGMENT_ENTRIES)[number % SEGMENT_ENTRIES]
 
+    def named(self, positions: Iterable[int]) -> dict[ChunkHash, int]:
+        """Hash and number of each block that these segments name; of equal ones one number."""
+        wanted = list(positions)
+        _in_parallel(self.segment, [position for position in wanted if position not in self._segments])
+        return {
+            ref.hash: SEGMENT_ENTRIES * position + place
+            for position in wanted
+            for place, ref in enumerate(self.segment(position))
+            if ref is not None
+        }
+
     def segment(self, position: int) -> Sequence[BlockRef | None]:
         """The refs of blocks 256·position and following; stays in memory once loaded."""
         segment = self._segments.get(position)

@@ -89,21 +89,21 @@ class _Cells(Sequence[Key]):
 
     def __getitem__(self, cell: int) -> Key:  # type: ignore[override]  # no slices
         at = self._offset(cell) + 4
-        number, at = _varint(self._page, at)
+        number, at = varint(self._page, at)
         if self._is_table:
             return (number,)
-        return _first_two(self._page, at)
+        return first_two(self._page, at)
 
     def _offset(self, cell: int) -> int:
         at = self._pointers + 2 * cell
         return int.from_bytes(self._page[at : at + 2])
 
 
-def _first_two(page: bytes, at: int) -> Key:
+def first_two(page: bytes, at: int) -> Key:
     """The first two values of a record: the primary keys here have no more."""
-    header, types_at = _varint(page, at)
-    first, types_at = _varint(page, types_at)
-    second, _ = _varint(page, types_at)
+    header, types_at = varint(page, at)
+    first, types_at = varint(page, types_at)
+    second, _ = varint(page, types_at)
     body = at + header
     left, body = _value(page, body, first)
     right, _ = _value(page, body, second)
@@ -122,7 +122,7 @@ def _value(page: bytes, at: int, serial: int) -> tuple[int | bytes, int]:
     raise ValueError("a value no key has")
 
 
-def _varint(page: bytes, at: int) -> tuple[int, int]:
+def varint(page: bytes, at: int) -> tuple[int, int]:
     value = 0
     for index in range(8):
         byte = page[at + index]

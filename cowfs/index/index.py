@@ -107,6 +107,16 @@ class Index:
         return self._blocks.section if isinstance(self._blocks, StoreBlocks) else None
 
     @property
+    def blocks(self) -> Blocks:
+        """Its pages, for what looks at them without SQLite (`comparing`, `places`)."""
+        return self._blocks
+
+    @property
+    def connections(self) -> ConnectionPool:
+        """For queries of this layer."""
+        return self._connections
+
+    @property
     def next_ino(self) -> int:
         """The smallest inode number never used in this line of versions."""
         return self._next_ino

@@ -13,9 +13,9 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from cowfs.errors import CorruptError
 from cowfs.format.codec import MAX_RAW_BYTES
 from cowfs.index.changes import ExtentRow, InodeRow
+from cowfs.index.damage import damaged
 from cowfs.native.constants import ROOT_INO
 
 NAME_BYTES = 255
@@ -140,7 +140,4 @@ def checked_xattrs(title: str, rows: Iterator[Any]) -> Iterator[tuple[bytes, byt
 
 def _refuse(title: str, problem: str | None) -> None:
     if problem is not None:
-        raise CorruptError(
-            f"{title} is damaged: {problem}",
-            hint="Its blocks are what was stored, but they do not form an index. Use another version.",
-        )
+        raise damaged(title, problem)

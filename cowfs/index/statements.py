@@ -14,6 +14,11 @@ READ_INODE = (
 READ_SIZES = "SELECT mode, size, mapped_bytes FROM inodes WHERE ino = ?"
 READ_ENTRY = "SELECT ino FROM dirents WHERE parent = ? AND name = ?"
 READ_ENTRIES = "SELECT parent, name, ino FROM dirents WHERE (parent, name) > (?, ?) ORDER BY parent, name LIMIT ?"
+READ_PLACES = (
+    "SELECT parent, name, ino FROM dirents WHERE ino IN (SELECT value FROM json_each(?)) ORDER BY parent, name"
+)
+READ_ENTRIES_ROOT = "SELECT rootpage FROM sqlite_schema WHERE name = 'dirents'"
+READ_LONG_XATTRS = "SELECT DISTINCT ino FROM xattrs WHERE length(value) > ?"
 READ_ANY_ENTRY = "SELECT 1 FROM dirents WHERE parent = ? LIMIT 1"
 READ_DIRECTORY = (
     "SELECT d.name, i.ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target "

@@ -1,0 +1,109 @@
+"""cowfs diff: what differs between two versions, without a mount."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.api.comparing import Compared
+    from cowfs.blocking import Change
+
+LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
+
+
+@click.command("diff")
+@click.argument("old", metavar="A[:PATH]", shell_complete=completing.volumes)
+@click.argument("new", metavar="B[:PATH]", shell_complete=completing.volumes)
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--stat", "shows", flag_value="stat", help="Bytes added and removed for each path, and sums.")
+@click.option("--name-status", "shows", flag_value="names", help="Letter and paths, with tabs between them.")
+@click.option("--patch", "-p", "shows", flag_value="patch", help="How lines of small text files differ.")
+@click.option("--times", is_flag=True, help="Also what only has another time of modification.")
+@click.option("--no-renames", is_flag=True, help="What was moved is removed and added.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if anything differs.")
+@output.common_options
+def command(
+    old: str,
+    new: str,
+    paths: tuple[str, ...],
+    shows: str | None,
+    times: bool,
+    no_renames: bool,
+    exit_code: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Show what became of A in B (each NAME, NAME@TAG, NAME@VERSION or a LOCATOR), only below the PATHs
+    if any are given: A added, D removed, M changed, R renamed. What lies below a renamed directory
+    has moved along and is not listed."""
+    from cowfs.api import comparing
+
+    if as_json and shows is not None:
+        raise InvalidInputError("--json has everything but patches", hint="Leave out --stat, --name-status or --patch.")
+    two = comparing.compared(old, new, paths, store, times=times, renames=not no_renames)
+    count = Counter(change.kind for change in two.changes)
+    record = {
+        "from": two.old.locator,
+        "to": two.new.locator,
+        "changes": [dataclasses.asdict(change) for change in two.changes],
+        "totals": {
+            **{kind: count[kind] for kind in ("added", "removed", "changed", "renamed")},
+            "added_bytes": sum(change.added_bytes for change in two.changes),
+            "removed_bytes": sum(change.removed_bytes for change in two.changes),
+        },
+    }
+    output.emit(as_json, record, _text(two, shows, record["totals"]))
+    return 1 if exit_code and two.changes else 0
+
+
+def _text(two: Compared, shows: str | None, totals: Any) -> str:
+    if shows == "names":
+        return "\n".join(f"{LETTERS[each.kind]}\t{_paths(each, chr(9))}" for each in two.changes)
+    if shows == "patch":
+        return "\n".join(_patch(two, each).rstrip("\n") for each in two.changes)
+    if shows == "stat":
+        lines = [f" {_paths(each, ' => ')} | {_bytes(each)}" for each in two.changes]
+        kinds = ", ".join(f"{totals[kind]} {kind}" for kind in ("added", "removed", "changed", "renamed"))
+        in_all = f"+{sizes.shown(totals['added_bytes'])} -{sizes.shown(totals['removed_bytes'])}"
+        return "\n".join([*lines, f" {kinds}; {in_all}"])
+    return "\n".join(_line(each) for each in two.changes)
+
+
+def _line(change: Change) -> str:
+    said = ", ".join(change.what)
+    return f"{LETTERS[change.kind]}  {_paths(change, ' => ')}" + (f"  ({said})" if said else "")
+
+
+def _paths(change: Change, between: str) -> str:
+    path = output.printable(change.path) + ("/" if change.type == "directory" and change.path != "/" else "")
+    if change.kind != "renamed":
+        return path
+    return f"{output.printable(change.old_path or '')}{between}{path}"
+
+
+def _bytes(change: Change) -> str:
+    return f"+{sizes.shown(change.added_bytes)} -{sizes.shown(change.removed_bytes)}"
+
+
+def _patch(two: Compared, change: Change) -> str:
+    from cowfs.api import comparing
+
+    lines = comparing.patch(two, change)
+    title = f"diff {_line(change)}"
+    if lines is None:
+        return f"{title}\nBinary or large: {_bytes(change)}"
+    return f"{title}\n{_for_a_person(lines) if sys.stdout.isatty() else lines}"
+
+
+def _for_a_person(lines: str) -> str:
+    """A file must not drive the terminal."""
+    return "\n".join("\t".join(map(output.printable, line.split("\t"))) for line in lines.split("\n"))

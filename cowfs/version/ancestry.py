@@ -1,0 +1,109 @@
+"""How versions descend from each other: along first parents, which hand on inode numbers, and along
+all, from which a merge starts.
+
+    first parent    the version that a commit was made on: the same inode number is the same file in both, for ever
+    other parents   what a merge brought in: renumbered, so that their numbers mean nothing here
+
+Manifests never change, so each is fetched once. A parent that is pruned ends its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from cowfs.errors import InvalidStateError, NotFoundError
+from cowfs.format.manifest import Manifest
+from cowfs.ids import VersionId
+from cowfs.store import ObjectStore
+from cowfs.version.history import open_version
+
+LINE_LIMIT = 10_000
+"""Versions looked at for a common one. Beyond it files are recognized by their paths and contents alone."""
+
+
+class Ancestry:
+    """Of one store. One thread."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._manifests: dict[VersionId, Manifest | None] = {}
+
+    def manifest(self, version: VersionId) -> Manifest | None:
+        """None: it is pruned."""
+        if version not in self._manifests:
+            try:
+                self._manifests[version] = open_version(self._store, version)
+            except NotFoundError:
+                self._manifests[version] = None
+        return self._manifests[version]
+
+    def numbered_alike(self, a: VersionId, b: VersionId) -> VersionId | None:
+        """The newest version that is in the line of first parents of both; None: there is none."""
+        lines: tuple[dict[VersionId, None], dict[VersionId, None]] = ({a: None}, {b: None})
+        ends: list[VersionId | None] = [a, b]
+        for _ in range(LINE_LIMIT):
+            for own, other in ((0, 1), (1, 0)):
+                if (end := ends[own]) is not None and end in lines[other]:
+                    return end
+            own = self._newer(ends[0], ends[1])
+            if (end := ends[own]) is None:
+                return None
+            manifest = self.manifest(end)
+            parent = manifest.parents[0] if manifest is not None and manifest.parents else None
+            ends[own] = parent
+            if parent is not None:
+                lines[own][parent] = None
+        return None
+
+    def _newer(self, a: VersionId | None, b: VersionId | None) -> int:
+        def made_ns(version: VersionId | None) -> int:
+            manifest = self.manifest(version) if version is not None else None
+            return manifest.created_ns if manifest is not None else -1 if version is None else 0
+
+        return 0 if made_ns(a) >= made_ns(b) else 1
+
+    def merge_base(self, a: VersionId, b: VersionId) -> VersionId | None:
+        """A version that both descend from and that no other such one descends from. Of several the
+        newest, and of those made at one moment the one with the smallest id: the same, whichever of
+        the two is named first. None: they have nothing in common."""
+        if a == b:
+            return a
+        of_a, of_b = set(self._ancestors([a])), set(self._ancestors([b]))
+        common = of_a & of_b
+        older = set(self._ancestors(self._parents(common)))
+        best = sorted(common - older, key=lambda version: (-self._made_ns(version), version.hex()))
+        return best[0] if best else None
+
+    def _parents(self, versions: Iterable[VersionId]) -> list[VersionId]:
+        return [parent for version in versions for parent in self._parents_of(version)]
+
+    def _parents_of(self, version: VersionId) -> tuple[VersionId, ...]:
+        manifest = self.manifest(version)
+        return tuple(manifest.parents) if manifest is not None else ()
+
+    def _made_ns(self, version: VersionId) -> int:
+        manifest = self.manifest(version)
+        return manifest.created_ns if manifest is not None else 0
+
+    def _ancestors(self, versions: Iterable[VersionId]) -> list[VersionId]:
+        """They, and all that they come from and is not pruned, newest first."""
+        seen = set(versions)
+        waiting = [(-self._made_ns(version), version.hex(), version) for version in seen]
+        waiting.sort()
+        found = []
+        while waiting:
+            _, _, version = heappop(waiting)
+            if self.manifest(version) is None:
+                continue
+            found.append(version)
+            if len(found) > LINE_LIMIT:
+                raise InvalidStateError(
+                    f"no common version among the last {LINE_LIMIT} of a history",
+                    hint="Merge newer versions: each merge begins a new common history.",
+                )
+            for parent in self._parents_of(version):
+                if parent not in seen:
+                    seen.add(parent)
+                    heappush(waiting, (-self._made_ns(parent), parent.hex(), parent))
+        return found

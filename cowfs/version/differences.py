@@ -1,0 +1,405 @@
+"""How one version's tree differs from another's, found from the rows in which their indexes differ.
+
+    index.differing ─▶ entries and inodes ─▶ where they are (`find_places`, up to the root) ─▶ a walk through both trees that
+    goes only there ─▶ names that are gone, names that are new ─▶ renames ─▶ Differences
+
+`shared`: inode numbers below it mean the same file in both (`ancestry.numbered_alike`), so that a
+rename shows. Others may be two files that have one number: what is at one path is compared all the
+same, since equal rows are equal trees whatever the numbers mean.
+
+    directory         is the same one wherever it was moved; what is below moves along and is not named
+    a path in both    is compared there, even if the file came from elsewhere or was replaced
+    a path in one     is a rename if the file, else if its content, is at a new path of the other; each at most once
+    directory, file   at one path are two differences: one is removed and one added
+
+How to make b of a: take what is removed or renamed away, deepest old path first; put what is
+renamed or added, shortest new path first; then change what is changed, at its new path.
+
+Reads the differing blocks, and a few more to find paths. Memory: the differing rows, and some 500
+bytes for each difference. One thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from cowfs.errors import CorruptError, NotFoundError
+from cowfs.index import ExtentRow, Index, InodeRow, differing, find_places
+from cowfs.index.cells import Entry
+from cowfs.native.constants import ROOT_INO
+from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
+
+Kind: TypeAlias = Literal["added", "removed", "changed", "renamed"]
+Aspect: TypeAlias = Literal["type", "content", "target", "device", "mode", "owner", "xattrs", "mtime"]
+UID: Final = 3
+RDEV: Final = 5
+ONLY_TIMES = frozenset[Aspect](["mtime"])
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """path: in b; of what is removed in a. old_path: in a; None: it is added. old, new: its rows, of
+    which one may be missing. added_bytes, removed_bytes: of chunks that only one side's file shows."""
+
+    kind: Kind
+    path: bytes
+    old_path: bytes | None
+    old: InodeRow | None
+    new: InodeRow | None
+    what: frozenset[Aspect] = frozenset()
+    added_bytes: int = 0
+    removed_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A directory to walk through, on the sides on which it is."""
+
+    old: int | None
+    new: int | None
+    old_path: bytes
+    new_path: bytes
+
+
+@dataclass(slots=True)
+class _Loose:
+    """Names that only one side has, until the other one's are known."""
+
+    files: list[tuple[bytes, InodeRow]] = field(default_factory=list)
+    directories: dict[int, tuple[bytes, InodeRow]] = field(default_factory=dict)
+
+
+def compare(
+    a: Index,
+    b: Index,
+    *,
+    shared: int,
+    path: bytes = b"",
+    new_path: bytes | None = None,
+    times: bool = False,
+    renames: bool = True,
+) -> list[Difference]:
+    """By path. new_path: where in b is what a has at `path`; None: at the same.
+
+    times: also what only has another time of modification. renames: False: what was moved is
+    removed and added, with all that is below it. NotFoundError: there is nothing at `path` in either.
+    """
+    return _Comparison(a, b, shared, times=times, renames=renames).run(path, path if new_path is None else new_path)
+
+
+class _Comparison:
+    def __init__(self, a: Index, b: Index, shared: int, *, times: bool, renames: bool) -> None:
+        self._a = a
+        self._b = b
+        self._shared = min(shared, a.next_ino, b.next_ino)
+        self._times = times
+        self._renames = renames
+        self._rows = differing(a, b)
+        self._lost: dict[int, set[Entry]] = defaultdict(set)  # inode → names that only a has it at
+        self._gained: dict[int, set[Entry]] = defaultdict(set)
+        self._names: dict[int, set[bytes]] = defaultdict(set)  # directory → names to look at
+        self._inodes: tuple[dict[Entry, int | None], dict[Entry, int | None]] = {}, {}
+        self._waiting: list[_Pair] = []
+        self._seen: tuple[set[int], set[int]] = set(), set()
+        self._gone, self._new = _Loose(), _Loose()
+        self._found: list[Difference] = []
+
+    def run(self, path: bytes, new_path: bytes) -> list[Difference]:
+        old, new = _at(self._a, path), _at(self._b, new_path)
+        if old is None and new is None:
+            raise NotFoundError(f"neither version has /{os.fsdecode(path)}", hint="Give a path that one of them has.")
+        self._learn_entries()
+        self._learn_ways()
+        if old is not None and new is not None and stat.S_ISDIR(old[MODE]) and stat.S_ISDIR(new[MODE]):
+            self._changed(path, new_path, old, new)
+            self._waiting.append(_Pair(old[INO], new[INO], path, new_path))
+        else:
+            self._meet(path, new_path, old, new)
+        self._walk()
+        self._settle_files()
+        return sorted(self._found, key=lambda each: (each.path, each.kind != "removed"))
+
+    # -- where to look
+
+    def _learn_entries(self) -> None:
+        for entry in self._rows.entries:
+            old, new = self._a.entry(*entry), self._b.entry(*entry)
+            self._inodes[0][entry], self._inodes[1][entry] = old, new
+            if old == new:
+                continue
+            self._names[entry.parent].add(entry.name)
+            if old is not None:
+                self._lost[old].add(entry)
+            if new is not None:
+                self._gained[new].add(entry)
+
+    def _learn_ways(self) -> None:
+        """From the root to every directory and file of both that differs."""
+        wanted: dict[int, int] = {}
+        for ino in sorted(self._rows.inodes):
+            if count := self._names_that_matter(ino):
+                wanted[ino] = count
+        known: set[int] = {ROOT_INO}
+        parents = {parent for parent in self._names if self._is_in_both(parent)} - known
+        while wanted or parents:
+            wanted |= {parent: 1 for parent in parents if parent not in wanted}
+            known |= wanted.keys()
+            places = find_places(self._b, wanted, self._gained)
+            parents = set()
+            for entries in places.values():
+                for entry in entries:
+                    if self._inodes[0].get(entry) == self._inodes[1].get(entry):  # in both
+                        self._names[entry.parent].add(entry.name)
+                    parents.add(entry.parent)
+            parents = {parent for parent in parents - known if self._is_in_both(parent)}
+            wanted = {}
+
+    def _is_in_both(self, ino: int) -> bool:
+        return self._a.inode(ino) is not None and self._b.inode(ino) is not None
+
+    def _names_that_matter(self, ino: int) -> int:
+        """How many names b has for an inode of both that differs in more than its links and times."""
+        old, new = self._a.inode(ino), self._b.inode(ino)
+        if old is None or new is None:
+            return 0
+        what = self._aspects(old, new)[0]
+        if not what or (what == ONLY_TIMES and not self._times):
+            return 0
+        return 1 if stat.S_ISDIR(new[MODE]) else new[NLINK]
+
+    # -- the walk
+
+    def _walk(self) -> None:
+        while True:
+            while self._waiting:
+                self._visit(self._waiting.pop())
+            moved = self._gone.directories.keys() & self._new.directories.keys()
+            for ino in sorted(moved):
+                old_path, old = self._gone.directories.pop(ino)
+                path, new = self._new.directories.pop(ino)
+                self._renamed(old_path, path, old, new)
+                self._waiting.append(_Pair(ino, ino, old_path, path))
+            if not moved and not self._part_with_one():
+                return
+
+    def _part_with_one(self) -> bool:
+        """One end of a move lies elsewhere than what is compared: the other end is all there is."""
+        if self._gone.directories:
+            path, row = self._gone.directories.pop(min(self._gone.directories))
+            self._removed(path, row)
+            self._waiting.append(_Pair(row[INO], None, path, path))
+            return True
+        if self._new.directories:
+            path, row = self._new.directories.pop(min(self._new.directories))
+            self._added(path, row)
+            self._waiting.append(_Pair(None, row[INO], path, path))
+            return True
+        return False
+
+    def _visit(self, pair: _Pair) -> None:
+        for ino, seen in zip((pair.old, pair.new), self._seen, strict=True):
+            if ino is not None and ino in seen:
+                raise CorruptError(f"directory {ino} has two names", hint="Report this.")
+            if ino is not None:
+                seen.add(ino)
+        if pair.old is not None and pair.old == pair.new:
+            for name in sorted(self._names.get(pair.old, ())):
+                entry = Entry(pair.old, name)
+                old, new = self._row(0, self._a, entry), self._row(1, self._b, entry)
+                self._meet(_join(pair.old_path, name), _join(pair.new_path, name), old, new)
+            return
+        listed_old = dict(_entries(self._a, pair.old))
+        for name, new in _entries(self._b, pair.new):
+            self._meet(_join(pair.old_path, name), _join(pair.new_path, name), listed_old.pop(name, None), new)
+        for name, old in listed_old.items():
+            self._meet(_join(pair.old_path, name), _join(pair.new_path, name), old, None)
+
+    def _row(self, side: int, index: Index, entry: Entry) -> InodeRow | None:
+        known = self._inodes[side]
+        ino = known[entry] if entry in known else index.entry(*entry)
+        if ino is None:
+            return None
+        row = index.inode(ino)
+        if row is None:
+            raise CorruptError(f"the entry {entry.name!r} has no inode {ino}", hint="Report this.")
+        return row
+
+    def _meet(self, old_path: bytes, path: bytes, old: InodeRow | None, new: InodeRow | None) -> None:
+        """What the two have at one name."""
+        is_old_directory = old is not None and stat.S_ISDIR(old[MODE])
+        is_new_directory = new is not None and stat.S_ISDIR(new[MODE])
+        if old is not None and new is not None and is_old_directory == is_new_directory and self._is_here(old, new):
+            self._changed(old_path, path, old, new)
+            if is_old_directory:
+                self._waiting.append(_Pair(old[INO], new[INO], old_path, path))
+            return
+        if old is not None:
+            self._lose(old_path, old, is_old_directory)
+        if new is not None:
+            self._gain(path, new, is_new_directory)
+
+    def _lose(self, path: bytes, row: InodeRow, is_directory: bool) -> None:
+        if not is_directory:
+            self._gone.files.append((path, row))
+        elif self._is_moved(row):
+            self._gone.directories[row[INO]] = path, row
+        else:
+            self._removed(path, row)
+            self._waiting.append(_Pair(row[INO], None, path, path))
+
+    def _gain(self, path: bytes, row: InodeRow, is_directory: bool) -> None:
+        if not is_directory:
+            self._new.files.append((path, row))
+        elif self._is_moved(row):
+            self._new.directories[row[INO]] = path, row
+        else:
+            self._added(path, row)
+            self._waiting.append(_Pair(None, row[INO], path, path))
+
+    def _is_here(self, old: InodeRow, new: InodeRow) -> bool:
+        """Whether two at one path are compared there, though one may be at another path as well."""
+        if not stat.S_ISDIR(old[MODE]) or old[INO] == new[INO]:
+            return True
+        return not self._is_moved(old) and not self._is_moved(new)
+
+    def _is_moved(self, directory: InodeRow) -> bool:
+        ino = directory[INO]
+        return self._renames and ino < self._shared and ino in self._lost and ino in self._gained
+
+    # -- files at one path only
+
+    def _settle_files(self) -> None:
+        gone, new = sorted(self._gone.files), sorted(self._new.files)
+        if self._renames:
+            gone, new = self._matched(gone, new, lambda index, row: row[INO] if row[INO] < self._shared else None)
+            gone, new = self._matched(gone, new, _content_key)
+        for path, row in gone:
+            self._removed(path, row)
+        for path, row in new:
+            self._added(path, row)
+
+    def _matched(
+        self, gone: list[tuple[bytes, InodeRow]], new: list[tuple[bytes, InodeRow]], key: _Key
+    ) -> tuple[list[tuple[bytes, InodeRow]], list[tuple[bytes, InodeRow]]]:
+        """Those that are left of both when equal keys are one file that was renamed."""
+        if not gone or not new:
+            return gone, new
+        by_key: dict[object, list[tuple[bytes, InodeRow]]] = defaultdict(list)
+        left_gone = []
+        for path, row in reversed(gone):
+            if (of_row := key(self._a, row)) is not None:
+                by_key[of_row].append((path, row))
+            else:
+                left_gone.append((path, row))
+        left_new = []
+        for path, row in new:
+            of_row = key(self._b, row)
+            if of_row is not None and by_key.get(of_row):
+                old_path, old = by_key[of_row].pop()
+                self._renamed(old_path, path, old, row)
+            else:
+                left_new.append((path, row))
+        left_gone += [each for several in by_key.values() for each in several]
+        return sorted(left_gone), left_new
+
+    # -- what was found
+
+    def _removed(self, path: bytes, row: InodeRow) -> None:
+        self._found.append(Difference("removed", path, path, row, None, removed_bytes=_bytes(row)))
+
+    def _added(self, path: bytes, row: InodeRow) -> None:
+        self._found.append(Difference("added", path, None, None, row, added_bytes=_bytes(row)))
+
+    def _renamed(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
+        what, added, removed = self._aspects(old, new)
+        self._found.append(Difference("renamed", path, old_path, old, new, what, added, removed))
+
+    def _changed(self, old_path: bytes, path: bytes, old: InodeRow, new: InodeRow) -> None:
+        if old[INO] == new[INO] and old[INO] not in self._rows.inodes:
+            return
+        what, added, removed = self._aspects(old, new)
+        if what and (what != ONLY_TIMES or self._times):
+            self._found.append(Difference("changed", path, old_path, old, new, what, added, removed))
+
+    def _aspects(self, old: InodeRow, new: InodeRow) -> tuple[frozenset[Aspect], int, int]:
+        what: set[Aspect] = set()
+        if stat.S_IFMT(old[MODE]) != stat.S_IFMT(new[MODE]):
+            what.add("type")
+        elif old[TARGET] != new[TARGET]:
+            what.add("target")
+        elif old[RDEV] != new[RDEV]:
+            what.add("device")
+        if stat.S_IMODE(old[MODE]) != stat.S_IMODE(new[MODE]):
+            what.add("mode")
+        if (old[UID], old[GID]) != (new[UID], new[GID]):
+            what.add("owner")
+        if old[MTIME] != new[MTIME]:
+            what.add("mtime")
+        added = removed = 0
+        if old[INO] == new[INO] and old[INO] not in self._rows.inodes:
+            return frozenset(what), 0, 0
+        extents, xattrs = _content(self._a, old)
+        new_extents, new_xattrs = _content(self._b, new)
+        if xattrs != new_xattrs:
+            what.add("xattrs")
+        before, after = shown(extents), shown(new_extents)
+        if "type" in what or before != after or old[SIZE] != new[SIZE]:
+            if "type" not in what and stat.S_ISREG(new[MODE]):
+                what.add("content")
+            added, removed = _moved_bytes(before, after)
+        return frozenset(what), added, removed
+
+
+def shown(rows: Iterable[ExtentRow]) -> list[tuple[int, int, bytes, int]]:
+    """Offset, length, chunk and skip of each: the same content, wherever its chunks lie."""
+    return [(row[0], row[1], bytes(row[2]), row[7]) for row in rows]
+
+
+def _moved_bytes(
+    before: list[tuple[int, int, bytes, int]], after: list[tuple[int, int, bytes, int]]
+) -> tuple[int, int]:
+    """Bytes that only one of two contents shows, by their chunks."""
+    old, new = (Counter(run[1:] for run in runs) for runs in (before, after))
+    return sum(run[0] * count for run, count in (new - old).items()), sum(
+        run[0] * count for run, count in (old - new).items()
+    )
+
+
+_Key: TypeAlias = Callable[[Index, InodeRow], object | None]
+
+
+def _content_key(index: Index, row: InodeRow) -> object | None:
+    if not stat.S_ISREG(row[MODE]) or not row[SIZE]:
+        return None
+    return row[SIZE], tuple(shown(index.content(row[INO])[0]))
+
+
+def _content(index: Index, row: InodeRow) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
+    return index.content(row[INO]) if stat.S_ISREG(row[MODE]) or row[FLAGS] & HAS_XATTRS else ([], [])
+
+
+def _bytes(row: InodeRow) -> int:
+    return row[SIZE] if stat.S_ISREG(row[MODE]) else 0
+
+
+def _at(index: Index, path: bytes) -> InodeRow | None:
+    """What is at a path, without following links."""
+    ino: int | None = ROOT_INO
+    for name in filter(None, path.split(b"/")):
+        ino = index.entry(ino, name) if ino is not None else None
+    return index.inode(ino) if ino is not None else None
+
+
+def _entries(index: Index, directory: int | None) -> Iterator[tuple[bytes, InodeRow]]:
+    if directory is not None:
+        for page in index.directory_pages(directory):
+            yield from page
+
+
+def _join(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name
