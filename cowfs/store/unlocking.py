@@ -182,6 +182,7 @@ def change_slots(store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[
     records are deleted: a secret that was taken out must not open them."""
     while True:
         number, record = newest_slots(store)
+        _delete_older(store, number)  # of a change that went no further
         write_id = WriteId(clock.random_bytes(WriteId.length))
         try:
             slots = change(record.slots)
@@ -189,8 +190,12 @@ def change_slots(store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[
         except ConflictError:
             continue  # somebody else changed them
         break
-    older = [info.key for info in store.list(keys.KEYS) if (keys.parse_number(info.key) or number + 1) <= number]
-    store.delete(older)
+    _delete_older(store, number + 1)
+
+
+def _delete_older(store: ObjectStore, than: int) -> None:
+    found = {info.key: keys.parse_number(info.key) for info in store.list(keys.KEYS)}
+    store.delete([key for key, number in found.items() if number is not None and number < than])
 
 
 def opened(record: KeysRecord, secret: Secret) -> bytes | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from cowfs import storage
+from cowfs import DeclaredStore, storage
 from cowfs.api import stores
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import AccessDeniedError, InvalidInputError
@@ -156,6 +156,14 @@ def test_keys_of_every_kind_open_a_store(place: Path, key_file: Path) -> None:
     with pytest.raises(InvalidInputError, match="is the last key"):
         storage.remove_key(second.id, at(KeyFile(key_file)))
     Volume.open("v", store=at(KeyFile(key_file))).resolve()
+
+
+def test_a_declared_store_finds_its_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_MINE", PASSPHRASE)
+    declared = DeclaredStore(preset="local", path=str(place / "store"), encryption_key={"env": "SECRET_OF_MINE"})
+    assert PASSPHRASE not in repr(declared)
+    Volume.new("v", store=declared.storage()).resolve()
+    assert [each.kind for each in storage.list_keys(Storage(url(place), encryption_key=PASSPHRASE))] == ["passphrase"]
 
 
 @pytest.mark.parametrize("bad", ["", 7, []], ids=str)

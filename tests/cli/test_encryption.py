@@ -127,6 +127,11 @@ def test_keys_are_listed_added_and_removed(run: Run, key_file: Path, home: Path)
     assert "one key" in run("key", "add", "--key-file", "x", "--key-command", "y").err
 
 
+def test_doctor_says_that_a_store_is_encrypted(run: Run, key_file: Path) -> None:
+    run("create", "v", "--encrypt")
+    assert "an encrypted cowfs store" in run("doctor").out
+
+
 def test_key_list_of_a_plain_store_says_so(run: Run) -> None:
     run("create", "v")
     said = run("key", "list")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
+from cowfs.format.sealed import Sealed
 from cowfs.session import acquiring
 from cowfs.store import initialize
 from cowfs.version.volumes import create_volume
@@ -33,11 +34,15 @@ def seeds() -> list[int]:
     return list(range(int(found[1]), int(found[2]) + 1))
 
 
-def simulate(seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int = TURNS) -> World:
+def simulate(
+    seed: int, home: Path, monkeypatch: pytest.MonkeyPatch, turns: int = TURNS, *, key: bytes | None = None
+) -> World:
     world = World(seed, home)
     with monkeypatch.context() as patch:
         patch.setattr(clock, "current", world.clock)
-        initialize(world.objects, writers=[world.objects])
+        record = initialize(world.objects, writers=[world.objects])
+        if key is not None:
+            world.objects.sealing = Sealed(key, record.store_id)
         for volume in ("one", "two"):
             create_volume(world.objects, volume)
         machines = [Machine(world, name, volume) for name, volume in world.conditions.machines]
@@ -57,3 +62,11 @@ def test_no_seed_breaks_a_promise(seed: int, tmp_path: Path, monkeypatch: pytest
         f"seed {seed}: {world.commits} commits, {world.collections} collections, "
         f"{world.deleted_packs} packs deleted, {world.restored} files restored, {world.deletions} volumes deleted"
     )
+
+
+def test_an_encrypted_store_breaks_no_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its records a collection sees what everybody sees who has the key; of the rest, names."""
+    world = simulate(2, tmp_path, monkeypatch, key=bytes(range(32)))
+    print(f"{world.commits} commits, {world.collections} collections, {world.deleted_packs} packs deleted")
+    assert world.commits
+    assert world.deleted_packs

@@ -24,9 +24,11 @@ from cowfs import clock
 from cowfs.errors import ConflictError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.heads import UNCHANGED
+from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.ids import VersionId
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.readonly import ReadOnlyStore
+from cowfs.store.sealed import is_record
 from tests.simulation.conditions import conditions_of
 from tests.simulation.roots import closure, line_of, newest_version
 
@@ -69,7 +71,8 @@ class WorldClock(clock.SystemClock):
 
 
 class MemoryStore:
-    """The objects, without faults. Modification times are the world's."""
+    """The objects, without faults. Modification times are the world's. sealing: how they are sealed in
+    `objects`; packs and manifests come sealed."""
 
     url = "memory://simulated"
 
@@ -77,12 +80,14 @@ class MemoryStore:
         self._now_ns = now_ns
         self._lock = threading.Lock()
         self.objects: dict[str, tuple[bytes, int]] = {}
+        self.sealing = PLAIN
 
     def get(self, key: str) -> bytes:
         try:
-            return self.objects[key][0]
+            data = self.objects[key][0]
         except KeyError:
             raise NotFoundError(f"{key} does not exist") from None
+        return self.sealing.open_object(key, data, what=key) if is_record(key) else data
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         return self.get(key)[offset : offset + length]
@@ -92,14 +97,19 @@ class MemoryStore:
         return None if found is None else len(found[0])
 
     def put(self, key: str, data: Data) -> None:
+        stored = self._stored(key, data)
         with self._lock:
-            self.objects[key] = bytes(data), self._now_ns()
+            self.objects[key] = stored, self._now_ns()
 
     def put_if_absent(self, key: str, data: Data) -> None:
+        stored = self._stored(key, data)
         with self._lock:
             if key in self.objects:
                 raise ConflictError(f"{key} exists")
-            self.objects[key] = bytes(data), self._now_ns()
+            self.objects[key] = stored, self._now_ns()
+
+    def _stored(self, key: str, data: Data) -> bytes:
+        return bytes(self.sealing.seal_object(key, data) if is_record(key) else data)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         with self._lock:
@@ -176,6 +186,10 @@ class ActorStore:
         self._actor = actor
         self._inner = world.objects
         self.url = world.objects.url
+
+    @property
+    def sealing(self) -> Sealing:
+        return self._inner.sealing
 
     def get(self, key: str) -> bytes:
         return self._call("get", key, lambda: self._inner.get(key))

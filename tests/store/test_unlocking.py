@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,18 @@ def test_slots_are_added_and_taken_out(url: str, made: ObjectStore) -> None:
     with pytest.raises(AccessDeniedError, match="does not open"):
         load_record(opened(url, KEY))
     assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(3)]
+
+
+def test_what_an_interrupted_change_left_is_deleted_by_the_next(made: ObjectStore) -> None:
+    number, record = unlocking.newest_slots(made)
+    refs.append(made, refs.key_slots(), number + 1, replace(record, write_id=WriteId(b"w" * 16)))
+
+    def refuse(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        raise NotFoundError("there is no such slot")
+
+    with pytest.raises(NotFoundError, match="no such slot"):
+        unlocking.change_slots(made, refuse)
+    assert [info.key for info in made.list(keys.KEYS)] == [keys.key_slots(number + 1)]
 
 
 def test_two_who_change_slots_at_once_both_succeed(made: ObjectStore) -> None:

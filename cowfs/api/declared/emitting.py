@@ -34,6 +34,7 @@ _VARIABLES = {
     "access_key": "AWS_ACCESS_KEY_ID",
     "secret_key": "AWS_SECRET_ACCESS_KEY",
     "session_token": "AWS_SESSION_TOKEN",
+    "encryption_key": "COWFS_ENCRYPTION_PASSPHRASE",
 }
 """What the command line takes for them."""
 _SAME = {"key_id": "access_key", "app_key": "secret_key"}
@@ -92,11 +93,11 @@ def _command(declared: Declared, volume: DeclaredVolume, *words: str) -> str:
 
 def _url_and_variables(store: DeclaredStore | Storage) -> tuple[str, list[str]]:
     if isinstance(store, Storage):
-        _require_none(store.has_credentials or store.path_style is not None)
+        _require_none(store.has_credentials or store.path_style is not None or store.encryption_key is not None)
         return store.url, []
     made = store.without_secrets()
     found = [(_SAME.get(key, key), secret) for key in SECRETS if (secret := getattr(store, key)) is not None]
-    is_sayable = not found or made.url.startswith("s3:")
+    is_sayable = made.url.startswith("s3:") or all(key == "encryption_key" for key, _ in found)
     _require_none(not is_sayable or store.credential_process is not None or store.path_style is not None)
     return made.url, [f'{_VARIABLES[key]}="{_expansion(secret)}"' for key, secret in found]
 

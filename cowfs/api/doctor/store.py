@@ -41,8 +41,9 @@ class StoreChecks:
             self._store = None
             return failed(name, error)
         note = endpoint_note(self._given)
+        kind = "an encrypted cowfs store" if self._record.cipher is not None else "a cowfs store"
         return Check(
-            name, OK, " ".join(filter(None, [f"{self._store.url} is a cowfs store ({self._record.store_id}).", note]))
+            name, OK, " ".join(filter(None, [f"{self._store.url} is {kind} ({self._record.store_id}).", note]))
         )
 
     def _not_there(self, name: str, error: NotFoundError) -> Check:

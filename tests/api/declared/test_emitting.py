@@ -119,3 +119,15 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
     assert "optional, and not mounted" in done.stderr
     found = {os.path.basename(entry.mount_path): (entry.volume, entry.read_only) for entry in registry.list_mounts()}
     assert found == {"a b": ("data", True), "work": ("work", False)}
+
+
+def test_a_script_names_where_the_passphrase_of_an_encrypted_store_is(tmp_path: Path) -> None:
+    file = tmp_path / "x.cowfs.yml"
+    file.write_text(
+        "volumes: [{name: v, path: /nowhere/v, store: s, read_only: false}]\n"
+        f"stores: {{s: {{url: {tmp_path}/store, encryption_key: {{env: THE_PASSPHRASE}}}}}}\n"
+    )
+    commands = [line for line in Declared.load(file).emit("sh").splitlines() if "cowfs mount" in line]
+    assert commands == [
+        f'COWFS_ENCRYPTION_PASSPHRASE="${{THE_PASSPHRASE:?}}" cowfs mount v /nowhere/v --store file://{tmp_path}/store'
+    ]
