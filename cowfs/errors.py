@@ -19,6 +19,7 @@ happened to what; `hint` says what to do next.
     mount_failed        12    EIO      see the hint
     no_space            13    ENOSPC   free space; nothing acknowledged is lost
     invalid_state       14    EINVAL   the object cannot do this any more
+    needs_fuse          15    EIO      mount where there is FUSE, allow a larger copy, or do without a mount
     source_changed      16    EIO      what was linked or imported is another one now: import it again
 
 No message holds a credential: whatever it was made from, it passes through `cowfs.redaction`. A
@@ -145,6 +146,14 @@ class MountFailedError(CowfsError):
     exit_code = 12
 
 
+class NeedsFuseError(MountFailedError):
+    """This machine cannot mount, and the version is larger than a copy may be. The hint names ways
+    out."""
+
+    kind = "needs_fuse"
+    exit_code = 15
+
+
 class NoSpaceError(CowfsError):
     """A disk or a store is full. Nothing acknowledged is lost; free space and try again."""
 
@@ -209,6 +218,7 @@ BY_KIND: dict[str, type[CowfsError]] = {
         MountFailedError,
         NoSpaceError,
         InvalidStateError,
+        NeedsFuseError,
         SourceChangedError,
     )
 }

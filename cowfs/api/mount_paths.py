@@ -17,9 +17,17 @@ from pathlib import Path
 
 from cowfs import clock
 from cowfs.control import live_mount
-from cowfs.errors import AccessDeniedError, ConflictError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CowfsError,
+    InvalidInputError,
+    InvalidStateError,
+    NotFoundError,
+)
 from cowfs.ids import StoreId
-from cowfs.machine import dead_mounts, mount_table, mounting, registry, reservation, sharing
+from cowfs.machine import copies, dead_mounts, mount_table, mounting, registry, reservation, sharing, working_copy
+from cowfs.machine.copies import Copy
 from cowfs.machine.registry import MountEntry
 
 ENDING_S = 90.0
@@ -36,7 +44,7 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
     """The canonical path to mount on; a default one that the block fails to use is removed
     again."""
     if given is not None:
-        path = _checked(given)
+        path = checked(given)
         with reservation.reserved(path) if _is_default(path) else contextlib.nullcontext():
             yield path
         return
@@ -54,7 +62,7 @@ def check(given: str | os.PathLike[str] | None) -> None:
     parent is missing."""
     if given is None:
         return
-    parent = os.path.dirname(_checked(given))
+    parent = os.path.dirname(checked(given))
     if not os.path.isdir(parent):
         raise NotFoundError(f"{parent} does not exist", hint=f"Make it first: mkdir -p {shlex.quote(parent)}")
 
@@ -78,7 +86,7 @@ def shared(name: str, store_id: StoreId, given: str | os.PathLike[str] | None) -
         entry = registry.find_by_volume(store_id.hex(), name)
         if entry is None or not is_there(entry) or not is_same(entry, given):
             return None
-        if live_mount.is_dying(entry):
+        if not entry.is_copy and live_mount.is_dying(entry):
             continue
         if sharing.join(entry) or clock.monotonic_s() > end_s:
             return entry
@@ -98,7 +106,7 @@ def leave(*paths: str | None) -> None:
 
 def is_same(entry: MountEntry, given: str | os.PathLike[str] | None) -> bool:
     """Whether the mount is where it is asked for."""
-    return given is None or _checked(given) == entry.mount_path
+    return given is None or checked(given) == entry.mount_path
 
 
 def same(entry: MountEntry, given: str | os.PathLike[str] | None) -> Path:
@@ -126,8 +134,16 @@ def require_unshared(entry: MountEntry) -> None:
 def is_there(entry: MountEntry) -> bool:
     """Whether the mount is at its path still. A daemon that is told to end takes its mount off
     first, and then may need seconds."""
+    if entry.is_copy:
+        copy = copy_of(entry)
+        return copy.exists and copy.is_there
     found = mount_table.mount_at(entry.mount_path)
     return found is not None and found.is_cowfs
+
+
+def copy_of(entry: MountEntry) -> Copy:
+    """Of an entry that is one."""
+    return copies.of_version(entry.id) if entry.working_copy is None else Copy(Path(entry.working_copy))
 
 
 def remove_default(path: str) -> None:
@@ -160,10 +176,23 @@ def _defaults(name: str, store_id: StoreId) -> list[str]:
     except OSError as error:
         raise AccessDeniedError(f"{root} cannot be made: {error.strerror}", hint="Give a mount path.") from error
     first = registry.canonical(root / name)
-    return [first, f"{first}-{store_id.hex()[:6]}", *(f"{first}-{count}" for count in range(2, 100))]
+    paths = [first, f"{first}-{store_id.hex()[:6]}", *(f"{first}-{count}" for count in range(2, 100))]
+    taken = _folders_of_copies()
+    return [path for path in paths if path not in taken]
 
 
-def _checked(given: object) -> str:
+def _folders_of_copies() -> set[str]:
+    """Where copies are, or have left work."""
+    found = {entry.mount_path for entry in registry.list_mounts() if entry.is_copy}
+    for each in working_copy.list_working_copies():
+        with contextlib.suppress(CowfsError):
+            if (copy := each.copy) is not None:
+                found.add(copy.record.mount_path)
+    return found
+
+
+def checked(given: object) -> str:
+    """The canonical path that is meant. InvalidInputError: it is none."""
     text: object = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidInputError(f"{given!r} is not a mount path", hint="Give the path of a directory.")

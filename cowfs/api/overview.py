@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from cowfs.api import scratch, stores
+from cowfs.api import copies, mounts, scratch, stores
 from cowfs.api.stores import OpenStore
 from cowfs.control import live_mount
 from cowfs.control.messages import MountStatus, WriterStatus
@@ -63,7 +63,8 @@ class VolumeSummary:
 
 @dataclass(frozen=True)
 class MountSummary:
-    """One live mount. is_scratch: nothing of it is kept. is_detached: off its path, and served until the last open file is closed.
+    """One live mount. is_scratch: nothing of it is kept. is_copy: a folder of plain files, which nobody serves; pid is who
+    made it. is_detached: off its path, and served until the last open file is closed.
 
     uncommitted: None when its daemon does not say; error: why it does not. details: all that it
     says.
@@ -75,6 +76,7 @@ class MountSummary:
     version: str | None
     read_only: bool
     is_scratch: bool
+    is_copy: bool
     is_detached: bool
     pid: int
     since_ns: int
@@ -87,10 +89,11 @@ class MountSummary:
 
 @dataclass(frozen=True)
 class WorkingCopySummary:
-    """A working copy that no daemon serves. pid: of a process that holds it all the same. error: it
-    can't be read."""
+    """A working copy that no daemon serves. folder: of a copy, where its files are. pid: of a process that
+    holds it all the same. error: it can't be read."""
 
     working_copy: str
+    folder: str | None
     volume: str
     store_url: str | None
     version: str | None
@@ -142,12 +145,13 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
     """Mounts and working copies of this machine; of one store only, if one is named: NotFoundError
     if there is none, and nothing of it here. meta_dir: look there too."""
     scratch.clear(meta_dir)
+    copies.sweep()
     live = registry.list_mounts()
     with ThreadPoolExecutor(DAEMONS_AT_ONCE) as pool:
         mounted = list(pool.map(mount_summary, live))
-    copies = {copy.path: copy for place in {None, meta_dir} for copy in working_copy.list_working_copies(place)}
+    known = {copy.path: copy for place in {None, meta_dir} for copy in working_copy.list_working_copies(place)}
     served = {entry.working_copy for entry in live}
-    unserved = [copy for path, copy in sorted(copies.items()) if str(path) not in served]
+    unserved = [copy for path, copy in sorted(known.items()) if str(path) not in served]
     kept = [found for copy in unserved if (found := working_copy_summary(copy)) is not None]
     if store is not None:
         url = stores.canonical_url(store)
@@ -197,27 +201,38 @@ def _writer(store: OpenStore, name: str) -> str | None:
 def mount_summary(entry: MountEntry) -> MountSummary:
     """What a mount's daemon says; an error says why it does not."""
     said: MountStatus | None = None
-    error = None
+    error, is_dirty = None, None
     try:
-        said = live_mount.status(entry)
+        if entry.is_copy:
+            is_dirty = mounts.has_uncommitted(entry)
+        else:
+            said = live_mount.status(entry)
     except CowfsError as failure:
         error = failure.message
     return MountSummary(
         mount_path=entry.mount_path,
         volume=entry.volume if said is None else said.volume,  # a scratch may have one of its own by now
         store_url=entry.store_url,
-        version=entry.version_id if said is None else said.version.hex() if said.version is not None else None,
+        version=_version(entry, said),
         read_only=entry.read_only,
         is_scratch=entry.is_scratch,
+        is_copy=entry.is_copy,
         is_detached=entry.is_detached,
         pid=entry.pid,
         since_ns=entry.since_ns,
         working_copy=entry.working_copy,
-        uncommitted=False if entry.read_only else _is_dirty(said),
-        transport=said.transport if said is not None else None,
+        uncommitted=False if entry.read_only else is_dirty if entry.is_copy else _is_dirty(said),
+        transport=said.transport if said is not None else "copy" if entry.is_copy else None,
         error=error,
         details=said,
     )
+
+
+def _version(entry: MountEntry, said: MountStatus | None) -> str | None:
+    if said is not None:
+        return said.version.hex() if said.version is not None else None
+    base = mounts.base_of(entry)[0] if entry.is_copy else None
+    return base.hex() if base is not None else entry.version_id
 
 
 def _is_dirty(said: MountStatus | None) -> bool | None:
@@ -229,15 +244,17 @@ def working_copy_summary(copy: WorkingCopy) -> WorkingCopySummary | None:
     try:
         if copy.is_out_of_reach:
             missing = "its directory is not there: is a disk missing? If it is gone for good, discard it"
-            return WorkingCopySummary(str(copy.path), copy.volume, None, None, None, None, missing)
+            return WorkingCopySummary(str(copy.path), None, copy.volume, None, None, None, None, missing)
         if not copy.exists:
             return None
         state = copy.state
         holder = copy.holder()
+        folder = copy.copy.record.mount_path if copy.copy is not None else None
     except CowfsError as error:
-        return WorkingCopySummary(str(copy.path), copy.volume, None, None, None, None, error.message)
+        return WorkingCopySummary(str(copy.path), None, copy.volume, None, None, None, None, error.message)
     return WorkingCopySummary(
         working_copy=str(copy.path),
+        folder=folder,
         volume=state.volume,
         store_url=state.store_url,
         version=state.base_version.hex() if state.base_version is not None else None,

@@ -19,7 +19,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import arguments, file_access, launch, mount_paths, names, sources, stores
+from cowfs.api import arguments, copies, file_access, launch, mount_paths, mounts, names, sources, stores
 from cowfs.api import scratch as scratches
 from cowfs.api.changes import Change, Located
 from cowfs.api.claiming import claimed
@@ -31,9 +31,9 @@ from cowfs.api.options import shows_options
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.storage.storage import Storage
-from cowfs.control import MountOptions, MountSpec, live_mount
+from cowfs.control import MountOptions, MountSpec, SessionSpec
 from cowfs.control.options import ReadOptions
-from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, MountFailedError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest, Stats
 from cowfs.machine import registry
@@ -227,22 +227,47 @@ class ROVolume:
             )
         if scratch:
             self._require_whole("mounted as a scratch")
+            if chosen.mode == "copy":
+                raise InvalidInputError("a scratch is no copy", hint="Leave the mode out: a scratch needs FUSE.")
         if chosen.meta_dir is not None and not scratch:
             raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
         with self._mutex:
             if (entry := self._live()) is None:
-                return self._mount(mount_path, chosen, is_scratch=scratch)
+                return self._mount_or_copy(mount_path, chosen, is_scratch=scratch)
             if entry.is_scratch != scratch:
                 raise InvalidStateError(
                     f"this object is mounted {'as a scratch' if entry.is_scratch else 'read-only'} at {entry.mount_path}",
                     hint="Unmount it first, or use another object of the same version.",
                 )
+            copies.require_mode(entry, chosen)
             return mount_paths.same(entry, mount_path)
 
-    def _mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions, *, is_scratch: bool) -> Path:
-        self._fetched()
-        store = self._store()
+    def _mount_or_copy(
+        self, mount_path: str | os.PathLike[str] | None, options: MountOptions, *, is_scratch: bool
+    ) -> Path:
+        manifest, store = self._fetched(), self._store()
         stores.refuse_memory(store)
+        if is_scratch:
+            return self._mount(mount_path, options, is_scratch=True)
+
+        def copy(why: MountFailedError | None) -> Path:
+            spec = SessionSpec(
+                store_url=store.url,
+                volume=self.name,
+                mode="ro",
+                version=self.id,
+                folder=self.folder,
+                options=options.resolved(),
+            )
+            name = f"{self.name}@{self.id[:12]}"
+            entry = copies.mount_version(spec, store, mount_path, name, manifest.stats.bytes, why)
+            self.started, self._mount_id, self._mount_path = None, entry.id, entry.mount_path
+            return Path(entry.mount_path)
+
+        return copies.mounted_or_copied(options, lambda: self._mount(mount_path, options, is_scratch=False), copy)
+
+    def _mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions, *, is_scratch: bool) -> Path:
+        store = self._store()
         scratches.clear(options.meta_path)
         name = f"{self.name}@{self.id[:12]}{'-scratch' if is_scratch else ''}"
         with mount_paths.chosen(mount_path, name, store.record.store_id) as path:
@@ -272,7 +297,7 @@ class ROVolume:
         ConflictError while files are open; force: programs that use them get errors."""
         with self._mutex:
             if (entry := self._live()) is not None:
-                live_mount.unmount(entry, force=force)
+                mounts.unmount(entry, force=force)
             mount_paths.leave(self._mount_path)
             self._mount_id = self._mount_path = None
 

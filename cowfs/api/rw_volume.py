@@ -33,10 +33,12 @@ from cowfs.api import (
     abandoned,
     arguments,
     claiming,
+    copies,
     feeding,
     kept_work,
     launch,
     mount_paths,
+    mounts,
     overview,
     rescue,
     stores,
@@ -56,9 +58,18 @@ from cowfs.api.storage.storage import Storage
 from cowfs.api.transfer_report import Target
 from cowfs.api.used_files import UsedFiles
 from cowfs.api.used_mount import UsedMount
-from cowfs.control import MountOptions, MountSpec, live_mount
+from cowfs.control import MountOptions, MountSpec
 from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
-from cowfs.errors import CowfsError, InvalidStateError, LeaseHeldError, LeaseLostError, NotFoundError, UnavailableError
+from cowfs.errors import (
+    ConflictError,
+    CowfsError,
+    InvalidStateError,
+    LeaseHeldError,
+    LeaseLostError,
+    MountFailedError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
 from cowfs.machine import registry, sharing
@@ -178,7 +189,7 @@ class RWVolume:
         if self._found_files() is not None and (is_dirty := self._files_used.is_dirty()) is not None:
             return is_dirty
         if (entry := self.live()) is not None:
-            return live_mount.has_uncommitted(entry)
+            return mounts.has_uncommitted(entry)
         if self._is_unclaimed:
             return False
         working_copy = self.resolve()._working_copy()
@@ -272,21 +283,45 @@ class RWVolume:
                     used_mount.require_work_at(self.live(), place, meta_dir)
                 entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
                 if entry is None:
-                    path = self._mount(mount_path, chosen, hears)
+                    path = self._mount_or_copy(mount_path, chosen, hears)
                 else:  # of this user on this machine: a cell or a task is run again, or one of several workers
+                    copies.join(entry, chosen)
                     path = Path(entry.mount_path)
-                    if (identity := self._opened().access.identity) is not None:
+                    if not entry.is_copy and (identity := self._opened().access.identity) is not None:
                         feeding.start(entry.socket, identity)
                     self._mount_used.use(entry.id, entry.mount_path, is_handed_in=chosen.fuse_fd is not None)
             self._options = chosen
             return path
 
-    def _mount(self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener) -> Path:
+    def _mount_or_copy(
+        self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener
+    ) -> Path:
         store = self._opened()
         self._mount_used.leave(None)
         stores.refuse_memory(store)
         stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
+
+        def copy(why: MountFailedError | None) -> Path:
+            target = Target(self.name, store, working_copy)
+            entry = copies.mount_volume(target, given, options, progress, why)
+            self.started = None
+            self._mount_used.use(entry.id, entry.mount_path)
+            sharing.join(entry)
+            return Path(entry.mount_path)
+
+        if options.mode != "copy" and copies.tidied(working_copy) and options.mode == "auto":
+            return copy(None)  # its work goes on where it is
+        return copies.mounted_or_copied(options, lambda: self._mount(given, working_copy, options, progress), copy)
+
+    def _mount(
+        self,
+        given: str | os.PathLike[str] | None,
+        working_copy: WorkingCopy,
+        options: MountOptions,
+        progress: ProgressListener,
+    ) -> Path:
+        store = self._opened()
         kept_work.warn(working_copy, store.record.store_id)
         with mount_paths.chosen(given, self.name, store.record.store_id) as path:
             registration = registry.new_id()
@@ -325,7 +360,7 @@ class RWVolume:
             if entry is not None and not force and sharing.holds(entry) and not sharing.is_last(entry):
                 self._mount_used.leave_to_others(self.name)
                 return
-            self._mount_used.end(entry, live_mount.unmount, force=force)
+            self._mount_used.end(entry, mounts.unmount, force=force)
             if self._store is not None:
                 self._working_copy().delete_if_committed()
 
@@ -358,7 +393,7 @@ class RWVolume:
                 if self._options.meta_path is None:
                     used = kept_work.to_discard(used, store.record.store_id)
                 unmounted.discard(store, used)
-            self._mount_used.end(entry, live_mount.discard, force=force)
+            self._mount_used.end(entry, mounts.discard, force=force)
             self._is_discarded = True
 
     # -- committing
@@ -418,7 +453,7 @@ class RWVolume:
         if entry is not None and not force and not sharing.is_last(entry):
             self._mount_used.leave_to_others(self.name)
             return
-        trouble = live_mount.release(entry, force=force).trouble if entry is not None else ""
+        trouble = mounts.release(entry, force=force).trouble if entry is not None else ""
         try:
             self._end_files(force=True)
             self._mount_used.leave(entry)
@@ -448,6 +483,10 @@ class RWVolume:
                 if self.live() is not None or not self._is_left_alone():
                     raise
                 return self._rescue(name, strict=strict)
+            except ConflictError as error:
+                if "newer_version" not in error.details:  # of a copy that was overtaken
+                    raise
+                return self._rescue(name, strict=strict)
             return version.fork(name, strict=strict)
 
     def _commit(self, request: CommitRequest, progress: ProgressListener | None = None) -> ROVolume:
@@ -461,9 +500,9 @@ class RWVolume:
             self._mount_used.require_kept(self.name, entry)
         if entry is not None:
             try:
-                done = live_mount.commit(entry, request, progress and hears)
+                done = mounts.commit(entry, request, progress and hears, target=self._target(), options=self._options)
             except UnavailableError:
-                if not live_mount.has_died(entry):
+                if not mounts.has_died(entry):
                     raise
                 self._mount_used.require_kept(self.name, self.live())
             else:
@@ -480,7 +519,12 @@ class RWVolume:
                 kept_work.require_all(working_copy, store.record.store_id)
             head = volumes.read_head(store.objects, self.name)  # somebody may have gone on with it
             if working_copy.may_have_uncommitted or unmounted.is_commit_due(store, head, request):
-                base = unmounted.commit(store, working_copy, self._options, request, hears)
+                if working_copy.copy is not None:
+                    base, _ = copies.commit(self._target(), self._options, request, hears)
+                    if not copies.tidied(working_copy):
+                        working_copy.delete_if_committed()
+                else:
+                    base = unmounted.commit(store, working_copy, self._options, request, hears)
                 assert base.version_id is not None
                 before = head.version if entry is None else self._version
                 return self._committed(base.head_number, base.version_id, is_new=base.version_id != before)
@@ -502,7 +546,7 @@ class RWVolume:
     def _rescue(self, name: str | None, *, strict: bool) -> RWVolume:
         store, working_copy, options = self._opened(), self._working_copy(), self._options
         self._end_files(force=True)
-        self._mount_used.end(self.live(), live_mount.unmount, force=False)
+        self._mount_used.end(self.live(), mounts.unmount, force=False)
         head, base = rescue.fork(store, working_copy, name, strict=strict)
         rescued = RWVolume.made(store, head, ROVolume(base, storage=store.storage) if base is not None else None)
         rescued._options = options
@@ -556,7 +600,7 @@ class RWVolume:
             self._require_not_ended()
             self.resolve()
             self._end_files(force=False)
-            return Target(self.name, self._opened(), self._working_copy())
+            return self._target()
 
     def leave_work(self) -> bool:
         """Unmounts, unless other processes share the mount; whether there is work that is in no
@@ -569,9 +613,9 @@ class RWVolume:
                 return self.has_changes()
             if entry is not None and not sharing.is_last(entry):
                 self._mount_used.forget()
-                return live_mount.has_uncommitted(entry)
+                return mounts.has_uncommitted(entry)
             try:
-                left = live_mount.unmount(entry) if entry is not None else None
+                left = mounts.unmount(entry) if entry is not None else None
             except BaseException:
                 if entry is not None:
                     sharing.forget(entry)
@@ -650,6 +694,9 @@ class RWVolume:
     def _opened(self) -> stores.OpenStore:
         assert self._store is not None, "resolve comes first"
         return self._store
+
+    def _target(self) -> Target:
+        return Target(self.name, self._opened(), self._working_copy())
 
     def _working_copy(self) -> WorkingCopy:
         return WorkingCopy.locate(self._opened().record.store_id, self.name, meta_dir=self._options.meta_path)

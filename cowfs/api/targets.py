@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cowfs.api import mount_paths, scratch
+from cowfs.api import mount_paths, mounts, scratch
+from cowfs.api.mounts import Released
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.volume import Volume
-from cowfs.control import live_mount
-from cowfs.control.live_mount import Released
 from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
@@ -65,7 +64,7 @@ class Mounted:
             volume, done = scratch.commit(self._entry, name, request, progress, strict=name is not None)
         else:
             scratch.require_none(name)
-            done = live_mount.commit(self._entry, request, progress)
+            done = mounts.commit(self._entry, request, progress)
         return ROVolume(Locator(StoreUrl.parse(self._entry.store_url), volume, done.version), is_new=done.is_new)
 
     def commit_and_unmount(
@@ -75,7 +74,7 @@ class Mounted:
         away."""
         self._require_unshared(force)
         version = self.commit(message, progress=progress)
-        released = live_mount.release(self._entry, force=force)
+        released = mounts.release(self._entry, force=force)
         try:
             mount_paths.leave(self.path)
             self._tidy()
@@ -87,7 +86,7 @@ class Mounted:
         """Whether uncommitted work is kept for the next mount. force: also while in use; programs
         that use it get errors."""
         self._require_unshared(force)
-        left = live_mount.unmount(self._entry, force=force)
+        left = mounts.unmount(self._entry, force=force)
         mount_paths.leave(self.path)
         self._tidy()
         return left.is_dirty
@@ -104,8 +103,8 @@ class Mounted:
     def discard(self, *, force: bool = False) -> bool:
         """Unmounts and drops uncommitted work for good; whether there was any."""
         self._require_unshared(force)
-        had_work = live_mount.has_uncommitted(self._entry)
-        live_mount.discard(self._entry, force=force)
+        had_work = mounts.has_uncommitted(self._entry)
+        mounts.discard(self._entry, force=force)
         mount_paths.leave(self.path)
         return had_work
 

@@ -9,16 +9,15 @@ only what is missing. The volume must not be mounted here, nor have uncommitted 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from cowfs import config
 from cowfs import store as stores_layer
-from cowfs.api import arguments, kept_work, local_paths, names, sources, stores
+from cowfs.api import arguments, kept_work, local_paths, names, sources, stores, tree_publishing
 from cowfs.api.files import FilePath
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
@@ -27,7 +26,6 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.sources import Place
 from cowfs.api.transfer_report import Target, TransferReport
-from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, ReadOnlyError
 from cowfs.format.locator import is_locator
 from cowfs.format.store_url import StoreUrl
@@ -159,28 +157,18 @@ def publish(
     """The source becomes the volume's `to` (see `UploadPlan`): what was done, the version that the
     volume stands on now, and whether this has made it."""
     from cowfs.session.publishing import publishing
-    from cowfs.session.tree_upload import TreeUpload
-    from cowfs.session.upload_plan import NothingToUpload, UploadPlan
+    from cowfs.session.upload_plan import UploadPlan
 
     local_paths.read_pipe(source.tree)
-    spec = _spec(target)
+    spec = tree_publishing.writing(target)
     kept_work.require_all(target.working_copy, target.store.record.store_id)
-    _require_committed(target, spec)
+    tree_publishing.require_committed(target, spec)
     try:
         with publishing(spec, access=target.store.access) as line, errors_of_ours(target.name, NOT_DOWN):
-            before = line.publisher.base
             plan = UploadPlan(source.at, to, line.owner, name=source.name, **options)
-            is_due = before.manifest is None or (bool(request.given) and request.says_more_than(before.manifest))
-            tree = TreeUpload(
-                line.publisher, source.tree, plan, wants_version=is_due, hurry=line.hurry, progress=progress
-            )
-            try:
-                base = line.publisher.publish(tree, request, progress or (lambda _: None))
-            except NothingToUpload:
-                base = before
+            return tree_publishing.publish_tree(line, source.tree, plan, request, progress)
     finally:
         target.working_copy.delete_if_committed()
-    return tree.done, base, base.version_id != before.version_id
 
 
 def require_not_mounted(target: Target, to: bytes) -> None:
@@ -222,31 +210,6 @@ def excluding(patterns: Iterable[str]) -> Callable[[bytes], bool]:
             f"exclude has something that is no pattern: {error}", hint="Give patterns as in .gitignore."
         ) from error
     return lambda path: spec.match_file(os.fsdecode(path))
-
-
-def _spec(target: Target) -> SessionSpec:
-    return SessionSpec(
-        store_url=target.store.url,
-        volume=target.name,
-        mode="rw",
-        options=replace(MountOptions(), resident=False).resolved(),
-        working_copy=str(target.working_copy.path),
-    )
-
-
-def _require_committed(target: Target, spec: SessionSpec) -> None:
-    """InvalidStateError when uncommitted work is here. A journal may also have records that change
-    nothing: only opening it tells."""
-    if not target.working_copy.has_records:
-        return
-    from cowfs.session.opening import opened
-    from cowfs.session.publishing import has_uncommitted
-
-    discard = threading.Event()
-    with opened(spec, discard=discard, access=target.store.access) as session:
-        if session.engine.is_dirty():
-            raise has_uncommitted(target.name)
-        discard.set()
 
 
 def _path_in_volume(path: FilePath) -> bytes:

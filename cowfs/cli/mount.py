@@ -61,6 +61,16 @@ if TYPE_CHECKING:
     show_default=True,
     help="What carries requests: /dev/fuse, or FUSE over io_uring.",
 )
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "fuse", "copy"]),
+    default="auto",
+    show_default=True,
+    help="A mount, a copy of plain files, or what this machine can.",
+)
+@click.option(
+    "--copy-limit", default="10GiB", show_default=True, metavar="SIZE", help="Most bytes that a copy is made of."
+)
 @click.option("--take-over", is_flag=True, help="Take the volume from a writer that is gone.")
 @click.option(
     "--accept-unsafe-store", is_flag=True, help="Use a store on which two writers may lose each other's work."
@@ -112,7 +122,13 @@ def command(
         mounted = ROVolume(found.locator(), folder=place.path)
         canonical = mounted.mount(path, scratch=scratch, options=options)
     started = mounted.started
-    pid, lost_files, newer = _said(started) if started is not None else _found(mounted)
+    is_copy = started is None and isinstance(mounted, ROVolume)
+    if started is not None:
+        pid, lost_files, newer = _said(started)
+    elif is_copy:  # a version is mounted once more, a volume may be found
+        pid, lost_files, newer = os.getpid(), [], None
+    else:
+        pid, lost_files, newer, is_copy = _found(mounted)
     record = {
         "mount_path": str(canonical),
         "volume": found.volume,
@@ -120,16 +136,17 @@ def command(
         "locator": found.locator().with_path(place.path) if found.version else None,
         "read_only": isinstance(mounted, ROVolume) and not scratch,
         "is_scratch": scratch,
+        "is_copy": is_copy,
         "pid": pid,
         "lost_files": lost_files,
         "overtaken_by": newer.hex() if newer is not None else None,
         "store_url": found.store.url,
     }
     kind = "as a scratch" if scratch else "read-only" if record["read_only"] else "writable"
-    done = "Mounted" if started is not None else "Found"
+    done = "Mounted" if started is not None or is_copy else "Found"
     if foreground and started is not None:
         _pass_signals_on(started)  # first: who reads that it is mounted may want it to end
-    output.say(as_json, f"{done} {found.volume} {kind} (process {pid})")
+    output.say(as_json, f"{done} {found.volume} {kind} ({f'process {pid}' if not is_copy else 'a copy'})")
     if lost := lost_files:
         output.say(
             as_json,
@@ -146,9 +163,8 @@ def _said(started: Started) -> tuple[int, list[str], VersionId | None]:
     return started.pid, list(started.ready.lost_files), started.ready.overtaken_by
 
 
-def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None]:
-    """As `_said`, of a mount that was there already: only a writable one is found, a version is
-    mounted once more."""
+def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None, bool]:
+    """As `_said`, of a writable mount that was there already, or of a copy; and whether it is one."""
     from cowfs.api.overview import MountSummary
     from cowfs.blocking import RWVolume
 
@@ -157,8 +173,8 @@ def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | No
         raise InvalidStateError("the mount that was found is gone again", hint="Mount once more.")
     writer = summary.details.writer if summary.details is not None else None
     if writer is None:
-        return summary.pid, [], None
-    return summary.pid, [file.path for file in writer.lost_files], writer.overtaken_by
+        return summary.pid, [], None, summary.is_copy
+    return summary.pid, [file.path for file in writer.lost_files], writer.overtaken_by, False
 
 
 def _pass_signals_on(started: Started) -> None:

@@ -54,7 +54,7 @@ def _text(found: Status, *, is_all: bool) -> str:
             str(each.pid or "-"),
             (each.version or "-")[:12],
             "-",
-            each.working_copy,
+            output.printable(each.folder or each.working_copy),
         )
         for each in copies
     ]

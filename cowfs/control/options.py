@@ -26,6 +26,8 @@ CACHE_UNLIMITED_S = 315_360_000.0
 ID_MAX = 2**32 - 2
 """The largest user or group there can be; one more means nobody to chown(2)."""
 Transport = Literal["auto", "device", "uring"]
+Mode = Literal["auto", "fuse", "copy"]
+COPY_LIMIT = "10GiB"
 
 TAKEN = {
     int: "a whole number, 1 or more",
@@ -34,8 +36,10 @@ TAKEN = {
     float | None: "seconds, 0 or more",
     int | None: "an open descriptor above 2",
     int | str | None: "bytes, or a size like 512M or 20GiB",
+    int | str: "bytes, or a size like 512M or 20GiB",
     str | os.PathLike[str] | None: "a directory",
     Transport: "auto, device or uring",
+    Mode: "auto, fuse or copy",
     str | None: "caller, none, or numbers as UID:GID",
 }
 """By type: what is said of an option whose value is wrong."""
@@ -58,6 +62,8 @@ class ReadOptions(TypedDict, total=False):
     map_owner: str | None
     fuse_fd: int | None
     foreground: bool
+    mode: Mode
+    copy_limit: int | str
 
 
 class WriteOptions(ReadOptions, total=False):
@@ -93,6 +99,9 @@ class MountOptions:
     fuse_fd               a /dev/fuse descriptor already mounted at the path, by somebody outside a container for one, who
                           also unmounts it; close it afterwards, since a copy keeps the mount waiting when its daemon dies
     foreground            the daemon's log goes to this process' standard error
+    mode                  "fuse": a mount, an error where it cannot be had; "copy": a folder of plain files, from which commits are made;
+                          "auto": a mount where this machine can, else a copy. A copy heeds meta_dir, cache_dir and max_uploads
+    copy_limit            most bytes of a version that a copy is made of; a larger one is a NeedsFuseError
     """
 
     max_uploads: int = 50
@@ -112,6 +121,8 @@ class MountOptions:
     map_owner: str | None = None
     fuse_fd: int | None = None
     foreground: bool = False
+    mode: Mode = "auto"
+    copy_limit: int | str = COPY_LIMIT
 
     def __post_init__(self) -> None:
         for name, kind in field_types(MountOptions).items():
@@ -124,7 +135,7 @@ class MountOptions:
             raise _wrong("fuse_fd", self.fuse_fd, "an open descriptor above 2")
         if self.map_owner not in (None, "caller", "none") and self.mapped_owner is None:
             raise _wrong("map_owner", self.map_owner, TAKEN[str | None])
-        _ = self.cache_size_bytes
+        _ = self.cache_size_bytes, self.copy_limit_bytes
 
     def resolved(self) -> MountOptions:
         """With all in it that environment, configuration and working directory have to say: it
@@ -154,6 +165,10 @@ class MountOptions:
     @property
     def cache_size_bytes(self) -> int | None:
         return None if self.cache_size is None else _size_bytes("cache_size", self.cache_size)
+
+    @property
+    def copy_limit_bytes(self) -> int:
+        return _size_bytes("copy_limit", self.copy_limit)
 
     @property
     def store_timeout_s(self) -> float:

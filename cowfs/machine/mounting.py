@@ -55,6 +55,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def prepare(path: str) -> bool:
     """Makes sure that `path` (canonical) can be mounted on; returns True when it had to be made."""
     check_device()
+    return prepare_directory(path)
+
+
+def prepare_directory(path: str) -> bool:
+    """Makes sure that `path` (canonical) is an empty directory and no mount; returns True when it had
+    to be made."""
     _detach_stale(path)
     try:
         found = os.stat(path)
@@ -104,7 +110,7 @@ def _check_opening() -> None:
     """Opened, since only that shows a container's rules for devices, and loads the module where it
     may."""
     try:
-        os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
+        fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         raise MountFailedError(
             f"there is no {DEVICE}", hint=f"Load the kernel module (modprobe fuse). In a container: {CONTAINER}"
@@ -118,6 +124,16 @@ def _check_opening() -> None:
         raise MountFailedError(
             f"{DEVICE} cannot be opened: {error.strerror}", hint="Load the kernel module (modprobe fuse)."
         ) from error
+    try:
+        found = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if not _is_fuse(found):  # a container hides a device behind an empty file, or /dev/null
+        raise MountFailedError(f"{DEVICE} is not the FUSE device", hint=CONTAINER)
+
+
+def _is_fuse(found: os.stat_result) -> bool:
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == FUSE_DEVICE_NUMBER
 
 
 def check_descriptor(fd: int) -> None:
@@ -128,7 +144,7 @@ def check_descriptor(fd: int) -> None:
         raise MountFailedError(
             f"descriptor {fd} is not open", hint="Let the starter pass on its descriptor of /dev/fuse."
         ) from error
-    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != FUSE_DEVICE_NUMBER:
+    if not _is_fuse(found):
         raise MountFailedError(
             f"descriptor {fd} is not one of {DEVICE}", hint="Open it, mount with it, and hand in that descriptor."
         )
@@ -201,14 +217,16 @@ def _mount_by_helper(path: str, options: set[str]) -> int:
 
 
 def refused(path: str, reason: str) -> MountFailedError:
-    """The error for a mount that the kernel or fusermount3 refused."""
-    if "Operation not permitted" in reason or "Permission denied" in reason:
+    """The error for a mount that the kernel or fusermount3 refused. is_forbidden in its details: for
+    want of a right."""
+    is_forbidden = "Operation not permitted" in reason or "Permission denied" in reason
+    if is_forbidden:
         hint = f"Mount on a directory you own. {UNCONFINED}"
     elif "too many" in reason:
         hint = "Unmount another file system, or raise mount_max in /etc/fuse.conf."
     else:
         hint = "`cowfs doctor` checks what mounting needs."
-    return MountFailedError(f"{path} cannot be mounted: {reason}", hint=hint)
+    return MountFailedError(f"{path} cannot be mounted: {reason}", hint=hint, details={"is_forbidden": is_forbidden})
 
 
 def others_permitted() -> bool:

@@ -48,6 +48,8 @@ class MountEntry:
     working_copy: str | None
     since_ns: int
     is_scratch: bool = False
+    is_copy: bool = False
+    """A folder of plain files (`copies`): nobody serves it, and `process` is who made it."""
     is_detached: bool = False
     """Taken off its path; its daemon serves files that are still open. Only `list_mounts` knows
     it."""
@@ -55,6 +57,13 @@ class MountEntry:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its daemon lives; of a copy, whether the machine was not started anew."""
+        if self.is_copy:
+            return self.process.is_foreign or self.process.boot_id == processes.boot_id()
+        return self.process.is_alive
 
     @property
     def is_writer(self) -> bool:
@@ -77,6 +86,7 @@ class MountEntry:
                 "since_ns": self.since_ns,
                 "is_detached": self.is_detached,
                 "is_scratch": self.is_scratch,
+                "is_copy": self.is_copy,
             }
         ).encode()
 
@@ -99,6 +109,7 @@ class MountEntry:
                 since_ns=int(record["since_ns"]),
                 is_detached=bool(record.get("is_detached", False)),
                 is_scratch=bool(record.get("is_scratch", False)),
+                is_copy=bool(record.get("is_copy", False)),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -108,7 +119,7 @@ def register(
     registration: str,
     *,
     mount_path: Path,
-    socket: Path,
+    socket: Path | None,
     store_url: str,
     store_id: str,
     volume: str,
@@ -116,8 +127,10 @@ def register(
     read_only: bool,
     working_copy: Path | None,
     is_scratch: bool = False,
+    is_copy: bool = False,
 ) -> MountEntry:
-    """Enters a mount served by the calling process, under an id from `new_id`.
+    """Enters a mount served by the calling process, or a copy that it has made, under an id from
+    `new_id`.
 
     Call it before mounting: afterwards the path must not be looked at.
     """
@@ -125,7 +138,7 @@ def register(
         id=registration,
         process=processes.this_process(),
         mount_path=canonical(mount_path),
-        socket=str(socket),
+        socket=str(socket) if socket is not None else "",
         store_url=store_url,
         store_id=store_id,
         volume=volume,
@@ -134,6 +147,7 @@ def register(
         working_copy=str(working_copy) if working_copy else None,
         since_ns=clock.now_ns(),
         is_scratch=is_scratch,
+        is_copy=is_copy,
     )
     _store(entry)
     return entry
@@ -192,7 +206,7 @@ def list_mounts() -> list[MountEntry]:
             continue
         except OSError as error:
             raise config.inaccessible(path, error) from error
-        if entry is None or not entry.process.is_alive:
+        if entry is None or not entry.is_live:
             _remove(path)
         elif not entry.process.is_foreign:
             live.setdefault(entry.id, entry)

@@ -8,6 +8,7 @@ reboots.
         ballast          space set aside for leaving a full disk (native/staging/src/ballast.rs)
         uploads          packs uploaded and not yet in a version (version/uploads.py)
         imported         objects that an import under way has read (session/import_log.py)
+        copy.json copy.stamps   of a mount without FUSE: then the work is in a folder, and there is no journal (copies.py)
         daemon.log
 
 Guarantees: at most one process holds the lock; the state changes only through `store_state`, under
@@ -34,6 +35,7 @@ from cowfs.errors import CowfsError, InvalidStateError, NoSpaceError
 from cowfs.ids import StoreId, VersionId
 from cowfs.machine import lock, places
 from cowfs.machine import state as states
+from cowfs.machine.copies import Copy
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.state import State
 
@@ -69,6 +71,8 @@ class WorkingCopy:
             return cls(working_root(meta_dir) / _name(store_id, volume))
         known = cls.known(store_id, volume)
         found = [copy for copy in known if copy.exists]
+        if len(found) == 1:
+            return found[0]  # what is in it takes longer to tell
         return next((copy for copy in found if copy.is_kept), next(iter(found), known[0]))
 
     @classmethod
@@ -114,6 +118,12 @@ class WorkingCopy:
     @property
     def log_path(self) -> Path:
         return self.path / "daemon.log"
+
+    @property
+    def copy(self) -> Copy | None:
+        """The folder that has its work, if it is that of a copy."""
+        found = Copy(self.path)
+        return found if found.exists else None
 
     # -- lock
 
@@ -180,12 +190,16 @@ class WorkingCopy:
     @property
     def may_have_uncommitted(self) -> bool:
         """Whether work may be here that is in no version: a journal of a layer not committed yet
-        has records.
+        has records, or a copy's folder differs.
 
         Never wrongly False. True also for records that change nothing, and for a commit whose
         outcome is not known yet.
         """
-        return self.exists and (self.state.intent is not None or self.has_records)
+        if not self.exists:
+            return False
+        copy = self.copy
+        is_changed = copy is not None and copy.differs(self.state.base_version)
+        return is_changed or self.state.intent is not None or self.has_records
 
     @property
     def has_records(self) -> bool:
@@ -331,10 +345,12 @@ class WorkingCopy:
         if not self.exists:
             return
         with contextlib.suppress(CowfsError, OSError), self.lock(LockHolder.for_a_moment(f"(tidying {self.path})")):
-            if not self.may_have_uncommitted and self.state.pin is None:
+            if self.copy is None and not self.may_have_uncommitted and self.state.pin is None:
                 self._delete_locked()
 
     def _delete_locked(self) -> None:
+        if (copy := self.copy) is not None:
+            copy.remove()
         self.state_path.unlink(missing_ok=True)
         states.sync_directory(self.path)
         places.forget(self.path)

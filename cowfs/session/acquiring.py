@@ -82,6 +82,20 @@ def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: Ob
     working_copy.remember_place()
 
 
+def require_no_copy(working_copy: WorkingCopy) -> None:
+    """InvalidStateError: the volume's work lies in the folder of a copy, where nobody else would see
+    it."""
+    if (copy := working_copy.copy) is not None:
+        path = copy.record.mount_path
+        raise InvalidStateError(
+            f"volume {working_copy.volume!r} is mounted as a copy at {path}, or has uncommitted work there",
+            hint=f"Go on with the copy (`cowfs mount {working_copy.volume}`, mount()). For a mount of the other kind commit it "
+            f"and unmount it first (`cowfs unmount {working_copy.volume} --commit`, finalize()), or drop it "
+            f"(`cowfs unmount {working_copy.volume} --discard`, discard()).",
+            details={"mount_path": path},
+        )
+
+
 def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
     holder = current_holder(spec.place)

@@ -39,11 +39,12 @@ class LocalAttr:
     nlink: int
     size: int
     mtime_ns: int
+    ctime_ns: int
 
     @classmethod
     def of(cls, found: os.stat_result) -> LocalAttr:
         ino = found.st_dev << 64 | found.st_ino
-        return cls(ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns)
+        return cls(ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 class LocalFiles:

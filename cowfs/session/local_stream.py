@@ -35,7 +35,7 @@ class LocalStream:
 
     def stat(self, path: bytes) -> LocalAttr:
         """Of the file that it becomes. Its size is not known before."""
-        return LocalAttr(ino=0, mode=stat.S_IFREG | FILE_MODE, nlink=1, size=0, mtime_ns=self._opened_ns)
+        return LocalAttr(ino=0, mode=stat.S_IFREG | FILE_MODE, nlink=1, size=0, mtime_ns=self._opened_ns, ctime_ns=0)
 
     def list(self, path: bytes) -> list[tuple[bytes, LocalAttr]]:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))

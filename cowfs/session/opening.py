@@ -48,6 +48,7 @@ from cowfs.session.acquiring import (
     open_base_index,
     open_session_store,
     prepare_working_copy,
+    require_no_copy,
     within,
 )
 from cowfs.session.committer import Committer
@@ -204,6 +205,7 @@ def _open_writable(
     assert spec.working_copy is not None
     working_copy = WorkingCopy(Path(spec.working_copy))
     stack.enter_context(working_copy.lock(LockHolder.this_process(spec.place)))
+    require_no_copy(working_copy)
     stack.callback(lambda: working_copy.delete() if discard.is_set() else None)
     working_copy.make_room()
     store = open_session_store(spec, stack, access)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs.control import SessionSpec
-from cowfs.errors import CorruptError, InvalidStateError
+from cowfs.errors import ConflictError, CorruptError, InvalidStateError
 from cowfs.machine.lock import LockHolder
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native.constants import ROOT_INO
@@ -29,6 +29,7 @@ from cowfs.session.acquiring import (
     open_base_index,
     open_session_store,
     prepare_working_copy,
+    require_no_copy,
     within,
 )
 from cowfs.session.during_opening import renewed
@@ -57,8 +58,10 @@ class Line:
 
 
 @contextmanager
-def publishing(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[Line]:
-    """For the length of a block, in which lease and pin are renewed."""
+def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = False) -> Iterator[Line]:
+    """For the length of a block, in which lease and pin are renewed. is_copy: what is published is the
+    working copy's folder (`machine.copies`), which stands on its base: ConflictError when the volume
+    has a newer version."""
     assert spec.working_copy is not None
     check_cache_dir(spec.options.cache_path)
     working_copy = WorkingCopy(Path(spec.working_copy))
@@ -68,9 +71,13 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[Line]
         record = load_record(store)
         require_writable(record, accept_unsafe=spec.options.accept_unsafe_store)
         prepare_working_copy(spec, working_copy, store, record)
+        if not is_copy:
+            require_no_copy(working_copy)
         writer, head = claim(spec, stack, store, working_copy)
         if working_copy.has_records:
             raise has_uncommitted(spec.volume)
+        if is_copy and head.version != working_copy.state.base_version:
+            raise _overtaken(spec.volume, str(head.version or ""))
         working_copy.rebase(head.number, head.version)
         writer.protection.pin.renew(number=head.number)
         packs = PackReader(store)
@@ -108,6 +115,16 @@ def has_uncommitted(volume: str) -> InvalidStateError:
         f"volume {volume!r} has uncommitted work on this machine, which the new version would not have",
         hint=f"Look at it first: mount the volume (`cowfs mount {volume}`, mount()). Then publish it "
         f"(`cowfs commit {volume}`, commit()), or drop it (`cowfs unmount {volume} --discard`, discard()).",
+    )
+
+
+def _overtaken(volume: str, newer: str) -> ConflictError:
+    return ConflictError(
+        f"somebody else has made version {newer[:12]} of volume {volume!r} meanwhile; this copy stands on an older one, and "
+        "cannot be committed to it any more",
+        hint=f"Nothing is lost, the folder is as it is. Save it as a volume of its own (`cowfs fork {volume} NAME`, fork()), or "
+        f"drop it (`cowfs unmount {volume} --discard`, discard()) and mount the newer version.",
+        details={"newer_version": newer},
     )
 
 

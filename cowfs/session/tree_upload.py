@@ -38,6 +38,7 @@ from cowfs.failpoints import hit
 from cowfs.index import InodeRow
 from cowfs.native.chunks import FileRows
 from cowfs.native.constants import ROOT_INO
+from cowfs.session.copy_stamps import is_left_alone
 from cowfs.session.copying import KEPT_BITS, Attributes
 from cowfs.session.object_tree import STATE, state_of
 from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
@@ -140,6 +141,7 @@ class _Drafting:
         self._index = publisher.index
         self._tree = tree
         self._plan = plan
+        self._stamps = plan.stamps
         self._changes = TreeChanges(self._index, owner=plan.owner, now_ns=clock.now_ns())
         self._pending: deque[_File | _Directory] = deque()
         self._helpers: ThreadPoolExecutor
@@ -152,6 +154,8 @@ class _Drafting:
 
     def run(self) -> TreeChanges:
         hit("upload-before-files")
+        if self._stamps is not None:
+            self._stamps.begin()
         first = self._tree.stat(self._plan.at)
         self._count.expect(self._tree, self._plan.at, first, self._is_excluded)
         with ThreadPoolExecutor(self._plan.threads, thread_name_prefix="cowfs-read") as self._helpers:
@@ -225,7 +229,8 @@ class _Drafting:
                     self._meet(there, name, attr, directory, old)
             if self._plan.delete:
                 for name, row in base.items():
-                    if not self._is_excluded(below(path, name), row):
+                    is_kept = self._stamps is not None and is_left_alone(row[MODE])
+                    if not is_kept and not self._is_excluded(below(path, name), row):
                         self._remove(directory, name, row)
             self._end_directory(directory)
             waiting += reversed(found)
@@ -235,8 +240,11 @@ class _Drafting:
     ) -> _Directory:
         """The directory of the volume that a source directory below the first stands for."""
         mode = attr.mode & KEPT_BITS
+        if self._stamps is not None:
+            self._stamps.take(path, attr)
         if old is not None and stat.S_ISDIR(old[MODE]):
-            self._changes.set_attributes(old, mode=mode, mtime_ns=attr.mtime_ns)
+            if self._stamps is None or not self._stamps.is_same(path, attr):
+                self._changes.set_attributes(old, mode=self._mode(old, mode), mtime_ns=attr.mtime_ns)
             return _Directory(old[INO], old, is_own=True)
         if old is not None:
             self._require_delete(path, errno.ENOTDIR)
@@ -277,8 +285,8 @@ class _Drafting:
             file = _File(path, name, attr, directory, old)
             if attr.nlink < 2 or attr.ino not in self._linked:
                 self._linked.update({attr.ino: 0} if attr.nlink > 1 else {})
-                if self._is_same(file):
-                    file.known = Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None, state=state_of(attr) or "")
+                if (known := self._known(file)) is not None:
+                    file.known = known
                     self._count.add_bytes(attr.size)
                 else:
                     self._wait_for_store()
@@ -287,6 +295,8 @@ class _Drafting:
             self._settle(WAITING_MAX)
         elif stat.S_ISLNK(attr.mode):
             self._make_way(path, old)
+            if self._stamps is not None:
+                self._stamps.take(path, attr)
             self._put_symlink(name, self._tree.readlink(path), attr, directory, old)
         else:
             self.done.skipped += 1
@@ -330,16 +340,18 @@ class _Drafting:
             and (old[NLINK] < 2 or old[INO] not in self._claimed)
         )
 
-    def _is_same(self, file: _File) -> bool:
-        """Whether the base has this file by all appearances: then it is not read."""
+    def _known(self, file: _File) -> Read | None:
+        """What the base has of this file, by all appearances: then it is not read."""
         old, attr = file.base, file.attr
-        return (
-            old is not None
-            and stat.S_ISREG(old[MODE])
-            and (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns)
-            and self._is_same_state(old, attr)
-            and self._may_stay(file, old, attr.mode & KEPT_BITS, attr.mtime_ns)
-        )
+        if old is None or not stat.S_ISREG(old[MODE]):
+            return None
+        if self._stamps is not None:
+            is_same = self._stamps.is_same(file.path, attr)
+            known = Read(stat.S_IMODE(old[MODE]), old[MTIME], old[SIZE], None)
+        else:
+            is_same = (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns) and self._is_same_state(old, attr)
+            known = Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None, state=state_of(attr) or "")
+        return known if is_same and self._may_stay(file, old, known.mode, known.mtime_ns) else None
 
     def _is_same_state(self, old: InodeRow, attr: Attributes) -> bool:
         """Of two files of the same size and time."""
@@ -380,6 +392,8 @@ class _Drafting:
             self._put_file(file, self._read(file))
             return
         self._counted(file.attr.size)
+        if self._stamps is not None:
+            self._stamps.take_link(file.path, file.attr)
         self._name_known(file.directory, file.name, known, file.base)
 
     def _name_known(self, directory: _Directory, name: bytes, known: InodeRow | int, old: InodeRow | None) -> None:
@@ -394,8 +408,9 @@ class _Drafting:
             return  # it has vanished since its directory was listed
         self._counted(read.size)
         old = file.base
+        self._take_read(file, read)
         if old is not None and self._stays(file, old, read):
-            self._changes.set_attributes(old, mode=read.mode, mtime_ns=read.mtime_ns)
+            self._changes.set_attributes(old, mode=self._mode(old, read.mode), mtime_ns=read.mtime_ns)
             self._set_state(old, read.state)
             self.done.unchanged += 1
             if old[NLINK] > 1:
@@ -407,6 +422,7 @@ class _Drafting:
             read = self._read(file)
             if read is None:
                 return
+            self._take_read(file, read)
         rows = read.rows or []
         ino = self._changes.make_file(
             file.directory.ino,
@@ -427,6 +443,15 @@ class _Drafting:
         if state and (STATE, state.encode()) not in xattrs:
             others = [each for each in xattrs if each[0] != STATE]
             self._changes.set_xattrs(old, [*others, (STATE, state.encode())])
+
+    def _take_read(self, file: _File, read: Read) -> None:
+        if self._stamps is not None:
+            self._stamps.take_file(file.path, file.attr, read.stamp)
+
+    def _mode(self, old: InodeRow, mode: int) -> int:
+        """The one it gets: a copy has no set-id bits, and takes none away."""
+        is_same = self._stamps is not None and old[MODE] & KEPT_BITS == mode
+        return stat.S_IMODE(old[MODE]) if is_same else mode
 
     def _stays(self, file: _File, old: InodeRow, read: Read) -> bool:
         if not stat.S_ISREG(old[MODE]) or not self._may_stay(file, old, read.mode, read.mtime_ns):

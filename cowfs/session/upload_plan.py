@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cowfs.session.copy_stamps import CopyStamps
     from cowfs.session.import_log import ImportLog
 
 THREADS = 4
@@ -34,8 +35,9 @@ class UploadPlan:
 
     delete: what is in the target and not in the source goes, but for what is excluded. excluded: is
     asked of each path below `at`, a directory's ending in "/"; such a path is not looked at. owner:
-    of what is new. threads: how many files are read at once. done:
-    of an import, what it has read before it was killed.
+    of what is new. threads: how many files are read at once. done: of an import, what it has read
+    before it was killed. stamps: of a copy's folder; they say what is not read, instead of size and
+    time, and what a copy does not have (`is_left_alone`) stays.
     """
 
     at: bytes
@@ -47,6 +49,7 @@ class UploadPlan:
     excluded: Callable[[bytes], bool] = lambda path: False
     threads: int = THREADS
     done: ImportLog | None = None
+    stamps: CopyStamps | None = None
 
 
 class NothingToUpload(Exception):

@@ -59,7 +59,7 @@ class SourceTree(Protocol):
 class Read:
     """What came of reading a file. rows None: it was there already, and nothing was read. is_other:
     of the file that has taken its name meanwhile, and of none of its other names. state: of the
-    object that it is (`object_tree`)."""
+    object that it is (`object_tree`). stamp: what it looked like, of one that was read."""
 
     mode: int
     mtime_ns: int
@@ -67,6 +67,7 @@ class Read:
     rows: list[ExtentRow] | None
     is_other: bool = False
     state: str = ""
+    stamp: Stamp | None = None
 
 
 class Stopped(Exception):
@@ -139,7 +140,7 @@ class FileReader:
         state = opened.object.state if isinstance(opened, ObjectFile) else ""
         if self._done is not None and isinstance(opened, ObjectFile):
             self._done.append(opened.object, rows)
-        return Read(before.mode & KEPT_BITS, before.mtime_ns, before.size, rows, state=state)
+        return Read(before.mode & KEPT_BITS, before.mtime_ns, before.size, rows, state=state, stamp=before)
 
     def _reader(self, opened: ReadFile) -> Callable[[SourceExtent, int, int], bytes]:
         def read(extent: SourceExtent, first: int, length: int) -> bytes:

@@ -19,8 +19,9 @@ from cowfs.machine import registry
 
 
 def end_all() -> None:
-    """Ends every daemon of this machine by its pid; a daemon told to terminate unmounts."""
-    for entry in registry.list_mounts():
+    """Ends every daemon of this machine by its pid; a daemon told to terminate unmounts. A copy has
+    none."""
+    for entry in (each for each in registry.list_mounts() if not each.is_copy):
         os.kill(entry.pid, signal.SIGTERM)
         if not wait_gone(entry.pid, 60):
             os.kill(entry.pid, signal.SIGKILL)

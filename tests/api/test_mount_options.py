@@ -44,6 +44,8 @@ def given(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "map_owner": "1000:100",
         "fuse_fd": fd,
         "foreground": True,
+        "mode": "fuse",
+        "copy_limit": "3GiB",
     }
     os.close(fd)
 

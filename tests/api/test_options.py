@@ -37,6 +37,9 @@ pytestmark = pytest.mark.quick
         ("map_owner", "0:4294967295"),
         ("map_owner", 1000),
         ("transport", "rings"),
+        ("mode", "copies"),
+        ("copy_limit", "some"),
+        ("copy_limit", None),
     ],
 )
 def test_a_wrong_option_is_named(name: str, value: Any) -> None:

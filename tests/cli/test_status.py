@@ -47,6 +47,7 @@ def status(writer: WriterStatus) -> Status:
         version=None,
         read_only=False,
         is_scratch=False,
+        is_copy=False,
         is_detached=False,
         pid=7,
         since_ns=0,

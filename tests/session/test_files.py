@@ -38,7 +38,7 @@ def writable(name):
 
 first = Volume.new("data", store=STORE).resolve()
 try:
-    first.mount()
+    first.mount(mode="fuse")
 except MountFailedError as error:
     assert "/dev/fuse" in error.message
 with opened(writable("data")) as session:

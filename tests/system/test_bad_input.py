@@ -197,6 +197,8 @@ def test_no_fuse_device(machine: Machine, published: str) -> None:
             "sh",
             COMMAND,
             "mount",
+            "--mode",
+            "fuse",
             published,
             machine.mount_point("m"),
             "--json",

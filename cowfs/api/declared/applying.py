@@ -11,14 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from cowfs.api import deleting, stores
+from cowfs.api import deleting, mounts, stores
 from cowfs.api.declared import mounting, plan, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.storage import Storage
-from cowfs.control import live_mount
 from cowfs.errors import ConflictError, InvalidStateError, NotFoundError
 from cowfs.machine import applied, registry
 from cowfs.machine.applied import Applied, AppliedVolume, Made
@@ -78,7 +77,7 @@ def _require_committed(volume: AppliedVolume, recorded: Applied) -> None:
     """Before it is unmounted: a volume with uncommitted work is not deleted."""
     for mount in recorded.mounts:
         entry = registry.find_by_id(mount.id) if (mount.store_url, mount.volume) == _key(volume) else None
-        if entry is not None and entry.is_writer and live_mount.has_uncommitted(entry):
+        if entry is not None and entry.is_writer and mounts.has_uncommitted(entry):
             raise InvalidStateError(
                 f"volume {volume.volume!r}, which is to be deleted, has uncommitted work at {entry.mount_path}",
                 hint=f"Publish it (`cowfs commit {entry.mount_path}`, commit()), or drop it "

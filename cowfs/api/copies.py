@@ -1,0 +1,362 @@
+"""Mounts without FUSE: a folder of plain files at the mount path, from which commits are made.
+
+    mount       the version is copied to the path (session/copy_filling), and what the files look like is recorded
+    work        any program, on the local file system; nobody serves it, nothing has to stay alive
+    commit      what differs by its stamp is read and published, as an upload with delete=True does (session/tree_upload),
+                if the volume still stands on the version that was copied
+    unmount     a folder in which nothing differs goes; one with work stays where it is, for the next mount
+
+`machine.copies` keeps what is known of a folder, and removes it; `mounts` does for copies what
+`live_mount` does for mounts. Why things are so: docs/decisions/0043-mounts-without-fuse.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cowfs import log, sizes
+from cowfs.api import kept_work, mount_paths, stores, tree_publishing
+from cowfs.api.path_errors import errors_of_ours
+from cowfs.api.transfer_report import Target
+from cowfs.control import MountOptions, SessionSpec
+from cowfs.errors import InvalidInputError, InvalidStateError, LeaseHeldError, MountFailedError, NeedsFuseError
+from cowfs.ids import VersionId
+from cowfs.machine import copies, mounting, processes, registry, reservation, stamps
+from cowfs.machine.copies import Copy
+from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.version.commit import Base, CommitRequest, ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.session.version_tree import VersionTree
+
+_log = log.get("copy")
+_told: set[int] = set()
+"""Processes in which somebody was told that mounts are copies."""
+
+LOST = "The files of a copy are on the local file system: look for the folder where it was moved to."
+CONTAINER = (
+    "docker run --device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined; Kubernetes: privileged: true"
+)
+
+
+def why_not_mounted(options: MountOptions) -> MountFailedError | None:
+    """Why this machine cannot mount; None: it can, as far as can be told beforehand. A descriptor that
+    was handed in needs no right."""
+    if options.fuse_fd is not None:
+        return None
+    try:
+        mounting.check_device()
+    except MountFailedError as error:
+        return error
+    return None
+
+
+def mounted_or_copied(
+    options: MountOptions,
+    mount: Callable[[], Path],
+    copy: Callable[[MountFailedError | None], Path],
+) -> Path:
+    """Does what the mode says. copy: is told why it is not a mount, None if it was asked for."""
+    if options.mode == "copy":
+        if options.foreground or options.fuse_fd is not None:
+            raise InvalidInputError(
+                "a copy has no process, and serves no descriptor",
+                hint="Leave foreground and fuse_fd out, or mode='copy'.",
+            )
+        return copy(None)
+    why = why_not_mounted(options) if options.mode == "auto" and not options.foreground else None
+    if why is None:
+        try:
+            return mount()
+        except MountFailedError as error:  # the device may be opened, and mounting is forbidden all the same
+            if options.mode == "fuse" or options.foreground or not error.details.get("is_forbidden"):
+                raise
+            why = error
+    return copy(why)
+
+
+def require_mode(entry: MountEntry, options: MountOptions) -> None:
+    """InvalidStateError: what is mounted is of another kind than what was asked for."""
+    if (options.mode == "copy" and not entry.is_copy) or (options.mode == "fuse" and entry.is_copy):
+        kind = "as a copy" if entry.is_copy else "by FUSE"
+        raise InvalidStateError(
+            f"volume {entry.volume!r} is mounted {kind} at {entry.mount_path}",
+            hint="Unmount it first, or leave the mode out.",
+        )
+
+
+def join(entry: MountEntry, options: MountOptions) -> None:
+    """Before a mount that is there is shared: an unmount that was killed half way is undone."""
+    require_mode(entry, options)
+    if entry.is_copy:
+        with turn(entry):
+            mount_paths.copy_of(entry).settle()
+
+
+# -- mounting
+
+
+def mount_volume(
+    target: Target,
+    given: str | os.PathLike[str] | None,
+    options: MountOptions,
+    progress: ProgressListener,
+    why: MountFailedError | None,
+) -> MountEntry:
+    """The volume's copy, made or gone on with. LeaseHeldError: somebody else writes to the volume."""
+    working_copy, store = target.working_copy, target.store
+    spec = tree_publishing.writing(target, options)
+    spec = replace(spec, options=replace(spec.options, take_over=options.take_over))
+    with _turn(working_copy.path):
+        if (left := left_behind(working_copy, given)) is not None:
+            return _registered(left, store, target.name, working_copy=working_copy.path)
+        tree_publishing.require_committed(target, spec)
+        kept_work.warn(working_copy, store.record.store_id)
+        with ExitStack() as stack:
+            from cowfs.session.copy_opening import copy_base
+
+            opened = stack.enter_context(copy_base(spec, access=store.access))
+            manifest = opened.base.manifest
+            if manifest is not None:
+                _require_within(options, manifest.stats.bytes, target.name, why)
+            path = stack.enter_context(mount_paths.chosen(given, target.name, store.record.store_id))
+            copy = Copy(working_copy.path)
+            _tell(why)
+            _fill(copy, path, opened.tree, opened.base.version_id, store, target.name, progress, is_read_only=False)
+        return _registered(copy, store, target.name, working_copy=working_copy.path)
+
+
+def tidied(working_copy: WorkingCopy) -> bool:
+    """After a mount that is no more: removes its copy if that has no work. Whether there is one with
+    work."""
+    copy = working_copy.copy
+    if copy is None:
+        return False
+    with _turn(working_copy.path):
+        is_whole = copy.settle() and copy.record.stage == "whole" and copy.is_there
+        return is_whole and not copy.remove_unchanged(_base(working_copy))
+
+
+def _base(working_copy: WorkingCopy) -> VersionId | None:
+    """As it is now: an earlier look at the state may be of before a commit."""
+    return WorkingCopy(working_copy.path).state.base_version
+
+
+def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None) -> Copy | None:
+    """The copy that has the volume's work, to go on with at its path. One without work, elsewhere, or
+    half made, goes. InvalidStateError: it has work, and another path is asked for."""
+    copy = working_copy.copy
+    if copy is None or not copy.settle():
+        return None
+    record = copy.record
+    if record.stage == "filling":
+        if record.process.is_alive and record.process != processes.this_process():
+            raise LeaseHeldError(
+                f"volume {working_copy.volume!r} is being copied to {record.mount_path} by process {record.process.pid}",
+                hint="Wait until it is there, and mount again.",
+            )
+        copy.remove_filling()
+        return None
+    if not copy.is_there:
+        _log.warning(
+            "the copy of volume %s at %s is not there any more; what was written there is in no version. A new copy is made. "
+            "%s `cowfs upload` publishes it",
+            record.volume,
+            record.mount_path,
+            LOST,
+        )
+        copy.forget()
+        return None
+    if given is None or mount_paths.checked(given) == record.mount_path:
+        return copy
+    if copy.remove_unchanged(_base(working_copy)):
+        return None
+    raise InvalidStateError(
+        f"uncommitted work of volume {working_copy.volume!r} is in the copy at {record.mount_path}",
+        hint=f"Mount it there (without a path, or `cowfs mount {working_copy.volume} {record.mount_path}`), and commit it; "
+        f"or drop it (`cowfs unmount {working_copy.volume} --discard`, discard()).",
+    )
+
+
+def mount_version(
+    spec: SessionSpec,
+    store: stores.OpenStore,
+    given: str | os.PathLike[str] | None,
+    name: str,
+    version_bytes: int,
+    why: MountFailedError | None,
+) -> MountEntry:
+    """A read-only copy of a version, or of a folder of it. name: of the default directory."""
+    from cowfs.session.copy_filling import size_bytes
+    from cowfs.session.reading import reading
+
+    assert spec.version is not None
+    version = VersionId.from_hex(spec.version)
+    sweep()
+    if not spec.folder:
+        _require_within(spec.options, version_bytes, name, why)
+    with reading(spec, access=store.access) as tree, mount_paths.chosen(given, name, store.record.store_id) as path:
+        if spec.folder and version_bytes > spec.options.copy_limit_bytes:
+            _require_within(spec.options, size_bytes(tree), f"{name}:{spec.folder}", why)
+        registration = registry.new_id()
+        copy = copies.of_version(registration)
+        _tell(why)
+        _fill(copy, path, tree, version, store, spec.volume, lambda _: None, is_read_only=True)
+    return _registered(copy, store, spec.volume, registration=registration, version=version)
+
+
+def sweep() -> None:
+    """Removes what read-only copies have left behind whose mounts are no more."""
+    copies.sweep({entry.id for entry in registry.list_mounts() if entry.is_copy})
+
+
+def _fill(
+    copy: Copy,
+    path: str,
+    tree: VersionTree,
+    version: VersionId | None,
+    store: stores.OpenStore,
+    volume: str,
+    progress: ProgressListener,
+    *,
+    is_read_only: bool,
+) -> None:
+    from cowfs.session.copy_filling import fill
+
+    is_made = mounting.prepare_directory(path)
+    record = copies.new_record(
+        path,
+        is_made=is_made,
+        version=version,
+        read_only=is_read_only,
+        store_url=store.url,
+        store_id=store.record.store_id.hex(),
+        volume=volume,
+    )
+    copy.begin(record)
+    try:
+        with errors_of_ours(path, "Choose another mount path."):
+            written = fill(tree, os.fsencode(path), is_made=is_made, read_only=is_read_only, report=progress)
+            copy.end_filling(version, written)
+    except BaseException:
+        with suppress(OSError):  # then the next mount does
+            copy.remove_filling()
+        raise
+
+
+def _registered(
+    copy: Copy,
+    store: stores.OpenStore,
+    volume: str,
+    *,
+    registration: str | None = None,
+    working_copy: Path | None = None,
+    version: VersionId | None = None,
+) -> MountEntry:
+    return registry.register(
+        registration or registry.new_id(),
+        mount_path=Path(copy.record.mount_path),
+        socket=None,
+        store_url=store.url,
+        store_id=store.record.store_id.hex(),
+        volume=volume,
+        version_id=version.hex() if version is not None else None,
+        read_only=working_copy is None,
+        working_copy=working_copy,
+        is_copy=True,
+    )
+
+
+def _require_within(options: MountOptions, size: int, name: str, why: MountFailedError | None) -> None:
+    if size <= options.copy_limit_bytes:
+        return
+    reason = f"; this machine cannot mount it: {why.message}" if why is not None else ""
+    raise NeedsFuseError(
+        f"{name} has {sizes.shown(size)}, and a copy may have {sizes.shown(options.copy_limit_bytes)}{reason}",
+        hint="Allow a larger copy (copy_limit=, --copy-limit); read and write without a mount (vol.files, `cowfs ls`, `cat`, "
+        "`cp`); mount one folder of a version (LOCATOR/FOLDER); download what is needed (`cowfs download`, files.download()); or "
+        f"let the machine mount. {CONTAINER}.",
+        details={"bytes": size, "copy_limit": options.copy_limit_bytes},
+    )
+
+
+def _tell(why: MountFailedError | None) -> None:
+    """Once a process, of copies that nobody asked for."""
+    if why is None or os.getpid() in _told:
+        return
+    _told.add(os.getpid())
+    _log.warning(
+        "this machine cannot mount (%s), so the mount path is a copy: plain files, read when they are committed. "
+        "`cowfs doctor` says what mounting needs; mode='copy' or --mode copy asks for this and is not told",
+        why.message,
+    )
+
+
+# -- committing
+
+
+def commit(
+    target: Target, options: MountOptions, request: CommitRequest, progress: ProgressListener | None
+) -> tuple[Base, bool]:
+    """Publishes what is in the folder; the version that the volume stands on now, and whether this has
+    made it. ConflictError: the volume has a newer version, or a file never stood still."""
+    from cowfs.session.copy_stamps import CopyStamps
+    from cowfs.session.local_files import LocalFiles
+    from cowfs.session.publishing import publishing
+    from cowfs.session.upload_plan import UploadPlan
+
+    working_copy = target.working_copy
+    with _turn(working_copy.path):
+        copy = Copy(working_copy.path)
+        path = required(copy)
+        kept_work.require_all(working_copy, target.store.record.store_id)
+        spec = tree_publishing.writing(target, replace(options, take_over=False))
+        with errors_of_ours(path, LOST), ExitStack() as stack:
+            copy.sync()
+            tree = stack.enter_context(LocalFiles(os.fsencode(path)))
+            line = stack.enter_context(publishing(spec, access=target.store.access, is_copy=True))
+            known = CopyStamps(stamps.load(copy.stamps_path, line.publisher.base.version_id))
+            plan = UploadPlan(b"", b"", line.owner, delete=True, stamps=known)
+            done, base, is_new = tree_publishing.publish_tree(line, tree, plan, request, progress)
+            copy.move_base(base.version_id, known.seen)
+    if done.skipped:
+        _log.warning(
+            "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them", done.skipped, path
+        )
+    return base, is_new
+
+
+def required(copy: Copy) -> str:
+    """Its path. InvalidStateError: the folder is not there, and nobody knows what was in it."""
+    path = copy.record.mount_path
+    if not copy.settle() or copy.record.stage != "whole" or not copy.is_there:
+        raise InvalidStateError(
+            f"the copy at {path} is not there any more, or is another directory; nothing was published",
+            hint=f"{LOST} Move it back, or mount the volume again to begin with a new copy.",
+        )
+    return path
+
+
+def target_of(entry: MountEntry) -> Target:
+    """The volume of a copy, as this process may ask its store."""
+    assert entry.working_copy is not None
+    return Target(entry.volume, stores.open_located(entry.store_url), WorkingCopy(Path(entry.working_copy)))
+
+
+@contextmanager
+def turn(entry: MountEntry) -> Iterator[None]:
+    """Of calls that look at the folder or change what is known of it, one at a time."""
+    with _turn(Path(entry.working_copy or entry.id)):
+        yield
+
+
+@contextmanager
+def _turn(place: Path) -> Iterator[None]:
+    with reservation.turn(f"copy {place}", lambda: False, doing="works on this copy"):
+        yield

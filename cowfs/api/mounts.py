@@ -1,0 +1,136 @@
+"""One live mount of this machine, by FUSE or as a copy: asks its daemon (`control.live_mount`), or does
+by itself what a daemon would.
+
+Whoever made it, and from whatever process. Committing a copy needs its volume's store, with the
+caller's credentials: `target`; without it the store is asked as its URL says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cowfs import log
+from cowfs.api import copies, mount_paths, unmounted
+from cowfs.api.transfer_report import Target
+from cowfs.control import MountOptions, live_mount
+from cowfs.control.live_mount import Released
+from cowfs.control.messages import Committed, Left
+from cowfs.errors import ConflictError, CowfsError
+from cowfs.ids import VersionId
+from cowfs.machine import copies as folders
+from cowfs.machine import registry
+from cowfs.machine.lock import LockHolder
+from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.version import volumes
+from cowfs.version.commit import CommitRequest, ProgressListener
+
+__all__ = ["Released", "base_of", "commit", "discard", "has_died", "has_uncommitted", "release", "unmount"]
+
+_log = log.get("copy")
+
+
+def commit(
+    entry: MountEntry,
+    request: CommitRequest,
+    progress: ProgressListener | None = None,
+    *,
+    target: Target | None = None,
+    options: MountOptions | None = None,
+) -> Committed:
+    """Publishes what was written before the call."""
+    if not entry.is_copy:
+        return live_mount.commit(entry, request, progress)
+    named = copies.target_of(entry) if target is None else target
+    assert entry.working_copy is not None
+    target = replace(named, working_copy=WorkingCopy(Path(entry.working_copy)))
+    base, is_new = copies.commit(target, options or MountOptions(), request, progress)
+    assert base.version_id is not None
+    assert base.manifest is not None
+    locator = volumes.locator(target.store.objects, target.name, base.version_id)
+    return Committed(base.version_id, str(locator), base.head_number, is_new, base.manifest.stats)
+
+
+def has_uncommitted(entry: MountEntry) -> bool:
+    """Whether there is work that is in no version; of a copy also True for changes that cancel out."""
+    if not entry.is_copy:
+        return live_mount.has_uncommitted(entry)
+    return not entry.read_only and mount_paths.copy_of(entry).differs(base_of(entry)[0])
+
+
+def unmount(entry: MountEntry, *, force: bool = False) -> Left:
+    """Unmounts, keeping uncommitted work: that of a copy stays where it is. ConflictError while it is
+    in use."""
+    if not entry.is_copy:
+        return live_mount.unmount(entry, force=force)
+    with copies.turn(entry):
+        copy = mount_paths.copy_of(entry)
+        if not force and copy.exists and copy.is_there:
+            copy.require_unused()
+        version, head_number = base_of(entry)
+        is_kept = _leave(entry, copy, version, force=force)
+        registry.unregister(entry)
+    return Left(version, head_number, is_kept)
+
+
+def release(entry: MountEntry, *, force: bool = False) -> Released:
+    """Takes away a mount whose work has been published, so that nothing here may fail: what did not
+    work is told. A copy that is in use stays as a folder."""
+    if not entry.is_copy:
+        return live_mount.release(entry, force=force)
+    try:
+        try:
+            unmount(entry, force=force)
+        except ConflictError as error:
+            registry.unregister(entry)
+            return Released(users=error.message)
+    except (CowfsError, OSError) as error:
+        return Released(trouble=str(error))
+    return Released()
+
+
+def discard(entry: MountEntry, *, force: bool = False) -> None:
+    """Unmounts and drops uncommitted work for good."""
+    if not entry.is_copy:
+        live_mount.discard(entry, force=force)
+        return
+    with copies.turn(entry):
+        copy = mount_paths.copy_of(entry)
+        if not force and copy.exists and copy.is_there:
+            copy.require_unused()
+        if entry.working_copy is None:
+            copy.remove()
+        else:
+            unmounted.discard(copies.target_of(entry).store, WorkingCopy(Path(entry.working_copy)))
+        registry.unregister(entry)
+
+
+def has_died(entry: MountEntry) -> bool:
+    """As `live_mount.has_died`; a copy cannot."""
+    return not entry.is_copy and live_mount.has_died(entry)
+
+
+def base_of(entry: MountEntry) -> tuple[VersionId | None, int]:
+    """The version that a copy stands on, and the number of its head."""
+    if entry.working_copy is None:
+        return VersionId.from_hex(entry.version_id or ""), 0
+    working_copy = WorkingCopy(Path(entry.working_copy))
+    if not working_copy.exists:
+        return None, 0
+    return working_copy.state.base_version, working_copy.state.head_number
+
+
+def _leave(entry: MountEntry, copy: folders.Copy, version: VersionId | None, *, force: bool) -> bool:
+    """Removes the folder, if nothing would be lost. Whether work of a volume is kept."""
+    if not copy.exists or not copy.settle():
+        return False
+    if entry.working_copy is None:
+        if force:
+            copy.remove()
+        elif not copy.remove_unchanged(version):
+            _log.warning("the read-only copy %s was written to; it stays, and is in no version", entry.mount_path)
+            copy.forget()
+        return False
+    with WorkingCopy(Path(entry.working_copy)).lock(LockHolder.for_a_moment(f"(unmounting {entry.mount_path})")):
+        return (force and copy.is_used) or not copy.remove_unchanged(version)

@@ -1,0 +1,353 @@
+"""A mount without FUSE: a folder of plain files, and what is remembered of it beside.
+
+    of a volume      <working copy>/copy.json, copy.stamps          the work in the folder belongs to that working copy
+    of a version     <state dir>/copies/<registration>/             the same two files; read-only
+
+    copy.json        {"format": 1, "mount_path", "root_ino", "is_made", "stage", "store_url", "store_id", "volume",
+                      "version" | null, "read_only", "process"}
+    copy.stamps      what each file looked like when it was the version's (stamps.py)
+
+    stage   filling    the folder is not whole yet, and nobody was told of it: it may be filled again, or removed
+            whole      a user's
+            leaving    everything of it was set aside (`.cowfs-gone-…` in the folder), and is being deleted
+
+Guarantees: nothing in the folder is deleted that is not as its stamp says, unless that is asked for;
+it is set aside by renames first, so that nobody who comes by its path writes to what is about to go.
+A folder that is not there any more, or is another one (`root_ino`), is never taken for an empty one.
+A crash at any moment leaves the folder whole, or one that `settle` makes whole, or finishes deleting.
+
+Who calls holds the copy's turn (`reservation`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import shutil
+import stat
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cowfs import clock, config, log
+from cowfs.errors import ConflictError, CorruptError, NotFoundError, UnsupportedFormatError
+from cowfs.ids import VersionId
+from cowfs.machine import mount_table, processes, stamps, used_paths
+from cowfs.machine import state as states
+from cowfs.machine.processes import ProcessIdentity
+from cowfs.machine.stamps import FileStamp
+
+FORMAT = 1
+_ASIDE = b".cowfs-gone-"
+_ASIDE_NAME = re.compile(rb"\.cowfs-gone-[0-9a-f]{16}")
+_COARSE_NS = 2_000_000_000
+"""How coarse a file system may keep times (FAT does)."""
+_log = log.get("copy")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+Stage = Literal["filling", "whole", "leaving"]
+
+
+@dataclass(frozen=True)
+class CopyRecord:
+    """is_made: the folder was made for the copy, and goes with it. version: of a read-only copy; that
+    of a volume stands on its working copy's base."""
+
+    mount_path: str
+    root_ino: int
+    is_made: bool
+    stage: Stage
+    store_url: str
+    store_id: str
+    volume: str
+    version: str | None
+    read_only: bool
+    process: ProcessIdentity
+
+    def to_json(self) -> bytes:
+        record = {"format": FORMAT, **asdict(self), "process": self.process.to_record()}
+        return json.dumps(record, indent=1).encode() + b"\n"
+
+
+class Copy:
+    """directory: where the two files lie."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @property
+    def record_path(self) -> Path:
+        return self._directory / "copy.json"
+
+    @property
+    def stamps_path(self) -> Path:
+        return self._directory / "copy.stamps"
+
+    @property
+    def exists(self) -> bool:
+        return config.is_there(self.record_path)
+
+    @property
+    def record(self) -> CopyRecord:
+        """NotFoundError: there is no copy."""
+        try:
+            record: dict[str, Any] = json.loads(self.record_path.read_bytes())
+            if record.pop("format") != FORMAT:
+                raise UnsupportedFormatError(
+                    f"{self.record_path} has a format that this cowfs does not know",
+                    hint="Use the cowfs that made this copy, or a newer one; nothing was changed.",
+                )
+            return CopyRecord(**{**record, "process": ProcessIdentity.from_record(record["process"])})
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{self._directory} has no copy", hint="Mount the volume to make one.") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptError(
+                f"{self.record_path} is no record of a copy",
+                hint="Keep the copy's folder: upload it, then discard this.",
+            ) from error
+        except OSError as error:
+            raise config.inaccessible(self.record_path, error) from error
+
+    def begin(self, record: CopyRecord) -> None:
+        """Durable before the first file is written."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._store(record)
+
+    def end_filling(self, version: VersionId | None, expected: dict[bytes, tuple[int, int]]) -> None:
+        """The folder is whole. expected: (size, mtime_ns) of each path that was written; one that is not
+        so gets no stamp, and counts as changed."""
+        root = os.fsencode(self.record.mount_path)
+        self.sync()
+        clock.sleep_s(stamps.STILL_NS / 1e9)
+        found = ((path, stamps.of(each)) for path, each in stamps.walk(root))
+        known = {path: each for path, each in found if _is_as(each, expected.get(path))}
+        stamps.store(self.stamps_path, version, known)
+        self._store(replace(self.record, stage="whole"))
+
+    def sync(self) -> None:
+        """What is in the folder is on stable storage when this returns. Without it files that nobody has
+        written to could be empty after a power loss, and be taken for changed."""
+        fd = os.open(self.record.mount_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _libc.syncfs(fd):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), self.record.mount_path)
+        finally:
+            os.close(fd)
+
+    def move_base(self, version: VersionId | None, seen: stamps.Stamps) -> None:
+        """The folder's content has become that version; seen: what each file looked like when it was
+        read. Files in use get no stamp."""
+        used = used_paths.inodes(self.record.mount_path)
+        stamps.store(self.stamps_path, version, {path: each for path, each in seen.items() if each.ino not in used})
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder at the path is the one that was filled."""
+        record = self.record
+        try:
+            found = os.lstat(record.mount_path)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_ino == record.root_ino
+
+    def differs(self, version: VersionId | None) -> bool:
+        """Whether there may be something in the folder that is not in the version. Never wrongly
+        False; True, too, for a folder that is not there."""
+        record = self.record
+        if record.stage != "whole":
+            return False
+        known = stamps.load(self.stamps_path, version)
+        if known is None or not self.is_there:
+            return True
+        return stamps.first_difference(os.fsencode(record.mount_path), known) is not None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a process has files of it open."""
+        return self.is_there and bool(used_paths.users(self.record.mount_path))
+
+    def require_unused(self) -> None:
+        """ConflictError while a process has files of it open."""
+        path = self.record.mount_path
+        if pids := used_paths.users(path):
+            shown = ", ".join(f"{pid} ({mount_table.command(pid)})" for pid in pids[:10])
+            raise ConflictError(
+                f"{path} is in use; processes: {shown}",
+                hint="Close its files and leave its directories, or unmount with force (force=True, --force).",
+                details={"pids": pids},
+            )
+
+    def settle(self) -> bool:
+        """After a crash: finishes what was begun. False: there is no copy any more."""
+        if not self.exists:
+            return False
+        record = self.record
+        if record.stage == "leaving":
+            self._delete()
+            return False
+        if self.is_there:
+            _bring_back(os.fsencode(record.mount_path))
+        return True
+
+    def remove_unchanged(self, version: VersionId | None) -> bool:
+        """Deletes folder and record if everything is as in the version. False: something is not, and
+        all stays."""
+        if self.differs(version):
+            return False
+        root = os.fsencode(self.record.mount_path)
+        known = stamps.load(self.stamps_path, version) or {}
+        try:
+            aside = _set_aside(root)
+        except OSError as error:
+            _bring_back(root)
+            _log.warning("the copy %s stays: %s", self.record.mount_path, error)
+            return False
+        changed = stamps.first_difference(aside, known, is_same=_was_moved)
+        if changed is not None or os.listdir(root) != [os.path.basename(aside)]:
+            _bring_back(root)
+            return False
+        self._delete()
+        return True
+
+    def remove(self) -> None:
+        """Deletes folder and record, whatever is in the folder; one that is not there is left alone."""
+        if self.record.stage != "leaving" and self.is_there:
+            _set_aside(os.fsencode(self.record.mount_path))
+        self._delete()
+
+    def remove_filling(self) -> None:
+        """Of a folder that nobody was told of: all of it goes."""
+        if self.exists and self.record.stage == "filling":
+            self.remove()
+
+    def _delete(self) -> None:
+        record = self.record
+        if record.stage != "filling":
+            self._store(replace(record, stage="leaving"))
+        if self.is_there:
+            root = os.fsencode(record.mount_path)
+            for name in _aside_names(root):
+                delete_tree(os.path.join(root, name))
+            if record.is_made:
+                with contextlib.suppress(OSError):  # somebody has put something there
+                    os.rmdir(root)
+        self.forget()
+
+    def forget(self) -> None:
+        """The folder, if there is one, is the user's."""
+        self.stamps_path.unlink(missing_ok=True)
+        self.record_path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a working copy's has more in it
+            self._directory.rmdir()
+
+    def _store(self, record: CopyRecord) -> None:
+        states.replace_durably(self.record_path, record.to_json())
+
+
+def of_version(registration: str) -> Copy:
+    """A read-only copy, by the id of its mount."""
+    return Copy(_root() / registration)
+
+
+def sweep(live: set[str]) -> None:
+    """Removes what read-only copies have left that no mount (`live`: ids) stands for any more: after a
+    reboot, or when their maker was killed. One that was written to stays, and is the user's."""
+    for directory in config.listed(_root()):
+        copy = Copy(directory)
+        with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, OSError):
+            record = copy.record
+            is_being_made = record.stage == "filling" and record.process.is_alive
+            if directory.name in live or record.process.is_foreign or is_being_made:
+                continue
+            if record.stage == "filling" or not copy.is_there:
+                copy.remove()
+            elif copy.settle() and not copy.remove_unchanged(VersionId.from_hex(record.version or "")):
+                _log.warning("the read-only copy %s was written to; it stays, and is in no version", record.mount_path)
+                copy.forget()
+
+
+def new_record(path: str, *, is_made: bool, version: VersionId | None, read_only: bool, **store: str) -> CopyRecord:
+    """Of a folder that is about to be filled. store: store_url, store_id, volume."""
+    root_ino = os.lstat(path).st_ino
+    return CopyRecord(
+        mount_path=path,
+        root_ino=root_ino,
+        is_made=is_made,
+        stage="filling",
+        version=version.hex() if version is not None else None,
+        read_only=read_only,
+        process=processes.this_process(),
+        **store,
+    )
+
+
+def delete_tree(path: bytes) -> None:
+    """A directory with everything in it, whatever its permissions."""
+    os.chmod(path, 0o700)
+    for above, names, _ in os.walk(path):
+        for name in names:
+            below = os.path.join(above, name)
+            if not os.path.islink(below):
+                os.chmod(below, 0o700)
+    shutil.rmtree(path)
+
+
+def _set_aside(root: bytes) -> bytes:
+    """Renames everything in the folder into a directory of its own there."""
+    _open_up(root)
+    aside = os.path.join(root, _ASIDE + clock.random_bytes(8).hex().encode())
+    os.mkdir(aside, 0o700)
+    for name in os.listdir(root):
+        if not _ASIDE_NAME.fullmatch(name):
+            path = os.path.join(root, name)
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                _open_up(path)  # to be moved a directory must be writable: it names the one above
+            os.rename(path, os.path.join(aside, name))
+    return aside
+
+
+def _bring_back(root: bytes) -> None:
+    """What was set aside, unless there is something of that name again."""
+    for aside in _aside_names(root):
+        for name in os.listdir(os.path.join(root, aside)):
+            if not os.path.lexists(os.path.join(root, name)):
+                os.rename(os.path.join(root, aside, name), os.path.join(root, name))
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(root, aside))
+
+
+def _aside_names(root: bytes) -> list[bytes]:
+    return [name for name in os.listdir(root) if _ASIDE_NAME.fullmatch(name)]
+
+
+def _open_up(path: bytes) -> None:
+    mode = os.lstat(path).st_mode
+    if mode & 0o700 != 0o700:
+        with contextlib.suppress(PermissionError):
+            os.chmod(path, stat.S_IMODE(mode) | 0o700)
+
+
+def _was_moved(path: bytes, now: FileStamp, known: FileStamp) -> bool:
+    """Whether what was renamed with its directory is as before: that changes its ctime, and opens up
+    directories."""
+    if b"/" in path:
+        return False
+    if stat.S_ISDIR(now.mode):
+        return now.mode | 0o700 == known.mode | 0o700 and now.mtime_ns == known.mtime_ns
+    return now[:4] == known[:4]
+
+
+def _is_as(found: FileStamp, expected: tuple[int, int] | None) -> bool:
+    if expected is None:
+        return False
+    size, mtime_ns = expected
+    is_size = stat.S_ISDIR(found.mode) or found.size == size
+    return is_size and abs(found.mtime_ns - mtime_ns) < _COARSE_NS
+
+
+def _root() -> Path:
+    return config.state_dir() / "copies"

@@ -1,0 +1,129 @@
+"""What each file of a copy looked like when its content was known to be the version's: who has the
+same stamp still was not written to.
+
+    "cowfs-stamps 1 <version id, 64 hex>\\n"
+    for each path: <HIQQqq: length of the path, mode, inode, size, mtime_ns, ctime_ns; then the path
+    BLAKE3 of all before, 32 bytes
+
+Stamps belong to one version. Those of another one, and those of a file that is damaged or missing,
+count for nothing: then every file is read. So the file may be lost at any moment.
+
+A stamp is taken only of a file that stands still: its last change lies further back than the clock
+that stamps changes is coarse (STILL_NS), so every later change has another time of change (ctime),
+which no program can set. What some process has open or mapped gets none (`used_paths`): stores
+through a mapping that is there already change no time.
+
+Directories have a mode and a time of modification only. Devices, pipes and sockets are not looked
+at. Nothing here follows a link. For one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from cowfs.ids import VersionId
+from cowfs.machine import state as states
+
+STILL_NS = 20_000_000
+"""More than the kernel's tick, 1 to 10 ms."""
+_HEAD = b"cowfs-stamps 1 "
+_ROW = struct.Struct("<HIQQqq")
+_DIGEST_BYTES = 32
+
+
+class FileStamp(NamedTuple):
+    """Of a file or link; of a directory mode and mtime_ns, the rest 0."""
+
+    mode: int
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+Stamps = dict[bytes, FileStamp]
+
+
+def of(found: os.stat_result) -> FileStamp:
+    if stat.S_ISDIR(found.st_mode):
+        return FileStamp(found.st_mode, 0, 0, found.st_mtime_ns, 0)
+    return FileStamp(found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Everything below the directory but special files, with paths relative to it; what vanishes
+    meanwhile is left out."""
+    waiting = [b""]
+    while waiting:
+        above = waiting.pop()
+        try:
+            names = sorted(os.listdir(os.path.join(root, above)))
+        except FileNotFoundError:
+            continue
+        for name in names:
+            path = os.path.join(above, name)
+            try:
+                found = os.lstat(os.path.join(root, path))
+            except FileNotFoundError:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                waiting.append(path)
+            elif not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+                continue
+            yield path, found
+
+
+def first_difference(
+    root: bytes, stamps: Stamps, *, is_same: Callable[[bytes, FileStamp, FileStamp], bool] | None = None
+) -> bytes | None:
+    """A path that is not as its stamp says, is missing, or has none; None: there is no such path.
+    is_same: compares (path, found, stamp); equality by default."""
+    seen = 0
+    for path, found in walk(root):
+        known = stamps.get(path)
+        if known is None:
+            return path
+        now = of(found)
+        if now != known and not (is_same is not None and is_same(path, now, known)):
+            return path
+        seen += 1
+    if seen == len(stamps):
+        return None
+    return next((path for path in sorted(stamps) if not os.path.lexists(os.path.join(root, path))), b"")
+
+
+def load(path: Path, version: VersionId | None) -> Stamps | None:
+    """The stamps that were stored for that version; None: there are none that count."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    head = _head(version)
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if not body.startswith(head) or blake3(body).digest() != digest:
+        return None
+    stamps: Stamps = {}
+    at = len(head)
+    while at < len(body):
+        length, *row = _ROW.unpack_from(body, at)
+        at += _ROW.size + length
+        stamps[body[at - length : at]] = FileStamp(*row)
+    return stamps
+
+
+def store(path: Path, version: VersionId | None, stamps: Stamps) -> None:
+    """Replaces the file, durably."""
+    rows = (_ROW.pack(len(each), *stamps[each]) + each for each in sorted(stamps))
+    body = b"".join((_head(version), *rows))
+    states.replace_durably(path, body + blake3(body).digest())
+
+
+def _head(version: VersionId | None) -> bytes:
+    return _HEAD + (version.hex() if version is not None else "-" * 64).encode() + b"\n"

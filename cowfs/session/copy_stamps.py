@@ -1,0 +1,73 @@
+"""What an upload of a copy's folder knows of each file from before, and learns for the next time.
+
+    known   stamps of the version that the volume stands on: a file that has its stamp still is not read
+    seen    stamps of what this draft has put into the next version, each as it was when it was read
+
+A file that was written to after it was read has another stamp than `seen` has, so the next commit
+reads it. For the thread that runs the upload.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+from cowfs.machine.stamps import FileStamp, Stamps
+
+if TYPE_CHECKING:
+    from cowfs.session.copying import Attributes
+    from cowfs.session.source_files import Stamp
+
+_INO = (1 << 64) - 1
+
+
+class CopyStamps:
+    """known: none, if there are none for that version."""
+
+    def __init__(self, known: Stamps | None) -> None:
+        self._known = known or {}
+        self.seen: Stamps = {}
+        self._linked: dict[int, FileStamp] = {}  # inodes with several names
+
+    def begin(self) -> None:
+        """Of a draft."""
+        self.seen = {}
+        self._linked = {}
+
+    def is_same(self, path: bytes, attr: Attributes) -> bool:
+        """Whether it is, to the byte, what the version has at the path."""
+        return self._known.get(path) == _of(attr)
+
+    def take(self, path: bytes, attr: Attributes) -> None:
+        """It is in the next version as it was when its directory was listed."""
+        self._put(path, _of(attr), attr.nlink)
+
+    def take_file(self, path: bytes, attr: Attributes, read: Stamp | None) -> None:
+        """The next version has what was read; None: it was the same as before, and was not."""
+        found = _of(attr)
+        if read is not None:
+            found = FileStamp(read.mode, read.ino, read.size, read.mtime_ns, read.ctime_ns)
+        self._put(path, found, attr.nlink)
+
+    def take_link(self, path: bytes, attr: Attributes) -> None:
+        """Another name of a file that was taken."""
+        found = _of(attr)
+        if self._linked.get(found.ino) == found:
+            self.seen[path] = found
+
+    def _put(self, path: bytes, stamp: FileStamp, links: int) -> None:
+        self.seen[path] = stamp
+        if links > 1 and not stat.S_ISDIR(stamp.mode):
+            self._linked[stamp.ino] = stamp
+
+
+def is_left_alone(mode: int) -> bool:
+    """Whether a copy does not have it, so that its absence says nothing: a device, a pipe, a socket."""
+    return stat.S_IFMT(mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+
+
+def _of(attr: Attributes) -> FileStamp:
+    if stat.S_ISDIR(attr.mode):
+        return FileStamp(attr.mode, 0, 0, attr.mtime_ns, 0)
+    ctime_ns: int = attr.ctime_ns  # type: ignore[attr-defined] # of this machine's files
+    return FileStamp(attr.mode, attr.ino & _INO, attr.size, attr.mtime_ns, ctime_ns)

@@ -1,0 +1,483 @@
+"""Mounts that are copies: what is in the folder is what the next version has, whatever was done to it;
+nothing that was written to it is lost, and nobody has to stay alive for that."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import signal
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import cowfs
+from cowfs.api import copies
+from cowfs.blocking import MountSummary, RWVolume, Volume, WorkingCopySummary
+from cowfs.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    NeedsFuseError,
+)
+from cowfs.machine import stamps
+from cowfs.session import local_files
+from cowfs.session.source_files import SourceFile
+from tests.api.conftest import place
+from tests.api.test_uploading import (
+    CONTENTS,
+    NAMES,
+    OLD_NS,
+    OPERATIONS,
+    PATHS,
+    Changing,
+    in_source,
+    in_version,
+    machine,
+)
+
+__all__ = ["place"]
+
+EDITS = st.one_of(
+    OPERATIONS,
+    st.tuples(st.just("sneak"), PATHS),
+    st.tuples(st.just("replace"), PATHS, CONTENTS),
+    st.tuples(st.just("swap"), PATHS, PATHS, NAMES),
+)
+
+
+class Editing(Changing):
+    """Also in ways that a look at sizes and times would not find."""
+
+    def apply(self, name: str, path: str, *more: object) -> None:
+        at = self.root / path
+        if name not in ("sneak", "replace", "swap"):
+            super().apply(name, path, *more)
+        elif not at.is_file() or at.is_symlink():
+            return
+        elif name == "sneak":  # other bytes, the same size and time
+            found = at.stat()
+            at.write_bytes(bytes(byte ^ 1 for byte in at.read_bytes()))
+            os.utime(at, ns=(0, found.st_mtime_ns))
+        elif name == "replace":  # by a file that was renamed over it
+            beside = self.root / "beside"
+            beside.write_bytes(more[0])  # type: ignore[arg-type]
+            os.utime(beside, ns=(0, at.stat().st_mtime_ns))
+            beside.rename(at)
+        elif (other := self.root / str(more[0])).is_file() and other != at:
+            at.rename(self.root / "aside")
+            other.rename(at)
+            (self.root / "aside").rename(other)
+
+
+def is_whole(volume: RWVolume) -> bool:
+    return not volume.has_changes()
+
+
+@settings(max_examples=15)
+@given(
+    steps=st.lists(st.tuples(st.lists(EDITS, max_size=8), st.sampled_from(["stay", "unmount", "forget"])), max_size=4)
+)
+@example(steps=[([("write", "a", b"x")], "stay"), ([("sneak", "a")], "unmount"), ([("sneak", "a")], "forget")])
+@example(steps=[([("write", "a", b"x"), ("link", "a", "b")], "stay"), ([("remove", "a"), ("sneak", "b")], "stay")])
+def test_any_edits_are_what_the_next_version_has(steps: list[tuple[list[tuple[Any, ...]], str]]) -> None:
+    with machine() as place:
+        volume: RWVolume = Volume.new("data")
+        root = volume.mount(place / "mnt", mode="copy")
+        for edits, then in steps:
+            before = in_source(root)
+            editing = Editing(root)
+            for edit in edits:
+                editing.apply(*edit)
+            wanted = in_source(root)
+            assert volume.has_changes() or wanted == before
+            if then == "forget":  # as a process that ends does
+                volume.unmount()
+                volume = Volume.open("data")
+                volume.mount(place / "mnt", mode="copy")
+            version = volume.commit()
+            assert in_version(version) == in_source(root) == wanted
+            assert is_whole(volume)
+            assert not volume.commit().is_new
+            if then == "unmount":
+                volume.unmount()
+                assert not root.exists()
+                volume.mount(place / "mnt", mode="copy")
+                assert in_source(root) == wanted
+                assert is_whole(volume)
+
+
+@pytest.fixture
+def volume(place: Path) -> RWVolume:
+    """Mounted as a copy; its version has two files."""
+    volume: RWVolume = Volume.new("data")
+    root = volume.mount(mode="copy")
+    (root / "file").write_text("one")
+    (root / "dir").mkdir()
+    (root / "dir" / "large").write_bytes(b"large" * 30_000)
+    volume.commit("first")
+    return volume
+
+
+def test_what_was_not_written_to_is_not_read(volume: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[bytes] = []
+    open_file = local_files.LocalFiles.open_file
+
+    def noted(self: local_files.LocalFiles, path: bytes) -> SourceFile:
+        opened.append(path)
+        return open_file(self, path)
+
+    monkeypatch.setattr(local_files.LocalFiles, "open_file", noted)
+    assert not volume.commit().is_new
+    assert opened == []
+    (volume / "file").touch()
+    assert volume.commit().is_new
+    assert opened == [b"file"]
+
+
+def test_stores_through_a_mapping_that_outlives_a_commit_are_found(volume: RWVolume) -> None:
+    """The kernel changes no time for a store to a page that is dirty already."""
+    path = volume / "dir" / "large"
+    with path.open("r+b") as file, closing(mmap.mmap(file.fileno(), 0)) as mapped:
+        mapped[0:5] = b"first"
+        volume.commit()
+        mapped[0:5] = b"later"
+    assert volume.has_changes()
+    assert volume.finalize().files.read("dir/large", 0, 5) == b"later"
+
+
+def test_an_unmount_removes_what_has_no_work_and_keeps_what_has(volume: RWVolume, place: Path) -> None:
+    path = volume.path
+    with (path / "file").open() as file:
+        with pytest.raises(ConflictError, match="in use") as caught:
+            volume.unmount()
+        assert str(os.getpid()) in str(caught.value)
+        assert file.read() == "one"
+    (path / "file").write_text("two")
+    volume.unmount()
+    assert (path / "file").read_text() == "two"
+    kept = volume.status()
+    assert isinstance(kept, WorkingCopySummary)
+    assert (kept.uncommitted, kept.folder) == (True, str(path))
+    with pytest.raises(InvalidStateError, match="the copy at"):
+        volume.mount(place / "elsewhere")
+    with pytest.raises(InvalidStateError, match="copy"):
+        volume.mount(mode="fuse")
+    with pytest.raises(InvalidStateError, match="copy"):
+        volume.files.read("file")
+    assert volume.mount() == path, "its work goes on where it is, though this machine can mount"
+    summary = volume.status()
+    assert isinstance(summary, MountSummary)
+    assert (summary.is_copy, summary.uncommitted, summary.transport) == (True, True, "copy")
+    version = volume.commit()
+    volume.unmount()
+    assert not path.exists()
+    assert volume.status() is None
+    assert version.files.read("file") == b"two"
+
+
+def test_work_that_was_left_is_committed_without_a_mount(volume: RWVolume) -> None:
+    path = volume.path
+    (path / "file").write_text("left")
+    volume.unmount()
+    assert Volume.open("data").commit().files.read("file") == b"left"
+    assert not path.exists()
+
+
+def test_work_is_dropped_only_when_asked(volume: RWVolume) -> None:
+    path = volume.path
+    (path / "file").write_text("dropped")
+    volume.discard()
+    assert not path.exists()
+    assert not volume.has_changes()
+    again = Volume.open("data")
+    assert (again.mount(mode="copy") / "file").read_text() == "one"
+    again.unmount()
+
+
+def test_a_copy_in_use_outlives_its_volume_object(volume: RWVolume) -> None:
+    """What a program still writes is the volume's next work."""
+    path = volume.path
+    with (path / "file").open("a") as file:
+        version = volume.finalize()
+        file.write(" more")
+    assert version.files.read("file") == b"one"
+    with Volume.open("data") as again:
+        assert again.path == path
+    assert Volume.version("data").files.read("file") == b"one more"
+
+
+def test_a_block_that_fails_publishes_nothing(place: Path) -> None:
+    async def body() -> None:
+        async def fail() -> None:
+            async with cowfs.Volume.new("data") as volume:
+                await volume.unmount()
+                path = await volume.mount(mode="copy")
+                (path / "file").write_text("x")
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError) as caught:
+            await fail()
+        assert any("kept on this machine" in note for note in caught.value.__notes__)
+        async with cowfs.Volume.open("data") as again:
+            assert (again / "file").read_text() == "x"
+        assert (await (await cowfs.Volume.version("data")).files.read("file")) == b"x"
+
+    anyio.run(body)
+
+
+def test_a_killed_process_loses_nothing(place: Path) -> None:
+    program = """
+import os, sys
+from cowfs.blocking import Volume
+path = Volume.new("data").mount(mode="copy")
+(path / "file").write_text("written")
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert Volume.open("data").commit().files.read("file") == b"written", "while it counts as mounted"
+    with Volume.open("data") as again:
+        assert (again / "file").read_text() == "written"
+
+
+@pytest.mark.parametrize("point", ["filled", "removing"])
+def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str) -> None:
+    """Half a copy is never taken for one, and half of one that goes is put back or goes."""
+    path = volume.path
+    if point == "filled":
+        volume.unmount()
+    kills = {"filled": "stamps.store", "removing": "stamps.first_difference"}[point]
+    then = {"filled": "Volume.open('data').mount(mode='copy')", "removing": "Volume.open('data').unmount(force=True)"}[
+        point
+    ]
+    program = f"""
+import os
+from cowfs.blocking import Volume
+from cowfs.machine import stamps
+original, calls = {kills}, []
+def last(*arguments, **named):
+    calls.append(1)
+    if len(calls) == {1 if point == "filled" else 2}:
+        os.kill(os.getpid(), 9)
+    return original(*arguments, **named)
+{kills} = last
+{then}
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    again = Volume.open("data")
+    assert not again.has_changes() or point == "removing"
+    again.mount(mode="copy")
+    assert sorted(os.listdir(path)) == ["dir", "file"]
+    assert not again.commit().is_new
+    assert not again.has_changes()
+    again.unmount()
+    assert not path.exists()
+
+
+def test_a_version_over_the_limit_is_not_copied(volume: RWVolume, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = volume.finalize()
+    with pytest.raises(NeedsFuseError, match="146") as caught:
+        Volume.open("data").mount(mode="copy", copy_limit="100KiB")
+    for way in ("copy_limit", "vol.files", "/dev/fuse", "FOLDER", "download"):
+        assert way in caught.value.hint
+    with pytest.raises(NeedsFuseError):
+        version.mount(mode="copy", copy_limit=1)
+    assert list((Path.home() / "cowfs").iterdir()) == [], "nothing was begun"
+    (place / "source").mkdir()
+    (place / "source" / "small").write_text("small")
+    volume = Volume.open("data")
+    volume.files.upload(place / "source", "/part")
+    part = Volume.version("data:part")
+    with pytest.raises(NeedsFuseError):
+        Volume.version("data:dir").mount(mode="copy", copy_limit=1000)
+    assert (part.mount(mode="copy", copy_limit=1000) / "small").read_text() == "small"
+    assert sorted(os.listdir(part.path)) == ["small"]
+    part.unmount()
+    for wrong in ({"scratch": True}, {"foreground": True}):
+        with pytest.raises(InvalidInputError):
+            part.mount(mode="copy", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_head_that_moved_is_no_loss(volume: RWVolume, place: Path) -> None:
+    path = volume.path
+    (path / "file").write_text("ours")
+    elsewhere_version(place, "theirs")
+    with pytest.raises(ConflictError, match="somebody else has made version") as caught:
+        volume.commit()
+    assert "fork" in caught.value.hint
+    assert (path / "file").read_text() == "ours"
+    fork = volume.fork("ours")
+    assert fork.has_changes()
+    assert fork.mount() == path
+    version = fork.finalize("saved")
+    assert version.files.read("file") == b"ours"
+    assert Volume.version("data").files.read("file") == b"theirs"
+    assert not path.exists()
+
+
+def elsewhere_version(place: Path, text: str) -> None:
+    """A version that another machine makes."""
+    (place / "other").mkdir(mode=0o700)
+    own = dict.fromkeys(("COWFS_STATE_DIR", "COWFS_CACHE_DIR", "XDG_RUNTIME_DIR"), str(place / "other"))
+    environ = {**os.environ, **own}
+    program = (
+        f"from cowfs.blocking import Volume; v = Volume.open('data'); v.files.write('file', b'{text}'); v.commit()"
+    )
+    subprocess.run([sys.executable, "-c", program], env=environ, check=True, timeout=120)
+
+
+def test_another_writer_is_told_of_at_the_mount(place: Path) -> None:
+    program = """
+from cowfs.blocking import Volume
+volume = Volume.open("data")
+volume.files.write("file", b"x")
+print("writing", flush=True)
+input()
+"""
+    Volume.new("data").resolve()
+    environ = {**os.environ, "COWFS_STATE_DIR": str(place / "other")}
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "writing\n"
+    try:
+        with pytest.raises(LeaseHeldError, match="writ"):
+            Volume.open("data").mount(mode="copy")
+    finally:
+        writer.communicate("\n", timeout=120)
+
+
+def test_a_folder_that_is_gone_is_not_published_as_empty(volume: RWVolume, place: Path) -> None:
+    path = volume.path
+    path.rename(place / "moved")
+    path.mkdir()
+    for other in (volume, Volume.open("data")):
+        assert other.has_changes()
+        with pytest.raises(InvalidStateError) as caught:
+            other.commit()
+        assert caught.value.hint
+    path.rmdir()
+    again = Volume.open("data")
+    assert (again.mount(mode="copy") / "file").read_text() == "one"
+    again.unmount()
+    assert (place / "moved" / "file").read_text() == "one"
+
+
+def test_a_version_is_copied_read_only(volume: RWVolume, place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    version = volume.finalize()
+    path = version.mount(mode="copy")
+    modes = {each: stat.S_IMODE((path / each).stat().st_mode) for each in ("", "file", "dir", "dir/large")}
+    assert not any(mode & 0o222 for mode in modes.values()), modes
+    assert version.mount() == path
+    version.unmount()
+    assert not path.exists()
+    path = version.mount(place / "mnt" / "v", mode="copy")
+    (path / "file").chmod(0o644)
+    (path / "file").write_text("changed")
+    with caplog.at_level(logging.WARNING):
+        version.unmount()
+    assert "was written to" in caplog.text
+    assert (path / "file").read_text() == "changed"
+    assert not version.is_mounted
+    assert Volume.version("data") == version
+
+
+def test_what_a_killed_reader_leaves_is_swept(volume: RWVolume, place: Path) -> None:
+    version = volume.finalize()
+    path = place / "mnt" / "v"
+    program = f"""
+import os
+from cowfs.blocking import Volume
+from cowfs.machine import stamps
+stamps.store = lambda *_: os.kill(os.getpid(), 9)
+Volume.from_locator({version.locator!r}).mount({str(path)!r}, mode="copy")
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == -signal.SIGKILL
+    assert path.exists()
+    version.mount(path, mode="copy")
+    version.unmount()
+    assert not path.exists()
+
+
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts by FUSE, and makes a device")
+def test_what_a_copy_cannot_hold_stays_in_the_volume(place: Path) -> None:
+    with Volume.new("data") as volume:
+        path = volume.path
+        os.mkfifo(path / "pipe")
+        (path / "shared").mkdir()
+        (path / "shared").chmod(0o2775)
+        (path / "program").write_text("#!/bin/sh")
+        os.setxattr(path / "program", "user.note", b"kept")
+        os.chown(path / "program", 1000, 1000)
+        (path / "program").chmod(0o4755)
+        (path / "other").write_text("x")
+    before = Volume.version("data").id
+    with Volume.open("data") as volume:
+        volume.unmount()
+        path = volume.mount(mode="copy")
+        assert sorted(os.listdir(path)) == ["other", "program", "shared"]
+        assert volume.commit().id == before
+        (path / "other").write_text("changed")
+        volume.commit()
+        (volume._working_copy().path / "copy.stamps").unlink()
+        assert not volume.commit().is_new, "without stamps all is read, and nothing found"
+    with Volume.version("data") as version:
+        found = version.path
+        assert stat.S_ISFIFO((found / "pipe").stat().st_mode)
+        assert stat.S_IMODE((found / "shared").stat().st_mode) == 0o2775
+        program = (found / "program").stat()
+        assert (stat.S_IMODE(program.st_mode), program.st_uid) == (0o4755, 1000)
+        assert os.getxattr(found / "program", "user.note") == b"kept"
+        assert (found / "other").read_text() == "changed"
+
+
+def test_files_are_those_of_the_copy(volume: RWVolume) -> None:
+    path = volume.path
+    volume.files.write("new", b"by files")
+    assert (path / "new").read_text() == "by files"
+    (path / "other").write_text("by path")
+    assert volume.files.read("other") == b"by path"
+    assert Volume.open("data").mount() == path, "another object shares it"
+    assert volume.finalize().stats.files == 4
+
+
+def test_the_notice_comes_once_and_only_unasked(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cowfs.machine.mounting.DEVICE", place / "no-device")
+    monkeypatch.setattr(copies, "_told", set())
+    with caplog.at_level(logging.WARNING):
+        with Volume.new("asked") as volume:
+            volume.unmount()
+            caplog.clear()
+            copies._told.clear()
+            volume.mount(mode="copy")
+        assert "copy" not in caplog.text
+        for name in ("one", "two"):
+            with Volume.new(name) as volume:
+                (volume / "file").write_text("x")
+    assert caplog.text.count("cannot mount") == 1
+
+
+def test_stamps_that_are_damaged_count_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "stamps"
+    known = {b"a": stamps.FileStamp(0o100644, 1, 2, OLD_NS, -1), b"a/\xff": stamps.FileStamp(0o40755, 0, 0, 3, 0)}
+    stamps.store(path, None, known)
+    assert stamps.load(path, None) == known
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[:40] + b"x" + whole[41:], b""):
+        path.write_bytes(damaged)
+        assert stamps.load(path, None) is None
