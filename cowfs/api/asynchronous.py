@@ -84,7 +84,7 @@ class ROFiles:
         progress: ProgressListener | None = None,
     ) -> TransferReport:
         """Copies what is in the directory `src`, or the file `src`, of the version to `dst` (None:
-        volumes/NAME). Of a volume the last version, if there is no uncommitted work here.
+        volumes/NAME).
 
         What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
         Files of the same size and time of modification are there already, so a download that was
@@ -157,12 +157,29 @@ class RWFiles(ROFiles):
 
         Bytes go from the source to the store, and are not written to this machine. Ended, failed or
         killed: nothing is published, and the next upload moves only what is missing. ConflictError:
-        the volume is mounted here, or a file never stood still. InvalidStateError: it has
-        uncommitted work here. LeaseHeldError: somebody else writes to it.
+        a file never stood still. InvalidStateError: the volume has uncommitted work here.
+        LeaseHeldError: somebody else writes to it.
+
+        If the volume is mounted on this machine, the files go into the mount, as `cp` would copy
+        them, and no version is made: the mount's commit publishes them with everything else. The
+        report's mount_path says so.
         """
         return await in_thread(
             partial(self._blocking.upload, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
         )
+
+    async def download(
+        self,
+        src: FilePath = "/",
+        dst: str | os.PathLike[str] | None = None,
+        *,
+        overwrite: Overwrite = "error",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine, what
+        programs see there is copied, committed or not. InvalidStateError: it is not mounted, and has
+        uncommitted work here."""
+        return await in_thread(partial(self._blocking.download, src, dst, overwrite=overwrite, progress=progress))
 
     async def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cowfs.api import arguments, local_paths, sources, stores, uploading
+from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, errors_of_ours
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.transfer_report import TransferReport
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import working_root
 from cowfs.version.commit import ProgressListener
 
 if TYPE_CHECKING:
     from cowfs.api.files import FilePath
-    from cowfs.session.copying import Attributes
+    from cowfs.api.rw_volume import RWVolume
+    from cowfs.session.copying import Attributes, Copied, SourceTree
     from cowfs.session.local_files import LocalFiles
     from cowfs.session.version_tree import VersionTree
 
@@ -43,16 +47,61 @@ def download(
     progress: ProgressListener | None = None,
 ) -> TransferReport:
     """`ROFiles.download`: the directory `src`, or the file, of the version to `dst`."""
+    hears, target = _checked(overwrite, progress), _target(dst, version.name)
+    with errors_of_ours(os.fsdecode(target), NOT_DOWN), reading(version) as tree:
+        require_outside(target, version.to_read().url)
+        done = _copied(tree, src, target, overwrite, version.locator, hears, expect=tree.expect)
+    return TransferReport(**asdict(done), removed=0, locator=version.locator, is_new=False)
+
+
+def download_mounted(
+    volume: RWVolume,
+    entry: MountEntry,
+    src: FilePath = "/",
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    overwrite: Overwrite = "error",
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """`RWFiles.download` of a volume that is mounted here: what programs see there."""
+    from cowfs.session.local_files import LocalFiles
+    from cowfs.session.local_source import LocalSource
+
+    hears, target = _checked(overwrite, progress), _target(dst, volume.name)
+    root = os.fsencode(entry.mount_path)
+    with errors_of_ours(os.fsdecode(target), NOT_DOWN), LocalFiles(root) as files:
+        require_outside(target, entry.store_url)
+        mount = Own(Path(entry.mount_path), "the mount", "choose a target outside of it")
+        local_paths.require_outside(target, [mount])
+        done = _copied(LocalSource(files), src, target, overwrite, entry.mount_path, hears)
+    locator = volume.resolve().locator or ""
+    return TransferReport(**asdict(done), removed=0, locator=locator, is_new=False, mount_path=entry.mount_path)
+
+
+def _checked(overwrite: str, progress: ProgressListener | None) -> ProgressListener | None:
     if overwrite not in get_args(Overwrite):
         raise InvalidInputError(f"overwrite is {overwrite!r}", hint="Give 'error', 'newer' or 'always'.")
-    hears = arguments.listener(progress) if progress is not None else None
-    target = os.fsencode(dst if dst is not None else os.path.join(PARENT, version.name))
-    with ExitStack() as stack, errors_of_ours(os.fsdecode(target), NOT_DOWN):
-        from cowfs.session import copying
+    return arguments.listener(progress) if progress is not None else None
 
-        tree = stack.enter_context(reading(version))
-        require_outside(target, version.to_read().url)
-        with errors_of_ours(version.locator, "vol.files.ls() and `cowfs ls` show what there is."):
+
+def _target(dst: str | os.PathLike[str] | None, name: str) -> bytes:
+    return os.fsencode(dst if dst is not None else os.path.join(PARENT, name))
+
+
+def _copied(
+    tree: SourceTree,
+    src: FilePath,
+    target: bytes,
+    overwrite: Overwrite,
+    about: str,
+    progress: ProgressListener | None,
+    expect: Callable[[bytes, Any], None] = lambda path, attr: None,
+) -> Copied:
+    """about: what is read, for errors."""
+    from cowfs.session import copying
+
+    with ExitStack() as stack:
+        with errors_of_ours(about, "vol.files.ls() and `cowfs ls` show what there is."):
             given = b"/".join(part for part in os.fsencode(src).split(b"/") if part)
             at = followed(tree, given)
             mode = tree.stat(at).mode
@@ -63,8 +112,7 @@ def download(
         existing = _Existing(tree, there, overwrite)
         if overwrite == "error":
             existing.look(at, to)
-        done = copying.copy(tree, at, there, to, hears, keeps=existing.keeps, expect=tree.expect)
-    return TransferReport(**asdict(done), removed=0, locator=version.locator, is_new=False)
+        return copying.copy(tree, at, there, to, progress, keeps=existing.keeps, expect=expect)
 
 
 def download_from(
@@ -100,7 +148,7 @@ def reading(version: ROVolume) -> Iterator[VersionTree]:
         yield tree
 
 
-def followed(tree: VersionTree, path: bytes) -> bytes:
+def followed(tree: SourceTree, path: bytes) -> bytes:
     """The path without links, none of which leads out of the volume."""
     from cowfs.session import links
 
@@ -115,7 +163,7 @@ def require_outside(target: bytes, store_url: str) -> None:
 class _Existing:
     """What stays of the files and links that are at the target already."""
 
-    def __init__(self, tree: VersionTree, target: LocalFiles, overwrite: Overwrite) -> None:
+    def __init__(self, tree: SourceTree, target: LocalFiles, overwrite: Overwrite) -> None:
         self._tree = tree
         self._target = target
         self._overwrite = overwrite

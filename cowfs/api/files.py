@@ -143,7 +143,7 @@ class ROFiles:
         progress: ProgressListener | None = None,
     ) -> TransferReport:
         """Copies what is in the directory `src`, or the file `src`, of the version to `dst` (None:
-        volumes/NAME). Of a volume the last version, if there is no uncommitted work here.
+        volumes/NAME).
 
         What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
         Files of the same size and time of modification are there already, so a download that was
@@ -277,14 +277,35 @@ class RWFiles(ROFiles):
 
         Bytes go from the source to the store, and are not written to this machine. Ended, failed or
         killed: nothing is published, and the next upload moves only what is missing. ConflictError:
-        the volume is mounted here, or a file never stood still. InvalidStateError: it has
-        uncommitted work here. LeaseHeldError: somebody else writes to it.
+        a file never stood still. InvalidStateError: the volume has uncommitted work here.
+        LeaseHeldError: somebody else writes to it.
+
+        If the volume is mounted on this machine, the files go into the mount, as `cp` would copy
+        them, and no version is made: the mount's commit publishes them with everything else. The
+        report's mount_path says so.
         """
         from cowfs.api import uploading
 
         return uploading.upload(
             self._volume, src, dst, delete=delete, exclude=exclude, message=message, progress=progress
         )
+
+    def download(
+        self,
+        src: FilePath = "/",
+        dst: str | os.PathLike[str] | None = None,
+        *,
+        overwrite: Overwrite = "error",
+        progress: ProgressListener | None = None,
+    ) -> TransferReport:
+        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine, what
+        programs see there is copied, committed or not. InvalidStateError: it is not mounted, and has
+        uncommitted work here."""
+        from cowfs.api import downloading
+
+        if (entry := self._volume.mounted_here()) is not None:
+            return downloading.download_mounted(self._volume, entry, src, dst, overwrite=overwrite, progress=progress)
+        return super().download(src, dst, overwrite=overwrite, progress=progress)
 
     def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is

@@ -593,6 +593,12 @@ class RWVolume:
             raise NotFoundError(f"volume {self.name!r} has no version yet", hint="Write to it, and commit().")
         return found[0]
 
+    def mounted_here(self) -> MountEntry | None:
+        """The volume's writable mount, if programs of this machine see it at its path."""
+        self._require_not_ended()
+        entry = self.live()
+        return entry if entry is not None and mount_paths.is_there(entry) else None
+
     def to_upload(self) -> Target:
         """This process is going to publish without mount and session; one that `files` has open
         ends, and its work is kept."""

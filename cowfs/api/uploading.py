@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from cowfs import config
 from cowfs import store as stores_layer
-from cowfs.api import arguments, kept_work, local_paths, names, sources, stores, tree_publishing
+from cowfs.api import arguments, kept_work, local_paths, mount_transfer, names, sources, stores, tree_publishing
 from cowfs.api.files import FilePath
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
@@ -30,6 +30,8 @@ from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundE
 from cowfs.format.locator import is_locator
 from cowfs.format.store_url import StoreUrl
 from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
+from cowfs.machine.working_copy import working_root
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
@@ -58,8 +60,11 @@ def upload(
     progress: ProgressListener | None = None,
 ) -> TransferReport:
     """`RWFiles.upload`: publishes what is in the directory `src` (or the file `src`) at `dst` of the
-    volume, as one version; nothing changed: no version.
+    volume, as one version; nothing changed: no version. Of a volume that is mounted here it goes into
+    the mount.
     """
+    if (entry := volume.mounted_here()) is not None:
+        return _into_mount(volume, entry, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     return upload_local(volume, src, dst, request, hears, delete=delete, exclude=exclude)[1]
 
@@ -87,6 +92,34 @@ def upload_local(
         return publish_to(
             volume, target, source, to, request, progress, is_directory=is_directory, delete=delete, excluded=ignored
         )
+
+
+def _into_mount(
+    volume: RWVolume,
+    entry: MountEntry,
+    src: str | os.PathLike[str],
+    dst: FilePath,
+    *,
+    delete: bool,
+    exclude: Iterable[str],
+    message: str,
+    progress: ProgressListener | None,
+) -> TransferReport:
+    if message:
+        raise InvalidInputError(
+            f"volume {volume.name!r} is mounted at {entry.mount_path}: what is uploaded goes there, and into no version yet",
+            hint="Leave the message out, and give it to the commit.",
+        )
+    wanted = mount_transfer.Upload(
+        src=os.fsencode(src),
+        to=_path_in_volume(dst),
+        is_directory=os.fsencode(dst).endswith(b"/"),
+        delete=delete,
+        excluded=excluding(exclude),
+    )
+    hears = arguments.listener(progress) if progress is not None else None
+    own = own_directories(entry.store_url, working_root())
+    return mount_transfer.upload(entry, wanted, own, volume.resolve().locator or "", hears)
 
 
 def upload_to(

@@ -58,7 +58,9 @@ def command(
         said += f"; removed {done.removed}"
     if done.skipped:
         said += f"; left out what is no file, directory or link: {done.skipped}"
-    if not done.is_new:
+    if done.mount_path is not None:
+        said += f"; into the mount {done.mount_path}, whose commit publishes it: cowfs commit {done.mount_path}"
+    elif not done.is_new:
         said = "Nothing has changed"
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -23,7 +23,7 @@ WITHOUT_IO = {"new", "open", "volume"}
 """Of `Volume`, and `volume`."""
 AT_ONCE = {"walk": 1}
 """Iterators whose items the caller may change before the next one is made."""
-LEFT_OUT = {"made", "live", "leave_work", "owns_mount", "to_compare", "to_read", "to_upload"}
+LEFT_OUT = {"made", "live", "leave_work", "owns_mount", "mounted_here", "to_compare", "to_read", "to_upload"}
 """Of this process' own objects, for the command line."""
 
 HEADER = '''"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.

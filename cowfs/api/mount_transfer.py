@@ -1,0 +1,163 @@
+"""Uploads to, and downloads from, a volume that is mounted on this machine: by the mount's path, as
+`cp` would. What is uploaded is the mount's uncommitted work, which its commit publishes.
+
+    upload      below the mount's root; names are opened one by one, so no link leads out of the volume
+    download    what programs see there, committed or not
+
+Files of the same size and time of modification are there already.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cowfs.api import local_paths
+from cowfs.api.local_paths import Own
+from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
+from cowfs.api.transfer_report import TransferReport
+from cowfs.machine.registry import MountEntry
+from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.session.copying import Attributes
+    from cowfs.session.mounted_files import MountedFiles
+    from cowfs.session.upload_reading import SourceTree
+
+
+@dataclass(frozen=True)
+class Upload:
+    """src: a path of this machine. to: in the volume; is_directory: it is to be one. excluded: as for
+    `UploadPlan`."""
+
+    src: bytes
+    to: bytes
+    is_directory: bool
+    delete: bool
+    excluded: Callable[[bytes], bool]
+
+
+def upload(
+    entry: MountEntry, wanted: Upload, own: list[Own], locator: str, progress: ProgressListener | None
+) -> TransferReport:
+    """own: directories that the source must lie apart from, besides the mount. locator: of the
+    volume's last version."""
+    from cowfs.session import copying
+    from cowfs.session.local_source import LocalSource
+    from cowfs.session.mounted_files import MountedFiles
+
+    mount = Own(Path(entry.mount_path), f"the mount of {entry.volume}", "copy within the mount")
+    local_paths.require_apart(wanted.src, [*own, mount])
+    with ExitStack() as stack, errors_of_ours(os.fsdecode(wanted.src), NOT_HERE):
+        tree, at, name = local_paths.source(stack, wanted.src)
+        local_paths.read_pipe(tree)
+        target = stack.enter_context(MountedFiles(os.fsencode(entry.mount_path)))
+        with errors_of_ours(entry.mount_path, NOT_DOWN):
+            first = tree.stat(at)
+            to = _made(target, wanted, name, is_file=not stat.S_ISDIR(first.mode))
+            removed = 0
+            if wanted.delete:
+                removed = _removed(tree, at, first, target, to, wanted.excluded)
+
+            def leaves_out(path: bytes, attr: Attributes) -> bool:
+                return wanted.excluded(_relative(path, at, attr))
+
+            def keeps(path: bytes, there: bytes, attr: Attributes) -> bool:
+                return _is_same(tree, path, target, there, attr)
+
+            done = copying.copy(LocalSource(tree, leaves_out), at, target, to, progress, keeps=keeps)
+    return TransferReport(**asdict(done), removed=removed, locator=locator, is_new=False, mount_path=entry.mount_path)
+
+
+def _made(target: MountedFiles, wanted: Upload, name: bytes, *, is_file: bool) -> bytes:
+    """Where the source goes; the directories above it are made."""
+    to = wanted.to
+    if is_file and (wanted.is_directory or not to or _is_directory(target, to)):
+        to = to + b"/" + name if to else name
+    above = b""
+    for part in to.split(b"/")[:-1]:
+        above = above + b"/" + part if above else part
+        with suppress(FileExistsError):
+            target.mkdir(above)
+    return to
+
+
+def _removed(
+    tree: SourceTree,
+    at: bytes,
+    first: Attributes,
+    target: MountedFiles,
+    to: bytes,
+    excluded: Callable[[bytes], bool],
+) -> int:
+    """Removes what is below `to` and not in the source, and what is a directory only on one side; how
+    many names."""
+    count = 0
+    waiting = [(at, to, first)]
+    while waiting:
+        path, there, attr = waiting.pop()
+        found = _found(target, there)
+        if found is None:
+            continue
+        if stat.S_ISDIR(attr.mode) != stat.S_ISDIR(found.mode) and there:
+            count += _remove(target, there)
+        elif stat.S_ISDIR(attr.mode):
+            known = dict(tree.list(path))
+            for name, each in target.list(there):
+                below, source = _below(there, name), _below(path, name)
+                if excluded(_relative(source, at, known.get(name, each))):
+                    continue
+                if name in known:
+                    waiting.append((source, below, known[name]))
+                else:
+                    count += _remove(target, below)
+    return count
+
+
+def _remove(target: MountedFiles, path: bytes) -> int:
+    count = 1
+    if stat.S_ISDIR(target.stat(path).mode):
+        count += sum(_remove(target, _below(path, name)) for name, _ in target.list(path))
+    target.remove(path)
+    return count
+
+
+def _is_same(tree: SourceTree, path: bytes, target: MountedFiles, there: bytes, attr: Attributes) -> bool:
+    found = _found(target, there)
+    if found is None or stat.S_IFMT(found.mode) != stat.S_IFMT(attr.mode):
+        return False
+    if stat.S_ISLNK(attr.mode):
+        return target.readlink(there) == tree.readlink(path)
+    is_same = (found.size, found.mtime_ns) == (attr.size, attr.mtime_ns)
+    return is_same and stat.S_IMODE(found.mode) == stat.S_IMODE(attr.mode)
+
+
+def _found(target: MountedFiles, path: bytes) -> Attributes | None:
+    try:
+        return target.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+
+
+def _is_directory(target: MountedFiles, path: bytes) -> bool:
+    found = _found(target, path)
+    return found is not None and stat.S_ISDIR(found.mode)
+
+
+def _below(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name
+
+
+def _relative(path: bytes, at: bytes, attr: Attributes) -> bytes:
+    relative = path[len(at) :].lstrip(b"/")
+    return relative + b"/" if stat.S_ISDIR(attr.mode) else relative

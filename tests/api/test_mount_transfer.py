@@ -1,0 +1,125 @@
+"""Uploads to and downloads from a volume that is mounted on this machine, by FUSE or as a copy: through
+its mount, whose commit publishes them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs.blocking import RWVolume, Volume
+from cowfs.errors import ConflictError, InvalidInputError
+from tests.api.conftest import place
+from tests.api.test_uploading import Seen, in_source
+
+__all__ = ["place"]
+
+MODES = ["copy", pytest.param("fuse", marks=pytest.mark.mount)]
+
+
+@pytest.fixture(params=MODES)
+def volume(request: pytest.FixtureRequest, place: Path) -> RWVolume:
+    """Mounted, with a version that has "old" in it, and with uncommitted work."""
+    volume: RWVolume = Volume.new("data")
+    path = volume.mount(mode=request.param)
+    (path / "old").write_text("old")
+    volume.commit()
+    (path / "work").write_text("uncommitted")
+    return volume
+
+
+@pytest.fixture
+def tree(place: Path) -> Path:
+    root = place / "tree"
+    (root / "sub").mkdir(parents=True)
+    (root / "file").write_text("file")
+    (root / "large").write_bytes(os.urandom(3_000_000))
+    with (root / "sparse").open("wb") as sparse:
+        sparse.seek(1_000_000)
+        sparse.write(b"end")
+    os.link(root / "file", root / "sub" / "same")
+    os.symlink("../file", root / "sub" / "link")
+    (root / "sub" / "skipped.pyc").write_text("x")
+    os.mkfifo(root / "pipe")
+    return root
+
+
+def contents(found: dict[str, Seen]) -> dict[str, Any]:
+    return {name: (seen.mode, seen.content, seen.first) for name, seen in found.items()}
+
+
+def test_an_upload_goes_into_the_mount(volume: RWVolume, tree: Path) -> None:
+    before = volume.locator
+    report = volume.files.upload(tree, "/in/here", exclude=["*.pyc"])
+    path = volume.path
+    assert (report.mount_path, report.locator, report.is_new) == (str(path), before, False)
+    assert (report.files, report.symlinks, report.skipped, report.unchanged) == (4, 1, 1, 0)
+    (tree / "pipe").unlink()
+    (tree / "sub" / "skipped.pyc").unlink()
+    assert contents(in_source(path / "in" / "here")) == contents(in_source(tree))
+    assert volume.history(1)[0].locator == before, "nothing is published"
+    again = volume.files.upload(tree, "/in/here")
+    assert again.unchanged == 3, "as many as are files, not names"
+    version = volume.finalize()
+    assert version.files.read("in/here/sub/same") == b"file"
+    assert version.files.read("work") == b"uncommitted"
+
+
+def test_what_is_not_in_the_source_goes_only_if_asked(volume: RWVolume, tree: Path) -> None:
+    path = volume.path
+    (path / "in" / "file").mkdir(parents=True)
+    (path / "in" / "file" / "below").write_text("a directory in the way")
+    (path / "in" / "gone").mkdir()
+    (path / "in" / "gone" / "deep").write_text("x")
+    (path / "in" / "kept.log").write_text("x")
+    with pytest.raises((InvalidInputError, ConflictError)):
+        volume.files.upload(tree, "/in")
+    assert (path / "in" / "file" / "below").exists()
+    report = volume.files.upload(tree, "/in", delete=True, exclude=["*.log"])
+    assert report.removed == 4
+    assert sorted(os.listdir(path / "in")) == ["file", "kept.log", "large", "sparse", "sub"]
+    assert sorted(os.listdir(path)) == ["in", "old", "work"]
+    shutil.rmtree(tree)
+    tree.mkdir()
+    assert volume.files.upload(tree, "/", delete=True).removed > 0
+    assert os.listdir(path) == []
+    volume.unmount()
+
+
+def test_nothing_is_written_outside_of_the_mount(volume: RWVolume, tree: Path, place: Path) -> None:
+    (place / "outside").mkdir()
+    os.symlink(place / "outside", volume.path / "in")
+    with pytest.raises(InvalidInputError):
+        volume.files.upload(tree, "/in/here")
+    for source in (volume.path, place):
+        with pytest.raises(InvalidInputError, match="has"):
+            volume.files.upload(source, "/in")
+    with pytest.raises(InvalidInputError, match="lies in"):
+        volume.files.download(dst=volume.path / "copy")
+    with pytest.raises(InvalidInputError, match="mounted"):
+        volume.files.upload(tree, message="no version is made")
+    assert list((place / "outside").iterdir()) == []
+    volume.unmount()
+
+
+def test_a_file_goes_where_it_is_sent(volume: RWVolume, tree: Path) -> None:
+    volume.files.upload(tree / "file", "/new/name")
+    volume.files.upload(tree / "file", "/new/")
+    volume.files.upload(tree / "file", "/")
+    path = volume.path
+    assert [(path / each).read_text() for each in ("new/name", "new/file", "file")] == ["file"] * 3
+    volume.unmount()
+
+
+def test_a_download_has_what_programs_see(volume: RWVolume, place: Path) -> None:
+    report = volume.files.download(dst=place / "got")
+    assert (report.files, report.mount_path, report.locator) == (2, str(volume.path), volume.locator)
+    assert (place / "got" / "work").read_text() == "uncommitted"
+    assert volume.files.download(dst=place / "got").unchanged == 2
+    (volume / "work").write_text("changed")
+    with pytest.raises(ConflictError):
+        volume.files.download(dst=place / "got")
+    volume.unmount()
