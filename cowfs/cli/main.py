@@ -141,8 +141,22 @@ class LazyGroup(click.Group):
             formatter.write_dl([("0", "success"), *codes, (str(INTERRUPTED), "interrupted")])
 
 
+def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    """Reading the metadata of a package is slow to begin with: only when asked."""
+    if is_wanted:
+        click.echo(f"cowfs, version {cowfs_package.__version__}")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(cowfs_package.__version__, prog_name="cowfs")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def cowfs() -> None:
     """A versioned copy-on-write file system on object storage."""
 

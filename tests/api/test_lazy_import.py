@@ -41,6 +41,11 @@ def test_volumes_load_neither_engine_nor_server() -> None:
     }
 
 
+def test_a_command_loads_neither_event_loops_nor_what_reads_packages() -> None:
+    loaded = loaded_by("import cowfs.cli.main, cowfs.cli.ls, cowfs.api.stores")
+    assert not loaded & {"asyncio", "anyio", "importlib.metadata", "obstore", "s3fs", "fsspec", "botocore", "trio"}
+
+
 @pytest.mark.parametrize("first", ["pass", "import cowfs.api.volume", "from cowfs import Volume"])
 def test_volume_can_be_called_whatever_was_imported_before(first: str) -> None:
     loaded_by(f"{first}\nfrom cowfs import volume\nassert volume('/mydata').name == 'mydata'")

@@ -9,7 +9,6 @@ RENEW_S, and when the store refuses them.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +108,7 @@ def _text(storage: Storage, name: str, given: Credential) -> str:
 
 def _awaited(awaitable: Awaitable[str]) -> Any:
     """On a thread of its own: this one may have a running event loop."""
+    import asyncio  # slow to import, and seldom needed
 
     async def wait() -> Any:
         return await asyncio.wait_for(_plain(awaitable), AWAIT_S)
