@@ -134,7 +134,7 @@ def _shared(old: ROVolume, new: ROVolume, a: Index, b: Index) -> int:
         return 0
     if common in (older, newer):
         return (a if common == older else b).next_ino
-    with opened(ROVolume(sources.Source(store, old.name, common, is_writable=False).locator())) as base:
+    with opened(ROVolume(sources.Source(store, old.name, common).locator())) as base:
         return base.next_ino
 
 

@@ -49,7 +49,8 @@ def commit(
     assert base.version_id is not None
     assert base.manifest is not None
     locator = volumes.locator(target.store.objects, target.name, base.version_id)
-    return Committed(base.version_id, str(locator), base.head_number, is_new, base.manifest.stats)
+    told = Committed.told(base.manifest, base.version_id)
+    return Committed(base.version_id, str(locator), base.head_number, is_new, told)
 
 
 def has_uncommitted(entry: MountEntry) -> bool:

@@ -71,6 +71,7 @@ from cowfs.errors import (
     UnavailableError,
 )
 from cowfs.format.locator import Locator
+from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
 from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
@@ -506,11 +507,11 @@ class RWVolume:
                     raise
                 self._mount_used.require_kept(self.name, self.live())
             else:
-                return self._committed(done.head_number, done.version, is_new=done.is_new)
+                return self._committed(done.head_number, done.version, done.known, is_new=done.is_new)
         elif self._found_files() is not None and (made := self._files_used.commit(request, hears)) is not None:
             before, base = made
             assert base.version_id is not None
-            return self._committed(base.head_number, base.version_id, is_new=base.version_id != before)
+            return self._committed(base.head_number, base.version_id, base.manifest, is_new=base.version_id != before)
         # Not mounted, or its daemon has just died: whether that had published is found out by
         # opening the volume.
         with self._mutex:
@@ -532,11 +533,13 @@ class RWVolume:
             is_new = entry is not None and head.version != self._version  # of the daemon that died
             return self._committed(head.number, head.version, is_new=is_new)
 
-    def _committed(self, head_number: int, version: VersionId, *, is_new: bool) -> ROVolume:
+    def _committed(
+        self, head_number: int, version: VersionId, manifest: Manifest | None = None, *, is_new: bool
+    ) -> ROVolume:
         with self._mutex:
             if head_number >= self._head_number:  # else another commit has overtaken this one
                 self._head_number, self._version = head_number, version
-            return self._ro(version, is_new=is_new)
+            return self._ro(version, manifest, is_new=is_new)
 
     def _is_left_alone(self) -> bool:
         """Whether there is uncommitted work here that nobody is at."""
@@ -718,8 +721,8 @@ class RWVolume:
             )
         return found
 
-    def _ro(self, version: VersionId, *, is_new: bool = False) -> ROVolume:
-        return ROVolume(self._locator(version), is_new=is_new, storage=self._opened().storage)
+    def _ro(self, version: VersionId, manifest: Manifest | None = None, *, is_new: bool = False) -> ROVolume:
+        return ROVolume(self._locator(version), manifest, is_new=is_new, storage=self._opened().storage)
 
     def _locator(self, version: VersionId) -> Locator:
         return volumes.locator(self._opened().objects, self.name, version)

@@ -19,19 +19,21 @@ from cowfs.api import stores
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.locator import Locator, is_locator
 from cowfs.ids import VersionId
-from cowfs.version import history, volumes
+from cowfs.version import history, near_names, volumes
+from cowfs.version.volumes import Head
 
 _LOCATOR_AND_PATH = re.compile(r"(cowfs\+.*?/-/[^/@]+@[0-9a-f]{64}):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source that was found. version None: a volume without versions."""
+    """A source that was found. version None: a volume without versions. head: of the volume, if it
+    is the volume itself that was named."""
 
     store: stores.OpenStore
     volume: str
     version: VersionId | None
-    is_writable: bool
+    head: Head | None = None
 
     def locator(self) -> Locator:
         """NotFoundError when there is no version yet."""
@@ -94,10 +96,13 @@ def find(text: str, named: stores.Named) -> Source:
     if isinstance(parsed, Locator):
         require_same_store(parsed, named)
         opened = stores.open_located(parsed.store_url, stores.storage_of(named))
-        return Source(opened, parsed.volume, parsed.version, is_writable=False)
+        return Source(opened, parsed.volume, parsed.version)
     name, at = parsed
     store = stores.open_store(named)
-    return Source(store, name, history.resolve_name(store.objects, name, at), is_writable=at is None)
+    if at is None:
+        head = near_names.read_head(store.objects, name)
+        return Source(store, name, head.version, head)
+    return Source(store, name, history.resolve_name(store.objects, name, at))
 
 
 def require_same_store(locator: Locator, named: stores.Named) -> None:

@@ -65,7 +65,8 @@ class Mounted:
         else:
             scratch.require_none(name)
             done = mounts.commit(self._entry, request, progress)
-        return ROVolume(Locator(StoreUrl.parse(self._entry.store_url), volume, done.version), is_new=done.is_new)
+        found = Locator(StoreUrl.parse(self._entry.store_url), volume, done.version)
+        return ROVolume(found, done.known, is_new=done.is_new)
 
     def commit_and_unmount(
         self, message: str = "", *, force: bool = False, progress: ProgressListener | None = None

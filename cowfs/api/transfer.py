@@ -149,7 +149,7 @@ class _Writable:
 def _writable(place: Place, store: stores.Named) -> _Writable:
     """The volume that may be written to by this process."""
     found = sources.find(place.source, store)
-    if not found.is_writable:
+    if found.head is None:
         raise ReadOnlyError(
             f"{place.source} is a version, and a version never changes",
             hint="Copy to a volume, NAME:PATH; a fork of the version is one (`cowfs fork`, fork()).",

@@ -23,12 +23,12 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
     SOURCE as a bare NAME: uncommitted work that this machine has of it is committed first.
     """
     from cowfs.api import names, sources
-    from cowfs.blocking import Volume
+    from cowfs.blocking import RWVolume, Volume
 
     wanted = names.checked(name)
     found = sources.find(source, store)
-    if found.is_writable:
-        fork = Volume.open(found.volume, store=found.store.url).fork(wanted, strict=True)
+    if found.head is not None:
+        fork = RWVolume.made(found.store, found.head, None).fork(wanted, strict=True)
     else:
         fork = Volume.from_locator(found.locator()).fork(wanted, strict=True)
     base = fork.forked_from

@@ -100,7 +100,7 @@ def command(
     its last version. NAME@VERSION:FOLDER or LOCATOR/FOLDER: that folder of it, read-only.
     """
     from cowfs.api import sources, targets
-    from cowfs.blocking import MountOptions, ROVolume, Volume
+    from cowfs.blocking import MountOptions, ROVolume, RWVolume
 
     if read_only and scratch:
         raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
@@ -108,13 +108,13 @@ def command(
     place = sources.place(source)
     found = sources.find(place.source, store)
     mounted: RWVolume | ROVolume
-    if found.is_writable and not (read_only or scratch):
+    if found.head is not None and not (read_only or scratch):
         if place.path:
             raise InvalidInputError(
                 f"one folder of a volume cannot be mounted writable: {source}",
                 hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
             )
-        mounted = Volume.open(found.volume, store=found.store.url)
+        mounted = RWVolume.made(found.store, found.head, None)
         with closing(output.ProgressLine(progress_style)) as progress:
             canonical = mounted.mount(path, progress=progress, options=options)
         targets.keep_mounted(mounted)

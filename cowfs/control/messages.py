@@ -24,9 +24,11 @@ from typing import Any, Generic, TypeVar
 from cowfs.control.handover import Offer, Wanted
 from cowfs.control.server import Handler
 from cowfs.control.typed import from_json, to_json
-from cowfs.format.manifest import Stats
+from cowfs.format.manifest import Manifest, version_id
 from cowfs.ids import VersionId
 from cowfs.version.commit import CommitRequest, ProgressListener
+
+_TOLD_BYTES = 64 << 10  # of a manifest in an answer
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -112,13 +114,24 @@ class MountStatus:
 @dataclass(frozen=True)
 class Committed:
     """The last version after a commit, and the number of its head. is_new: whether this commit has
-    made it."""
+    made it. manifest: its text, where that is short and not sealed; else the store is asked for
+    it."""
 
     version: VersionId
     locator: str
     head_number: int
     is_new: bool
-    stats: Stats
+    manifest: str | None
+
+    @staticmethod
+    def told(manifest: Manifest, version: VersionId) -> str | None:
+        data = manifest.encode()
+        return data.decode() if len(data) <= _TOLD_BYTES and version_id(data) == version else None
+
+    @property
+    def known(self) -> Manifest | None:
+        """The manifest, if it was told."""
+        return None if self.manifest is None else Manifest.decode(self.manifest.encode(), self.version)
 
 
 @dataclass(frozen=True)

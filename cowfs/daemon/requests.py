@@ -198,7 +198,8 @@ class Requests:
         assert base.version_id is not None
         assert base.manifest is not None
         name = str(locator(self._session.store, self._session.volume, base.version_id))
-        return Committed(base.version_id, name, base.head_number, is_new, base.manifest.stats)
+        told = Committed.told(base.manifest, base.version_id)
+        return Committed(base.version_id, name, base.head_number, is_new, told)
 
 
 def _memory_bytes() -> int:

@@ -216,7 +216,7 @@ def _open_writable(
 
     packs = PackReader(store)
     inner = stack.enter_context(ExitStack())
-    index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
+    base, index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
     state = working_copy.state
     is_moved = head.version != state.base_version
     if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
@@ -224,7 +224,7 @@ def _open_writable(
         writer.protection.pin.renew(number=head.number)
         if is_moved:
             inner.close()
-            index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
+            base, index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
     else:
         writer.overtaken_by = head.version
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
@@ -232,8 +232,7 @@ def _open_writable(
     working_copy.give_up_ballast = engine.give_up_ballast
     residency = _residency(stack, engine, index, packs)
     resumed = _replay(engine, residency, recovery, report)
-    state = working_copy.state
-    base = open_base(store, state.head_number, state.base_version)
+    base = replace(base, head_number=working_copy.state.head_number)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
     committer = _commit_with(session, writer, index, packs, base, stack)
     session.resumed = replace(resumed, lost_files=_log_lost(committer.lost))
@@ -275,7 +274,7 @@ def _open_base_engine(
     working_copy: WorkingCopy,
     discard: threading.Event,
     report: ProgressListener,
-) -> tuple[Index, Engine, Recovery]:
+) -> tuple[Base, Index, Engine, Recovery]:
     state = working_copy.state
     base = open_base(store, state.head_number, state.base_version)
     index = open_base_index(spec, stack, store, packs, base)
@@ -285,7 +284,7 @@ def _open_base_engine(
             recovery = engine.recover()
     except JournalCorrupt as error:
         raise _corrupt_journal(working_copy, error) from error
-    return index, engine, recovery
+    return base, index, engine, recovery
 
 
 def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader) -> Residency:

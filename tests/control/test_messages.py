@@ -3,8 +3,10 @@ whatever its fields are."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.control import Client, Server, messages
-from cowfs.control.messages import COMMIT, PING, STATUS, MountStatus, Nothing, Operation, Ready
+from cowfs.control.messages import COMMIT, PING, STATUS, Committed, MountStatus, Nothing, Operation, Ready
 from cowfs.control.typed import field_types, from_json, to_json
-from cowfs.errors import InvalidInputError, UnsupportedFormatError
+from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
+from cowfs.format.manifest import version_id
 from cowfs.ids import VersionId
 from cowfs.version.commit import GIVABLE, CommitRequest, Progress, ProgressListener
+from tests.format.samples import MANIFEST
 
 pytestmark = pytest.mark.quick
 
@@ -136,3 +140,16 @@ def test_an_operation_without_arguments_takes_none(path: Path) -> None:
     finally:
         server.close()
     assert to_json(Nothing()) == {}
+
+
+def test_a_commit_tells_a_short_manifest_that_is_stored_as_it_is() -> None:
+    manifest = MANIFEST
+    version = version_id(manifest.encode())
+    told = Committed.told(manifest, version)
+    done = Committed(version, "cowfs+file:///s/-/v@0", 1, True, told)
+    assert from_json(Committed, json.loads(json.dumps(to_json(done)))).known == manifest
+    assert replace(done, manifest=None).known is None
+    assert Committed.told(replace(manifest, message="m" * (64 << 10)), version) is None
+    assert Committed.told(manifest, VersionId(bytes(32))) is None, "a sealed one has another hash"
+    with pytest.raises(CorruptError):
+        _ = replace(done, version=VersionId(bytes(32))).known
