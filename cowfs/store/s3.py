@@ -25,6 +25,7 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -34,7 +35,16 @@ from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import refused_anonymously
 from cowfs.store.identity import AMBIENT, Access, Credentials
 from cowfs.store.readonly import ReadOnlyStore
-from cowfs.store.s3_errors import ELSEWHERE, NO_CREDENTIALS, NoCredentials, Refused, S3Failure, from_failure, refusal_of
+from cowfs.store.s3_errors import (
+    ELSEWHERE,
+    NO_CREDENTIALS,
+    Malformed,
+    NoCredentials,
+    Refused,
+    S3Failure,
+    from_failure,
+    refusal_of,
+)
 from cowfs.store.s3_place import S3Place, place_of, region_of
 
 T = TypeVar("T")
@@ -133,7 +143,7 @@ class S3Store:
             pages = requests.pages(prefix, start_after, limit or 0)
             return builtins.list(islice((info for page in pages for info in page), limit))
 
-        found = self._run(listed, prefix)
+        found = self._run(lambda requests: self._listed(requests, listed), prefix)
         return found if limit is not None else sorted(found, key=lambda info: info.key)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -190,23 +200,30 @@ class S3Store:
         except S3Failure as failure:  # what servers and libraries say may hold credentials: it is not chained
             raise self._explained(from_failure(failure, url=self._url, key=key)) from None
 
+    def _listed(self, requests: S3Requests, listed: Callable[[S3Requests], T]) -> T:
+        """obstore refuses a list that has a key such as a//b: somebody else's, beside ours."""
+        try:
+            return listed(requests)
+        except Malformed:
+            from cowfs.store.s3_by_s3fs import S3fsRequests
+
+            with closing(S3fsRequests(self._place(), self._credentials())) as other:
+                return listed(other)
+
     def _connected(self) -> S3Requests:
         with self._lock:
             if self._requests is None:
-                self._requests = self._connect(self._place())
+                self._requests = self._send_by(self._place(), self._credentials())
             return self._requests
 
     def _place(self) -> S3Place:
         return place_of(self._bucket, self._prefix, self._endpoint, self._region, path_style=self._path_style)
 
-    def _connect(self, place: S3Place) -> S3Requests:
-        credentials: Callable[[], Credentials] | None = None
-        if self._identity is not None:
-            identity = self._identity
-            credentials = lambda: identity.newest  # noqa: E731
-        elif not self._is_anonymous:
-            credentials = lambda: self._ambient.newest  # noqa: E731
-        return self._send_by(place, credentials)
+    def _credentials(self) -> Callable[[], Credentials] | None:
+        """The newest ones, for each request; None: requests are not signed."""
+        if (identity := self._identity) is not None:
+            return lambda: identity.newest
+        return None if self._is_anonymous else lambda: self._ambient.newest
 
     def _send_by(self, place: S3Place, credentials: Callable[[], Credentials] | None) -> S3Requests:
         if s3_obstore.is_usable():

@@ -14,7 +14,9 @@ at each request. None: requests are not signed.
 
 **Forks.** A child that is forked after obstore was used in the parent hangs at its first request,
 also with a store of its own: obstore's threads are not there. `is_usable` is False in such a child,
-and what the parent had is never released there. docs/decisions/0044-obstore.md
+and what the parent had is never released there. A parent may have used obstore before this module
+was there to see the fork: obstore that others have loaded counts only while its threads are there.
+docs/decisions/0044-obstore.md
 
 **Threads.** Callers' own. The main thread hands its requests to another and waits, since signals
 are handled there alone.
@@ -69,12 +71,12 @@ _OTHER_RANGE = ("Content-Range header", "non-partial response when range request
 _NO_ETAG = "ETag Header missing"
 
 _was_forked = False
+_is_of_others = "obstore" in sys.modules
 
 
 def is_usable() -> bool:
-    """Whether this process may use obstore: it, or none of its ancestors that it was forked from,
-    has loaded it."""
-    return not _was_forked
+    """Whether this process may use obstore: no ancestor that it was forked from has."""
+    return not _was_forked and (not _is_of_others or _has_threads())
 
 
 class ObstoreRequests:
@@ -379,6 +381,11 @@ def _just_below(key: str) -> str:
     """What sorts before `key`, and behind all other keys that do: they are ASCII, without '//'."""
     below = chr(ord(key[-1]) - 1)
     return key[:-1] + ("." if below == "/" else below) + "~" * 64
+
+
+def _has_threads() -> bool:
+    """Whether obstore's threads run in this process."""
+    return any(path.read_text() == "tokio-rt-worker\n" for path in Path("/proc/self/task").glob("*/comm"))
 
 
 def _note_fork() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -95,6 +96,23 @@ def test_a_child_of_a_parent_that_has_asked_nothing_has_a_sender_of_its_own(serv
         "assert child == 0 or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
     )
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-W", "ignore", "-c", program]) == 0
+
+
+def test_a_child_whose_parent_has_used_obstore_without_cowfs(server: ScriptedServer) -> None:
+    """In a new interpreter: nothing of ours is there to see the fork."""
+    program = (
+        "import os, obstore\n"
+        "from obstore.store import S3Store\n"
+        f"native = S3Store('cowfs', endpoint={server.endpoint!r}, client_options={{'allow_http': True}})\n"
+        "obstore.get(native, 'key')\n"
+        "child = os.fork()\n"
+        "from cowfs.store import open_store, s3_obstore\n"
+        f"assert open_store({url(server)!r}).get('key') == b'value'\n"
+        "assert s3_obstore.is_usable() == (child != 0)\n"
+        "assert child == 0 or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    assert subprocess.run(command, timeout=WATCHDOG_S).returncode == 0
 
 
 def test_a_fork_in_the_middle_of_requests(server: ScriptedServer) -> None:

@@ -202,6 +202,17 @@ def test_bodies_cut_short_and_garbage() -> None:
         store.close()
 
 
+def test_keys_of_somebody_else_do_not_hide_ours() -> None:
+    """obstore refuses the whole list that has them."""
+    keys = [b"volumes/a", b"volumes//b", b"volumes/c/../d", b"volumes/e"]
+    entry = b"<Contents><Key>%s</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>3</Size></Contents>"
+    body = b"<ListBucketResult>" + b"".join(entry % key for key in keys) + b"</ListBucketResult>"
+    with ScriptedServer(lambda request: (response("200 OK", body), True)) as server:
+        store = raw_store(server)
+        assert {info.key for info in store.list("volumes/")} >= {"volumes/a", "volumes/e"}
+        store.close()
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("code", "status", "expected"),
