@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from blake3 import blake3
 
 from cowfs import clock, redaction
-from cowfs.errors import InvalidInputError
+from cowfs.errors import InvalidInputError, UnsupportedFormatError
 from cowfs.format import canonical
 from cowfs.format.fields import Fields
 from cowfs.format.record import Record, check_one_of, known_text
@@ -128,19 +128,26 @@ class Slot:
         return replace(self, wrapped=self._cipher(secret).encrypt(_NONCE, store_key, canonical.encode(self.body)))
 
     def _cipher(self, secret: Secret) -> AESGCM:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
         if self.kind == "key":
             context = "cowfs key of a slot v1"
             return AESGCM(blake3(self.salt + secret.value, derive_key_context=context).digest())
-        function = Argon2id(
-            salt=self.salt,
-            length=STORE_KEY_BYTES,
-            iterations=self.passes,
-            lanes=self.lanes,
-            memory_cost=self.memory_kib,
-        )
+        try:
+            function = Argon2id(
+                salt=self.salt,
+                length=STORE_KEY_BYTES,
+                iterations=self.passes,
+                lanes=self.lanes,
+                memory_cost=self.memory_kib,
+            )
+        except UnsupportedAlgorithm:
+            raise UnsupportedFormatError(
+                "the Python package cryptography of this machine has no Argon2id, which passphrases need",
+                hint="It was built with an OpenSSL before 3.2. Install its wheel from PyPI, or use a key file.",
+            ) from None
         return AESGCM(function.derive(secret.value))
 
 

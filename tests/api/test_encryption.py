@@ -93,6 +93,10 @@ def test_nothing_of_a_known_file_is_found_in_the_objects(place: Path, key_file: 
         assert not windows & {stored[at : at + WINDOW] for at in range(len(stored) - WINDOW + 1)}, key
         assert not [word for word in words if word in stored or word.decode("latin-1") in key], key
         assert blake3(stored).digest() not in hashes
+        if keys.parse_pack(key):
+            assert stored.startswith(b"cowfspk\0\0\2"), key
+        elif not key.startswith((keys.STORE, keys.KEYS)):
+            assert stored.startswith(b"cowfssl\0\0\1"), key
     packs = sum(len(data) for key, data in found.items() if keys.parse_pack(key))
     assert packs < 1.5 * sum(len(data) for data in files.values())  # the wheel is there once
 

@@ -14,10 +14,12 @@ import pytest
 from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot, new_slot
+from cowfs.format.pack import PackKind
 from cowfs.format.records import Cipher, HeadRecord
 from cowfs.format.sealed import Sealed
 from cowfs.ids import WriteId
 from cowfs.store import Access, ObjectStore, initialize, load_record, open_store, refs, unlocking
+from cowfs.store.packs import PackReader, PackUploader
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import StoreKey
 from tests.faulty_store import FaultyStore
@@ -73,6 +75,25 @@ def test_a_secret_makes_an_encrypted_store_and_opens_it(url: str, made: ObjectSt
     found = refs.newest(reader, refs.head("v"))
     assert found is not None
     assert found[1].kind == "create"
+
+
+def test_every_kind_of_store_can_be_encrypted(shared_url: str) -> None:
+    made = opened(shared_url, KEY)
+    initialize(made)
+    uploader = PackUploader(made, PackKind.DATA)
+    at = uploader.add(made_name := sealing_of(made).name(b"content"), b"content")
+    uploader.flush()
+    uploader.close()
+    reader = opened(shared_url, KEY)
+    load_record(reader)
+    found = PackReader(reader).read(at.pack, at.offset, at.stored_length, at.raw_length, at.codec, made_name)
+    assert found == b"content"
+    key = unlocking.store_key_of(made)
+    assert key is not None
+    unlocking.change_slots(reader, lambda slots: (new_slot(key.value, OTHER),))
+    load_record(opened(shared_url, OTHER))
+    with pytest.raises(AccessDeniedError, match="does not open"):
+        load_record(opened(shared_url, KEY))
 
 
 def test_without_a_secret_nothing_is_encrypted(url: str) -> None:
