@@ -143,6 +143,18 @@ def tidied(working_copy: WorkingCopy) -> bool:
         return is_whole and not copy.remove_unchanged(_base(working_copy))
 
 
+def has_work(working_copy: WorkingCopy, options: MountOptions) -> bool:
+    """Whether a copy has work of the volume that is about to be mounted. InvalidStateError: it has, and
+    a mount by FUSE is asked for, which would not show it."""
+    if not tidied(working_copy):
+        return False
+    if options.mode == "fuse":
+        from cowfs.session.acquiring import require_no_copy
+
+        require_no_copy(working_copy)
+    return True
+
+
 def _base(working_copy: WorkingCopy) -> VersionId | None:
     """As it is now: an earlier look at the state may be of before a commit."""
     return WorkingCopy(working_copy.path).state.base_version
@@ -229,7 +241,7 @@ def _fill(
 ) -> None:
     from cowfs.session.copy_filling import fill
 
-    is_made = mounting.prepare_directory(path)
+    is_made = mounting.prepare_directory(path, may_be_mount=True)  # a container's volume, for one
     record = copies.new_record(
         path,
         is_made=is_made,
@@ -338,7 +350,7 @@ def required(copy: Copy) -> str:
     if not copy.settle() or copy.record.stage != "whole" or not copy.is_there:
         raise InvalidStateError(
             f"the copy at {path} is not there any more, or is another directory; nothing was published",
-            hint=f"{LOST} Move it back, or mount the volume again to begin with a new copy.",
+            hint=f"{LOST} Move it back; or mount the volume again to begin with a new copy, and upload the folder to that.",
         )
     return path
 

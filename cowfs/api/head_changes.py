@@ -143,6 +143,13 @@ def _ends_soon(error: LeaseHeldError) -> bool:
 
 
 def _require_no_work(store: stores.OpenStore, volume: str) -> None:
+    entry = registry.find_by_volume(store.record.store_id.hex(), volume)
+    if entry is not None and entry.is_copy:  # which has no lease: its commit would come too late
+        raise LeaseHeldError(
+            f"volume {volume!r} is mounted as a copy at {entry.mount_path}",
+            hint="Write there, or commit and unmount it first.",
+            details={"where": entry.mount_path},
+        )
     working_copy = WorkingCopy.locate(store.record.store_id, volume)
     kept_work.require_all(working_copy, store.record.store_id)
     if working_copy.is_kept and working_copy.holder() is None:

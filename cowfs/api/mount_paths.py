@@ -45,6 +45,12 @@ def chosen(given: str | os.PathLike[str] | None, name: str, store_id: StoreId) -
     again."""
     if given is not None:
         path = checked(given)
+        if path in _folders_of_copies():
+            raise ConflictError(
+                f"{path} is the folder of a copy",
+                hint=f"Choose another path, or unmount the copy (`cowfs unmount {shlex.quote(path)}`, unmount()); "
+                "`cowfs status` shows its work.",
+            )
         with reservation.reserved(path) if _is_default(path) else contextlib.nullcontext():
             yield path
         return

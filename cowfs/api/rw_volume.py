@@ -311,8 +311,8 @@ class RWVolume:
             sharing.join(entry)
             return Path(entry.mount_path)
 
-        if options.mode != "copy" and copies.tidied(working_copy) and options.mode == "auto":
-            return copy(None)  # its work goes on where it is
+        if options.mode != "copy" and copies.has_work(working_copy, options):
+            return copy(None)  # it goes on where it is
         return copies.mounted_or_copied(options, lambda: self._mount(given, working_copy, options, progress), copy)
 
     def _mount(

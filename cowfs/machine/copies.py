@@ -194,9 +194,9 @@ class Copy:
         return True
 
     def remove_unchanged(self, version: VersionId | None) -> bool:
-        """Deletes folder and record if everything is as in the version. False: something is not, and
-        all stays."""
-        if self.differs(version):
+        """Deletes folder and record if everything is as in the version, and nobody uses it. False: all
+        stays."""
+        if self.is_used or self.differs(version):
             return False
         root = os.fsencode(self.record.mount_path)
         known = stamps.load(self.stamps_path, version) or {}
@@ -254,14 +254,13 @@ def of_version(registration: str) -> Copy:
 
 
 def sweep(live: set[str]) -> None:
-    """Removes what read-only copies have left that no mount (`live`: ids) stands for any more: after a
-    reboot, or when their maker was killed. One that was written to stays, and is the user's."""
+    """Removes what read-only copies have left that no mount (`live`: ids) stands for any more, nor their
+    maker: after a reboot, or when that was killed. One that was written to stays, and is the user's."""
     for directory in config.listed(_root()):
         copy = Copy(directory)
         with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, OSError):
             record = copy.record
-            is_being_made = record.stage == "filling" and record.process.is_alive
-            if directory.name in live or record.process.is_foreign or is_being_made:
+            if directory.name in live or record.process.is_alive or copy.is_used:  # or it is just being made
                 continue
             if record.stage == "filling" or not copy.is_there:
                 copy.remove()

@@ -58,10 +58,12 @@ def prepare(path: str) -> bool:
     return prepare_directory(path)
 
 
-def prepare_directory(path: str) -> bool:
+def prepare_directory(path: str, *, may_be_mount: bool = False) -> bool:
     """Makes sure that `path` (canonical) is an empty directory and no mount; returns True when it had
-    to be made."""
-    _detach_stale(path)
+    to be made. may_be_mount: a mount of another file system will do."""
+    mount = mount_table.mount_at(path)
+    if mount is not None and (mount.is_cowfs or not may_be_mount):
+        _detach_stale(path)
     try:
         found = os.stat(path)
     except FileNotFoundError:

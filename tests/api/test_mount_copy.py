@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import fsspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -442,6 +443,49 @@ def test_what_a_copy_cannot_hold_stays_in_the_volume(place: Path) -> None:
         assert (stat.S_IMODE(program.st_mode), program.st_uid) == (0o4755, 1000)
         assert os.getxattr(found / "program", "user.note") == b"kept"
         assert (found / "other").read_text() == "changed"
+
+
+def test_a_folder_has_one_volume(volume: RWVolume, place: Path) -> None:
+    """Also an empty one, which anything else could be mounted on."""
+    empty = Volume.new("empty").mount(place / "mnt" / "empty", mode="copy")
+    for mode in ("copy", "fuse"):
+        with pytest.raises(ConflictError, match="folder of a copy"):
+            Volume.new("other").mount(empty, mode=mode)
+    with (
+        pytest.raises(LeaseHeldError, match="as a copy"),
+        fsspec.filesystem("cowfs").open("cowfs://data/x", "wb") as file,
+    ):
+        file.write(b"x")
+    assert volume.finalize().stats.files == 2
+    Volume.open("empty").unmount(force=True)
+
+
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_copy_may_lie_on_a_mount(place: Path) -> None:
+    """As a container's volume does."""
+    path = place / "mnt" / "volume"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", path], check=True)
+    try:
+        with Volume.new("data") as volume:
+            volume.unmount()
+            volume.mount(path, mode="copy")
+            (path / "file").write_text("x")
+        assert list(path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", path], check=True)
+    assert Volume.version("data").files.read("file") == b"x"
+
+
+def test_what_somebody_uses_is_not_tidied_away(volume: RWVolume) -> None:
+    path = volume.path
+    with (path / "file").open("a") as file:
+        volume.finalize()
+        assert Volume.open("data").mount() == path, "its folder is used still, so it is gone on with"
+        file.write("!")
+    assert Volume.open("data").commit().files.read("file") == b"one!"
+    Volume.open("data").unmount()
 
 
 def test_files_are_those_of_the_copy(volume: RWVolume) -> None:

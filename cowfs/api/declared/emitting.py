@@ -25,6 +25,7 @@ from cowfs.api.declared import plan
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import SECRETS, DeclaredStore, Secret
 from cowfs.api.storage.storage import Storage
+from cowfs.control.options import COPY_LIMIT
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import Locator, is_locator
 
@@ -73,15 +74,22 @@ def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
 
 
 def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
+    options = _options(volume)
     if not volume.read_only:
-        return _command(declared, volume, "mount", source, volume.mount_path)
+        return _command(declared, volume, "mount", *options, source, volume.mount_path)
     if is_locator(source):
         source = Locator.parse(source).with_path(os.fsencode(volume.folder))
     elif "@" not in source:
         source += "@"
     if volume.folder and not is_locator(source):
         source += f":{volume.folder}"
-    return _command(declared, volume, "mount", source, volume.mount_path)
+    return _command(declared, volume, "mount", *options, source, volume.mount_path)
+
+
+def _options(volume: DeclaredVolume) -> list[str]:
+    """What is not the default."""
+    mode = [] if volume.mode == "auto" else ["--mode", volume.mode]
+    return mode if volume.copy_limit == COPY_LIMIT else [*mode, "--copy-limit", str(volume.copy_limit)]
 
 
 def _command(declared: Declared, volume: DeclaredVolume, *words: str) -> str:

@@ -32,6 +32,7 @@ from cowfs.api.declared.problems import Problem, Refused
 from cowfs.api.declared.store import AnyStore, DeclaredStore
 from cowfs.api.declared.toml_lines import Path as KeyPath
 from cowfs.api.declared.value import Value
+from cowfs.control.options import COPY_LIMIT, Mode
 from cowfs.errors import InvalidInputError
 from cowfs.format import keys
 from cowfs.format.locator import Locator, is_locator
@@ -103,6 +104,8 @@ class DeclaredVolume(Value):
     subpath     a folder of it, which is mounted alone; read-only volumes only
     read_only   a version is mounted, the last one if none is named; else the volume, to write
     optional    `up` and `apply` go on without it
+    mode        "fuse": a mount; "copy": a folder of plain files; "auto": what this machine can
+    copy_limit  most bytes of a version that a copy is made of
     size, idle_delete    recorded, and not enforced yet
     """
 
@@ -114,6 +117,8 @@ class DeclaredVolume(Value):
     subpath: Annotated[str, AfterValidator(_checked_subpath)] = ""
     read_only: bool = True
     optional: bool = False
+    mode: Mode = "auto"
+    copy_limit: Annotated[int | str, BeforeValidator(_size)] = COPY_LIMIT
     size: Annotated[int | str | None, BeforeValidator(_size)] = None
     idle_delete: Annotated[str | None, BeforeValidator(_duration)] = None
 
@@ -128,6 +133,8 @@ class DeclaredVolume(Value):
             subpath: str = "",
             read_only: bool = True,
             optional: bool = False,
+            mode: Mode = "auto",
+            copy_limit: int | str = COPY_LIMIT,
             size: int | str | None = None,
             idle_delete: str | None = None,
         ) -> None: ...

@@ -27,6 +27,7 @@ from cowfs.api.declared.targets import Target
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.targets import Mounted
+from cowfs.control import MountOptions
 from cowfs.errors import ConflictError, CowfsError, LeaseHeldError, NotFoundError, UnavailableError
 from cowfs.format.locator import Locator
 from cowfs.format.store_url import StoreUrl
@@ -189,14 +190,15 @@ def _entered(declared: Declared, target: Target, recorded: Applied, progress: Pr
 def _mount(declared: Declared, target: Target, progress: ProgressListener | None) -> str:
     """The id of its mount."""
     folder, store = target.declared.folder, targets.store_of(declared, target.declared)
+    options = MountOptions(mode=target.declared.mode, copy_limit=target.declared.copy_limit)
     if target.declared.read_only:
         assert target.version is not None
         locator = Locator(StoreUrl.parse(target.store_url), target.volume, target.version)
         asked = stores.storage_of(store)
-        path = ROVolume(locator, folder=os.fsencode(folder), storage=asked).mount(target.path)
+        path = ROVolume(locator, folder=os.fsencode(folder), storage=asked).mount(target.path, options=options)
     else:
         volume = RWVolume(store, target.volume, "existing")
-        path = volume.mount(target.path, progress=progress)
+        path = volume.mount(target.path, progress=progress, options=options)
         live_targets.keep_mounted(volume)
     entry = registry.find_by_path(path)
     if entry is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def device() -> Check:
     try:
         mounting.check_device()
     except CowfsError as error:
-        return failed(name, error)
+        return Check(name, WARN, f"{error.message}: mounts are copies of plain files here", error.hint)
     return Check(name, OK, "as root" if os.geteuid() == 0 else "through a setuid fusermount3")
 
 
@@ -180,6 +181,21 @@ def abandoned_mounts() -> Check:
     return Check(name, OK, "none")
 
 
+def copies() -> Check:
+    """Those whose folder is not where it was."""
+    name = "copies (mounts without FUSE)"
+    gone = []
+    for each in working_copy.list_working_copies():
+        with suppress(CowfsError):
+            if (copy := each.copy) is not None and not copy.is_there:
+                gone.append((each.volume, copy.record.mount_path))
+    if not gone:
+        return Check(name, OK, "each is where it was made")
+    shown = ", ".join(f"{path} ({volume})" for volume, path in gone)
+    hint = "Move the folder back; or mount the volume again, which begins with a new copy."
+    return Check(name, WARN, f"{shown} is not there any more, and may have had uncommitted work", hint)
+
+
 ALL = (
     engine,
     pyfuse3,
@@ -194,6 +210,7 @@ ALL = (
     halt_polling,
     passthrough,
     abandoned_mounts,
+    copies,
 )
 
 

@@ -46,6 +46,10 @@ def test_a_script_names_secrets_and_holds_none(monkeypatch: pytest.MonkeyPatch) 
     assert lines[4] == f"{keys} cowfs mount 'data-3@:a b' /data --store {url}"
     assert lines[6].startswith("{ { " + keys + " cowfs get one")
     assert f"cowfs mount two /work --store {url}; }}; }} || echo" in lines[6]
+    chosen = (
+        declared(BUCKET.replace("subpath: a b", "subpath: a b, mode: copy, copy_limit: 1G")).emit("sh").splitlines()[4]
+    )
+    assert chosen == f"{keys} cowfs mount --mode copy --copy-limit 1G 'data-3@:a b' /data --store {url}"
     secret = declared(BUCKET.replace("{env: R2_SECRET}", '{file: "it\'s"}')).emit("sh")
     assert f'AWS_SECRET_ACCESS_KEY="$(cat {shlex.quote("/project/it" + chr(39) + "s")})"' in secret
     with pytest.raises(InvalidInputError, match="cannot be given"):

@@ -15,7 +15,7 @@ from cowfs.api.declared import mounting
 from cowfs.api.declared.store import storage_of
 from cowfs.blocking import ROVolume, Volume
 from cowfs.control import wait_gone
-from cowfs.errors import ConflictError, InvalidStateError, NotFoundError
+from cowfs.errors import ConflictError, InvalidStateError, NeedsFuseError, NotFoundError
 from cowfs.machine import applied, registry
 from tests.seaweedfs import SeaweedFS
 
@@ -70,6 +70,25 @@ def test_up_mounts_what_is_declared_and_down_unmounts_exactly_that(place: Path, 
     Volume.open("ckpt").discard()
     assert whats(declared.down()) == [("gone", "ckpt"), ("unmounted", "data")]
     data.unmount()
+
+
+def test_copies_are_mounted_and_unmounted_as_mounts_are(place: Path, data: ROVolume) -> None:
+    Volume.new("ckpt").resolve()
+    declared = declare(place, *(each.replace("}", ', mode = "copy"}') for each in (DATA, CKPT)))
+    assert whats(declared.up()) == [("mounted", "data"), ("mounted", "ckpt")]
+    assert all(entry.is_copy for entry in registry.list_mounts())
+    assert (place / "mnt" / "data" / "one").read_text() == "1"
+    (place / "mnt" / "ckpt" / "step").write_text("7")
+    assert whats(declared.up()) == [("found", "data"), ("found", "ckpt")]
+    assert [each.uncommitted for each in declared.down()] == [True, False]
+    assert whats(declared.up()) == [("mounted", "data"), ("mounted", "ckpt")]
+    assert (place / "mnt" / "ckpt" / "step").read_text() == "7", "uncommitted work is kept"
+    Volume.open("ckpt").commit()
+    declared.down()
+    assert paths() == set()
+    declared = declare(place, DATA.replace("}", ', mode = "copy", copy_limit = 0}'))
+    with pytest.raises(NeedsFuseError):
+        declared.up()
 
 
 def test_a_mount_that_fails_undoes_those_before_it(place: Path, data: ROVolume) -> None:

@@ -1,0 +1,117 @@
+"""Mounts that are copies, from the command line: each command knows them as it knows mounts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.blocking import Volume
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def copied(run: Run, home: Path) -> Path:
+    """Volume "data" as a copy, with uncommitted work."""
+    assert run("create", "data").code == 0
+    (home / "mnt").mkdir()
+    path = home / "mnt" / "data"
+    said = run("mount", "data", str(path), "--mode", "copy")
+    assert (said.code, said.out) == (0, f"{path}\n")
+    assert "writable (a copy)" in said.err
+    (path / "file").write_text("one")
+    return path
+
+
+def test_a_copy_is_committed_and_unmounted_as_a_mount_is(run: Run, copied: Path) -> None:
+    (copied / "dir").mkdir()
+    status = run("status")
+    assert status.out.splitlines()[1].split()[:3] == ["data", "writable", "uncommitted"]
+    assert " copy " in status.out
+    locator = run("commit", str(copied / "dir"), "-m", "from below").out.strip()
+    assert Volume.from_locator(locator).files.read("file") == b"one"
+    found = run("mount", "data", str(copied), "--json").json
+    assert (found["is_copy"], found["mount_path"]) == (True, str(copied))
+    assert run("get", "data", "--json").json["mounts"][0]["is_copy"]
+    assert run("unmount", str(copied)).err == f"Unmounted {copied}\n"
+    assert not copied.exists()
+    assert str(copied) not in run("status").out
+
+
+def test_work_is_kept_shown_and_found_again(run: Run, copied: Path) -> None:
+    assert "uncommitted work is kept" in run("unmount", "data").err
+    assert (copied / "file").read_text() == "one"
+    kept = run("status")
+    assert ("not mounted" in kept.out, str(copied) in kept.out) == (True, True)
+    refused = run("mount", "data", str(copied), "--mode", "fuse")
+    assert (refused.code, "as a copy" in refused.err) == (14, True)
+    assert run("mount", "data", str(copied)).code == 0
+    said = run("unmount", "data", "--commit")
+    assert (said.code, copied.exists()) == (0, False)
+    assert Volume.from_locator(said.out.strip()).stats.files == 1
+
+
+def test_work_is_dropped_or_forked(run: Run, copied: Path) -> None:
+    forked = run("fork", "data", "other")
+    assert (forked.code, "Committed uncommitted work of data first" in forked.err) == (0, True)
+    (copied / "file").write_text("dropped")
+    assert "dropped uncommitted work" in run("unmount", "data", "--discard").err
+    assert not copied.exists()
+    assert Volume.version("data").files.read("file") == b"one"
+    assert "no uncommitted work" in run("unmount", "data", "--discard").err
+
+
+def test_a_version_is_read_from_a_copy(run: Run, copied: Path, home: Path) -> None:
+    locator = run("commit", "data").out.strip()
+    for source in (locator, "data@"):
+        path = home / "mnt" / "version"
+        mounted = run("mount", source, str(path), "--mode", "copy", "--json")
+        assert (mounted.json["read_only"], mounted.json["is_copy"]) == (True, True)
+        assert (path / "file").read_text() == "one"
+        assert "read-only" in run("status").out
+        assert run("unmount", str(path)).code == 0
+        assert not path.exists()
+
+
+def test_what_is_too_large_says_what_to_do(run: Run, copied: Path, home: Path) -> None:
+    locator = run("commit", "data").out.strip()
+    refused = run("mount", locator, str(home / "mnt" / "v"), "--mode", "copy", "--copy-limit", "2", "--json")
+    assert refused.code == 15
+    assert refused.json["error"]["kind"] == "needs_fuse"
+    assert "--copy-limit" in refused.json["error"]["hint"]
+    assert run("mount", locator, str(home / "mnt" / "v"), "--copy-limit", "lots").code == 2
+
+
+def test_an_upload_goes_into_the_copy(run: Run, copied: Path, home: Path) -> None:
+    (home / "source").mkdir()
+    (home / "source" / "new").write_text("new")
+    said = run("upload", str(home / "source"), "data:in")
+    assert said.code == 0
+    assert f"into the mount {copied}, whose commit publishes it" in said.err
+    assert (copied / "in" / "new").read_text() == "new"
+    run("unmount", "data", "--commit")
+    assert Volume.version("data").files.read("in/new") == b"new"
+
+
+def test_doctor_misses_a_folder_that_was_moved(run: Run, copied: Path, home: Path) -> None:
+    def check() -> dict[str, str]:
+        checks = run("doctor", "--json").json["checks"]
+        return next(dict(each) for each in checks if each["name"].startswith("copies"))
+
+    assert check()["state"] == "ok"
+    copied.rename(home / "moved")
+    assert check()["state"] == "warn"
+    assert str(copied) in check()["message"]
+
+
+def test_a_copy_outlives_the_command_that_made_it(run: Run, copied: Path) -> None:
+    """Each command is a process of its own outside of tests."""
+    program = [sys.executable, "-m", "cowfs.cli"]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    run("unmount", "data", "--commit")
+    for command in (["mount", "data", str(copied), "--mode", "copy"], ["unmount", "data"]):
+        subprocess.run([*program, *command], env=environ, check=True, timeout=120, capture_output=True)
+        assert copied.exists() is (command[0] == "mount")
