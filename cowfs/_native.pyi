@@ -502,3 +502,19 @@ def cut_points(
 def zero_runs(data: bytes | bytearray | memoryview, minimum: int, end: int | None = None) -> list[tuple[int, int]]:
     """(offset, length) of the runs of zero bytes of at least `minimum` bytes in data[:end],
     ascending."""
+
+def list_directory(fd: int) -> list[tuple[bytes, tuple[int, int, int, int, int, int, int]]]:
+    """(name, (device, inode, mode, links, size, mtime ns, ctime ns)) of what is in an open directory,
+    sorted by name; what vanishes meanwhile is left out. Links are not followed."""
+
+def open_beneath(root: int, path: bytes) -> int:
+    """A descriptor of the directory `path` below that of `root`, with no link on the way; b"" is the
+    root itself. Closed by the caller."""
+
+def read_small_files(
+    fd: int, names: Sequence[bytes], limit: int, name_key: bytes | None
+) -> list[tuple[tuple[int, int, int, int, int, int, int], bytes, int, bytes] | None]:
+    """Of each of these names in an open directory what `list_directory` tells, the name of the blob
+    with all its bytes, by name_key if there is one, its codec and its stored bytes; all as they were
+    at one moment. None: it is no regular file of at most `limit` bytes without holes, was changed
+    within the last 20 ms or meanwhile, or cannot be opened."""

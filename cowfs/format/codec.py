@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import zstandard
 from blake3 import blake3
@@ -45,6 +45,14 @@ class Codec(IntEnum):
 
     RAW = 0
     ZSTD = 1
+
+
+class Blob(NamedTuple):
+    """What is stored of raw bytes, and what they are named."""
+
+    name: ChunkHash
+    codec: Codec
+    stored: bytes
 
 
 # Contexts at rest. One is taken out while it works, so no two threads share it, and there are as

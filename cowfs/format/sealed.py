@@ -66,7 +66,7 @@ class Sealed(Sealing):
             raise InvalidInputError(f"a store key has {KEY_BYTES} bytes")
         self._key = bytes(store_key)
         self._store = store_id.hex()
-        self._name_key = _derived(self._key, "chunk names", KEY_BYTES)
+        self._name_key = self.name_key = _derived(self._key, "chunk names", KEY_BYTES)
         self.gear = _derived(self._key, "cut points", GEAR_BYTES)
 
     @property

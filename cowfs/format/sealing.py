@@ -1,6 +1,6 @@
 """What a store's key does to its objects: the interface, and the store that has no key.
 
-    name          a blob's raw bytes → the name that is stored for it
+    name          a blob's raw bytes → the name that is stored for it: their BLAKE3, by name_key if there is one
     gear          the table that decides where files are cut; None: the public one
     pack          the blobs of one pack, sealed and opened
     seal_object   a whole object (a record or a manifest) for a key of the store
@@ -51,6 +51,7 @@ class Sealing:
     """Of a store without a key."""
 
     gear: bytes | None = None
+    name_key: bytes | None = None
     blob_overhead_bytes = 0
 
     def name(self, raw: Buffer) -> ChunkHash:

@@ -14,7 +14,7 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,7 +22,10 @@ from typing import Self
 
 from cowfs import clock
 from cowfs.errors import InvalidInputError, NoSpaceError
-from cowfs.session.source_files import SourceFile
+from cowfs.format.codec import Blob, Codec
+from cowfs.ids import ChunkHash
+from cowfs.native.local import FoundStat, list_directory, open_beneath, read_small_files
+from cowfs.session.source_files import SourceFile, Stamp, wide_ino
 
 _BESIDE = b".cowfs-"
 _LEFT = re.compile(rb"\.cowfs-[0-9a-f]{16}")
@@ -43,7 +46,7 @@ class LocalAttr:
 
     @classmethod
     def of(cls, found: os.stat_result) -> LocalAttr:
-        ino = found.st_dev << 64 | found.st_ino
+        ino = wide_ino(found.st_dev, found.st_ino)
         return cls(ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
@@ -75,16 +78,21 @@ class LocalFiles:
 
     def list(self, path: bytes) -> list[tuple[bytes, LocalAttr]]:
         """Sorted by name. What vanishes meanwhile is left out."""
-        found = []
-        with self._parent(path) as (above, name):
-            directory = os.open(name, _DIRECTORY, dir_fd=above)
-        try:
-            for entry in sorted(map(os.fsencode, os.listdir(directory))):
-                with contextlib.suppress(FileNotFoundError):
-                    found.append((entry, LocalAttr.of(os.stat(entry, dir_fd=directory, follow_symlinks=False))))
-        finally:
-            os.close(directory)
-        return found
+        with self._directory(path) as directory:
+            found = list_directory(directory)
+        return [
+            (name, LocalAttr(wide_ino(dev, ino), mode, nlink, size, mtime_ns, ctime_ns))
+            for name, (dev, ino, mode, nlink, size, mtime_ns, ctime_ns) in found
+        ]
+
+    def read_small(
+        self, path: bytes, names: Sequence[bytes], limit: int, name_key: bytes | None
+    ) -> Sequence[tuple[Stamp, Blob] | None]:
+        """Files of the directory `path`, each as it was at one moment, as a blob. None: it is larger
+        than `limit`, or has to be looked at closer. name_key: as `Sealing` has it."""
+        with self._directory(path) as directory:
+            found = read_small_files(directory, names, limit, name_key)
+        return [each and (_stamp(each[0]), Blob(ChunkHash(each[1]), Codec(each[2]), each[3])) for each in found]
 
     def readlink(self, path: bytes) -> bytes:
         with self._parent(path) as (directory, name):
@@ -150,13 +158,15 @@ class LocalFiles:
 
     def set_attributes(self, path: bytes, *, mode: int, mtime_ns: int) -> None:
         """Of a directory."""
-        with self._parent(path) as (above, name):
-            fd = os.open(name, _DIRECTORY, dir_fd=above)
-        try:
+        with self._directory(path) as fd:
             os.fchmod(fd, mode)
             os.utime(fd, ns=(mtime_ns, mtime_ns))
-        finally:
-            os.close(fd)
+
+    @contextmanager
+    def _directory(self, path: bytes) -> Iterator[int]:
+        """A descriptor of the directory `path`."""
+        with self._parent(path + b"/." if path else b"") as (directory, _):
+            yield directory
 
     @contextmanager
     def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
@@ -176,13 +186,9 @@ class LocalFiles:
 
     @contextmanager
     def _opened_parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        *above, name = path.split(b"/")
-        directory = os.dup(self._root)
+        above, _, name = path.rpartition(b"/")
+        directory = open_beneath(self._root, above)
         try:
-            for part in above:
-                below = os.open(part, _DIRECTORY, dir_fd=directory)
-                os.close(directory)
-                directory = below
             yield directory, name or b"."
         finally:
             os.close(directory)
@@ -206,6 +212,11 @@ class LocalFiles:
         with contextlib.suppress(FileNotFoundError):
             if is_special(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
                 raise special_file(os.path.join(self._path, path))
+
+
+def _stamp(found: FoundStat) -> Stamp:
+    dev, ino, mode, _, size, mtime_ns, ctime_ns = found
+    return Stamp(wide_ino(dev, ino), mode, size, mtime_ns, ctime_ns)
 
 
 def is_special(mode: int) -> bool:

@@ -40,13 +40,18 @@ class SourceExtent:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Equal before and after: nothing was written in between."""
+    """Equal before and after: nothing was written in between. ino: a wide one."""
 
     ino: int
     mode: int
     size: int
     mtime_ns: int
     ctime_ns: int
+
+
+def wide_ino(dev: int, ino: int) -> int:
+    """Unique on this machine, not only on a file system."""
+    return dev << 64 | ino
 
 
 class SourceFile:
@@ -60,13 +65,13 @@ class SourceFile:
 
     @property
     def ino(self) -> int:
-        """Unique on this machine, as `LocalAttr` has it."""
-        found = os.fstat(self.fd)
-        return found.st_dev << 64 | found.st_ino
+        return self.stamp().ino
 
     def stamp(self) -> Stamp:
         found = os.fstat(self.fd)
-        return Stamp(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return Stamp(
+            wide_ino(found.st_dev, found.st_ino), found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        )
 
     def settled(self) -> Stamp | None:
         """The stamp, once every later change will alter it; None: it is written to all the time."""

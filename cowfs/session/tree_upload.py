@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index
     from cowfs.version.publish import Publisher
 
-WAITING_MAX = 256
+WAITING_MAX = 512
+BATCH_FILES = 32
 SAME_TICK_NS = 2_000_000_000  # clocks of file servers differ a little from ours
 
 
@@ -119,7 +120,20 @@ class _File:
     directory: _Directory
     base: InodeRow | None  # of the same name
     known: Read | None = None  # nothing has to be read
-    reading: Future[Read | None] | None = None  # neither: another name of a file that was found before
+    reading: Callable[[], Read | None] | None = None  # neither: another name of a file that was found before
+
+    @property
+    def base_ino(self) -> int | None:
+        """Of the file that the volume has there."""
+        return self.base[INO] if self.base is not None and stat.S_ISREG(self.base[MODE]) else None
+
+
+@dataclass
+class _Batch:
+    """Small files of the source, which a helper reads one after the other."""
+
+    files: list[_File] = field(default_factory=list)
+    reading: Future[list[Read | None]] | None = None
 
 
 class _Drafting:
@@ -144,6 +158,7 @@ class _Drafting:
         self._stamps = plan.stamps
         self._changes = TreeChanges(self._index, owner=plan.owner, now_ns=clock.now_ns())
         self._pending: deque[_File | _Directory] = deque()
+        self._batch = _Batch()
         self._helpers: ThreadPoolExecutor
         self._stop = Event()
         self._knows_store = False
@@ -290,7 +305,7 @@ class _Drafting:
                     self._count.add_bytes(attr.size)
                 else:
                     self._wait_for_store()
-                    file.reading = self._helpers.submit(self._read, file)
+                    file.reading = self._reading(file)
             self._pending.append(file)
             self._settle(WAITING_MAX)
         elif stat.S_ISLNK(attr.mode):
@@ -300,6 +315,23 @@ class _Drafting:
             self._put_symlink(name, self._tree.readlink(path), attr, directory, old)
         else:
             self.done.skipped += 1
+
+    def _reading(self, file: _File) -> Callable[[], Read | None]:
+        """By helpers: alone, or with other small files."""
+        if not self._reader.is_small(file.attr):
+            return self._helpers.submit(self._read, file).result
+        batch, place = self._batch, len(self._batch.files)
+        batch.files.append(file)
+        if len(batch.files) == BATCH_FILES:
+            self._send(batch)
+        return lambda: self._send(batch).result()[place]
+
+    def _send(self, batch: _Batch) -> Future[list[Read | None]]:
+        if batch.reading is None:
+            files = [(file.path, file.attr, file.base_ino) for file in batch.files]
+            batch.reading = self._helpers.submit(self._reader.read_small, files)
+            self._batch = _Batch()
+        return batch.reading
 
     def _wait_for_store(self) -> None:
         """Before the first file is read: until it is known what the store has."""
@@ -376,7 +408,7 @@ class _Drafting:
             elif found.known is not None:
                 self._put_file(found, found.known)
             elif found.reading is not None:
-                self._put_file(found, found.reading.result())
+                self._put_file(found, found.reading())
             else:
                 self._put_link(found)
 
@@ -475,8 +507,7 @@ class _Drafting:
 
     def _read(self, file: _File) -> Read | None:
         """By a helper, or where the file has to be read after all."""
-        is_file = file.base is not None and stat.S_ISREG(file.base[MODE])
-        return self._reader.read(file.path, file.attr, file.base[INO] if file.base is not None and is_file else None)
+        return self._reader.read(file.path, file.attr, file.base_ino)
 
     def _is_excluded(self, path: bytes, attr: Attributes | InodeRow) -> bool:
         mode = attr[MODE] if isinstance(attr, tuple) else attr.mode

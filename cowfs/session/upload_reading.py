@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,15 +21,18 @@ from cowfs.errors import ConflictError
 from cowfs.failpoints import hit
 from cowfs.session.copying import KEPT_BITS, Attributes
 from cowfs.session.import_log import ImportLog
+from cowfs.session.local_files import LocalFiles
 from cowfs.session.object_tree import ObjectFile
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
 from cowfs.version.commit import Progress, ProgressListener
 
 if TYPE_CHECKING:
+    from cowfs.format.codec import Blob
     from cowfs.index import ExtentRow
     from cowfs.version.publish import Publisher
 
 LARGE_BYTES = 4 << 20
+SMALL_BYTES = (64 << 10) - 1  # below what is looked through for holes (`recut.ZERO_RUN_BYTES`)
 READS_MAX = 5
 REPORT_S = 0.1
 
@@ -92,7 +96,7 @@ class FileReader:
         the volume has in its place; there equal chunks are looked for first."""
         if self._stop.is_set():
             raise Stopped
-        earlier: Sequence[ExtentRow] = self._publisher.index.content(base)[0] if base is not None else ()
+        earlier = self._earlier(base)
         try:
             with closing(self._tree.open_file(path)) as opened:
                 for _ in range(READS_MAX):
@@ -119,6 +123,44 @@ class FileReader:
             return None
         self._count.add_bytes(found.size)
         return Read(opened.stamp().mode & KEPT_BITS, found.mtime_ns, found.size, rows, state=found.state)
+
+    def is_small(self, attr: Attributes) -> bool:
+        """Whether `read_small` takes the file."""
+        return attr.size <= SMALL_BYTES and isinstance(self._tree, LocalFiles)
+
+    def read_small(self, files: Sequence[tuple[bytes, Attributes, int | None]]) -> list[Read | None]:
+        """As `read`, of several small files of this machine: (path, attr, base) of each. Those of a
+        directory stand together."""
+        assert isinstance(self._tree, LocalFiles)
+        read: list[Read | None] = []
+        for directory, group in groupby(files, lambda file: file[0].rpartition(b"/")[0]):
+            if self._stop.is_set():
+                raise Stopped
+            there = list(group)
+            names = [path.rpartition(b"/")[2] for path, _, _ in there]
+            found: Sequence[tuple[Stamp, Blob] | None]
+            try:
+                found = self._tree.read_small(directory, names, SMALL_BYTES, self._publisher.chunks.name_key)
+            except OSError:
+                found = [None] * len(names)  # each file tells whether it has vanished
+            read += [
+                self._stored(small, attr, base) if small is not None else self.read(path, attr, base)
+                for (path, attr, base), small in zip(there, found, strict=True)
+            ]
+        return read
+
+    def _stored(self, small: tuple[Stamp, Blob], attr: Attributes, base: int | None) -> Read:
+        stamp, blob = small
+        if self._stop.is_set():
+            raise Stopped
+        self._count.add_bytes(stamp.size)
+        rows = self._publisher.chunks.blob_rows(blob, stamp.size, self._earlier(base))
+        hit("upload-file-stored")
+        is_other = attr.nlink > 1 and stamp.ino != attr.ino
+        return Read(stamp.mode & KEPT_BITS, stamp.mtime_ns, stamp.size, rows, is_other)
+
+    def _earlier(self, base: int | None) -> Sequence[ExtentRow]:
+        return self._publisher.index.content(base)[0] if base is not None else ()
 
     def _read_once(self, opened: ReadFile, earlier: Iterable[ExtentRow]) -> Read | None:
         """None: somebody wrote to it meanwhile."""

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from cowfs.format.codec import Codec, compress
+from cowfs.format.codec import Blob, Codec, compress
 from cowfs.ids import ChunkHash
 from cowfs.store.packs import PackLocation
 from cowfs.version.cut_file import Buffers, ReadInto, View, cut_file
@@ -92,6 +92,14 @@ class ContentStorer:
             if futures := [row for row in rows if isinstance(row, Future)]:
                 wait(futures)
         return [row.result() if isinstance(row, Future) else row for row in rows]
+
+    def blob_rows(self, blob: Blob, length: int, uploader: PackUploader) -> list[ExtentRow]:
+        """As `rows`, of a file with `length` bytes that are one blob; none for an empty one."""
+        hash, how, stored = blob
+        if not length:
+            return []
+        location = self._known.place(hash, lambda: uploader.add_stored(hash, how, stored, length))
+        return [self._row(0, length, hash, location)]
 
     def file_rows(
         self, ranges: Iterable[tuple[int, int]], read_into: ReadInto, uploader: PackUploader

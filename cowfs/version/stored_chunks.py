@@ -30,6 +30,7 @@ from cowfs.version.recut import E
 from cowfs.version.uploads import UploadLog
 
 if TYPE_CHECKING:
+    from cowfs.format.codec import Blob
     from cowfs.index import ExtentRow
     from cowfs.native.chunks import FileRows
     from cowfs.store import ObjectStore
@@ -112,6 +113,16 @@ class StoredChunks:
         there equal chunks are looked for first."""
         self._storer.note(earlier)
         return self._storer.rows(extents, read, self._uploader)
+
+    def blob_rows(self, blob: Blob, length: int, earlier: Iterable[ExtentRow] = ()) -> list[ExtentRow]:
+        """As `rows`, of a small file that is one blob, of `length` raw bytes, named by `name_key`."""
+        self._storer.note(earlier)
+        return self._storer.blob_rows(blob, length, self._uploader)
+
+    @property
+    def name_key(self) -> bytes | None:
+        """What blobs are named by, as `Sealing` has it."""
+        return self._uploader.sealing.name_key
 
     def file_rows(
         self, ranges: Iterable[tuple[int, int]], read_into: ReadInto, earlier: Iterable[ExtentRow] = ()

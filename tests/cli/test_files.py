@@ -20,6 +20,7 @@ from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError, InvalidInputError
 from cowfs.machine.working_copy import list_working_copies
 from cowfs.session import copying
+from cowfs.session.upload_reading import SMALL_BYTES
 from tests.api.conftest import place
 from tests.cli.test_live import Command, run
 
@@ -408,7 +409,7 @@ def test_a_copy_that_is_ended_leaves_nothing_half_done(
     many = place / "many"
     many.mkdir()
     for each in range(20):
-        (many / f"{each}").write_text("x")
+        (many / f"{each}").write_text("x" * (SMALL_BYTES + 1))
     assert run("cp", many, "data:").code == 0
     before, out = Volume.version("data"), place / "out"
     arguments = ["--local", "cp", str(many), "data:in"] if is_into_volume else ["cp", "data:", str(out)]

@@ -9,6 +9,7 @@ mod engine;
 mod errors;
 mod lane;
 mod layers;
+mod local;
 mod operations;
 mod residency;
 mod tables;
@@ -28,6 +29,8 @@ mod native {
     use crate::errors::{JournalCorrupt, NotResident};
     #[pymodule_export]
     use crate::lane::PyLane;
+    #[pymodule_export]
+    use crate::local::{list_directory, open_beneath, read_small_files};
     #[pymodule_export]
     use crate::tables::{PyChunkPlaces, PyDirectoryRows, PyFileRows};
     #[pymodule_export]

@@ -1,0 +1,123 @@
+//! Directories of this machine as uploads read them: what is in one, and small files as blobs.
+//!
+//! A tree of many small files costs a few system calls, a hash and a short compression a file.
+//! Python gives up its lock and takes it again around each of them, and with several threads waits
+//! longer for that than for the work. So a directory, and the small files of one, are one call.
+//!
+//! Names are looked up in an open directory and never followed if they are links.
+
+mod blob;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, fstat, openat, openat2, statat};
+use rustix::io::Errno;
+
+pub use blob::{Blob, Blobs};
+
+/// A file's times come from the kernel's tick, 1 to 10 ms: a change within it need not show.
+pub const TICK_NS: i64 = 20_000_000;
+
+/// What of stat(2) tells whether a file is the one it was, and how it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields of stat(2)")]
+pub struct Stat {
+    pub dev: u64,
+    pub ino: u64,
+    pub mode: u32,
+    pub nlink: u64,
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+    /// Of 512 bytes.
+    pub blocks: u64,
+}
+
+impl From<rustix::fs::Stat> for Stat {
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between machines")]
+    fn from(found: rustix::fs::Stat) -> Stat {
+        let ns = |s: i64, ns: i64| s.saturating_mul(1_000_000_000).saturating_add(ns);
+        Stat {
+            dev: found.st_dev as u64,
+            ino: found.st_ino as u64,
+            mode: found.st_mode,
+            nlink: found.st_nlink as u64,
+            size: found.st_size as u64,
+            mtime_ns: ns(found.st_mtime as i64, found.st_mtime_nsec as i64),
+            ctime_ns: ns(found.st_ctime as i64, found.st_ctime_nsec as i64),
+            blocks: found.st_blocks as u64,
+        }
+    }
+}
+
+/// Opens the directory `path` below `root`, and no link on the way; "" is the root itself.
+pub fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let path = if path.is_empty() { b"." } else { path };
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match openat2(root, path, flags, Mode::empty(), beneath) {
+        // Kernels before 5.6, and sandboxes that do not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        outcome => return Ok(outcome?),
+    }
+    let mut directory = root.try_clone_to_owned()?;
+    for name in path.split(|byte| *byte == b'/') {
+        if name == b".." {
+            return Err(Errno::XDEV.into());
+        }
+        directory = openat(&directory, name, flags, Mode::empty())?;
+    }
+    Ok(directory)
+}
+
+/// The entries of a directory, sorted by name; what vanishes meanwhile is left out.
+pub fn list(directory: impl AsFd) -> io::Result<Vec<(Vec<u8>, Stat)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => found.push((name.to_bytes().to_vec(), stat.into())),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    Ok(found)
+}
+
+/// A regular file of at most `limit` bytes: its attributes and all of its bytes, as both were at one
+/// moment.
+///
+/// None, and it is for the caller to look closer: it is larger, has holes, is something else, was
+/// changed just now or meanwhile, or cannot be opened.
+pub fn read_small(directory: BorrowedFd<'_>, name: &[u8], limit: u64) -> Option<(Stat, Vec<u8>)> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = File::from(openat(directory, name, flags, Mode::empty()).ok()?);
+    let before = Stat::from(fstat(&file).ok()?);
+    let is_regular = before.mode & 0o170_000 == 0o100_000;
+    let is_full = before.blocks.saturating_mul(512) >= before.size;
+    if !is_regular || before.size > limit || !is_full || !is_settled(before.ctime_ns) {
+        return None;
+    }
+    let mut data = Vec::with_capacity(before.size as usize + 1);
+    (&mut file).take(limit + 1).read_to_end(&mut data).ok()?;
+    let after = Stat::from(fstat(&file).ok()?);
+    (after == before && data.len() as u64 == before.size).then_some((before, data))
+}
+
+/// Whether every later change will alter the time: it lies further back than a tick.
+fn is_settled(ctime_ns: i64) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ns = now.map_or(0, |since| since.as_nanos() as i64);
+    now_ns.saturating_sub(ctime_ns) > TICK_NS
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::*;
+
+fn settled() {
+    sleep(Duration::from_nanos(2 * TICK_NS as u64));
+}
+
+fn small(directory: &File, name: &[u8]) -> Option<Vec<u8>> {
+    read_small(directory.as_fd(), name, 100).map(|(_, data)| data)
+}
+
+#[test]
+fn a_directory_is_listed_by_name_as_often_as_one_likes() {
+    let place = tempfile::tempdir().unwrap();
+    for name in ["b", "a", "c"] {
+        fs::write(place.path().join(name), name).unwrap();
+    }
+    symlink("nowhere", place.path().join("link")).unwrap();
+    let directory = File::open(place.path()).unwrap();
+    for _ in 0..2 {
+        let found = list(&directory).unwrap();
+        let names: Vec<_> = found.iter().map(|(name, _)| name.as_slice()).collect();
+        assert_eq!(names, [b"a".as_slice(), b"b", b"c", b"link"]);
+        assert_eq!(found[3].1.mode & 0o170_000, 0o120_000);
+        assert_eq!(found[0].1.size, 1);
+    }
+}
+
+#[test]
+fn small_files_are_read_whole_and_nothing_else_is() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("small"), b"content").unwrap();
+    fs::write(path("empty"), b"").unwrap();
+    fs::write(path("full"), [1; 100]).unwrap();
+    fs::write(path("large"), [1; 101]).unwrap();
+    fs::create_dir(path("directory")).unwrap();
+    symlink("small", path("link")).unwrap();
+    settled();
+    let directory = File::open(place.path()).unwrap();
+    assert_eq!(small(&directory, b"small").unwrap(), b"content");
+    assert_eq!(small(&directory, b"empty").unwrap(), b"");
+    assert_eq!(small(&directory, b"full").unwrap(), [1; 100]);
+    for other in ["large", "directory", "link", "missing"] {
+        assert_eq!(small(&directory, other.as_bytes()), None, "{other}");
+    }
+}
+
+#[test]
+fn a_file_that_was_just_changed_is_not_trusted() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = File::open(place.path()).unwrap();
+    let in_future = SystemTime::now() + Duration::from_secs(60);
+    assert!(!is_settled(
+        in_future.duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
+    ));
+    fs::write(place.path().join("file"), b"x").unwrap();
+    settled();
+    assert!(small(&directory, b"file").is_some());
+}
