@@ -727,6 +727,7 @@ class Volume:
         name: str,
         *,
         store: str | os.PathLike[str] | Storage | None = None,
+        link: bool = False,
         storage: Storage | None = None,
         delete: bool = False,
         exclude: Iterable[str] = (),
@@ -736,6 +737,11 @@ class Volume:
         """Copies what is at `url` (a bucket or a prefix of it, a web directory, a directory of this
         machine, whatever fsspec lists) into the volume, which is made if it is missing, and returns
         its last version; `is_new` tells whether this made it.
+
+        link: no byte is copied or read; files are the objects at `url`, in the state in which they
+        were listed. Reading one that changed since fails (SourceChangedError, EIO in a mount); all
+        others are as they were. They are read with the credentials of the environment, or, in the
+        store's own bucket, with the store's.
 
         storage: credentials for `url`; None: those of the environment. delete: what is in the volume
         and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time are those
@@ -750,6 +756,7 @@ class Volume:
                     url,
                     name,
                     store=store,
+                    link=link,
                     storage=storage,
                     delete=delete,
                     exclude=exclude,
@@ -757,6 +764,21 @@ class Volume:
                     progress=progress,
                 )
             )
+        )
+
+    @staticmethod
+    async def absorb(
+        name: str,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        message: str = "",
+        progress: ProgressListener | None = None,
+    ) -> ROVolume:
+        """Reads what the volume's last version links, stores it, and publishes a version that needs
+        nothing but the store; one without links is returned as it is. SourceChangedError: an object is
+        not what was linked; nothing is published then."""
+        return ROVolume(
+            await in_thread(partial(volume_module.Volume.absorb, name, store=store, message=message, progress=progress))
         )
 
     @staticmethod

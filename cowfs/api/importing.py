@@ -1,5 +1,8 @@
 """An existing bucket, web directory or local directory as a version of a volume.
 
+A link is a row in the index (`index.links`): one listing, and no byte is read. `absorb` reads what is
+linked, and stores it.
+
 A copy is an upload (docs/decisions/0036-uploads-without-an-engine.md) whose source is one listing
 (`session.object_tree`): bytes go from ranged reads into cutting, hashing and packing, without a copy
 on the local disk. What the volume has of the same object is not read. A directory of this machine is
@@ -15,6 +18,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from cowfs.api import arguments, names, stores, uploading
 from cowfs.api.provenance import commit_request
@@ -28,8 +32,13 @@ from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import trust
 from cowfs.store.named import place_named, placed
+from cowfs.store.origin import OriginObject
 from cowfs.store.origin.open import RepeatingOrigin, is_plain, open_origin
 from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.index import Link
+    from cowfs.session.copying import Attributes
 
 THREADS = 16
 """Objects that are read at once: a request to a bucket takes 10 ms and more."""
@@ -48,6 +57,7 @@ def import_from(
     name: str,
     *,
     store: stores.Named = None,
+    link: bool = False,
     storage: Storage | None = None,
     delete: bool = False,
     exclude: Iterable[str] = (),
@@ -55,26 +65,140 @@ def import_from(
     progress: ProgressListener | None = None,
 ) -> Imported:
     """`Volume.import_`."""
+    from cowfs.session.import_log import ImportLog
+
     text = text_of(url)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     volume = RWVolume(store, names.checked(name), "either")
-    if (directory := local_path(text)) is not None:
-        made = uploading.upload_local(volume, directory, "/", request, hears, delete=delete, exclude=exclude)
-        return Imported(*made)
-    from cowfs.session.import_log import ImportLog
-
     ignored = uploading.excluding(exclude)
+    if (directory := local_path(text)) is not None:
+        links = _local_links(directory) if link else _no_links
+        made = uploading.upload_local(
+            volume, directory, "/", request, hears, delete=delete, excluded=ignored, link=links
+        )
+        return Imported(*made)
     with ExitStack() as stack:
         origin = stack.enter_context(closing(opened(text, storage)))
         source = _listed(stack, origin, ignored)  # before the volume is made
+        links = _links_to(origin, text) if link else _no_links
         target = volume.to_upload()
+        if link and storage is not None:
+            _require_same_bucket(origin.url, target.store.url, storage)
         uploading.require_not_mounted(target, b"")
         done = ImportLog(target.working_copy.imported_path, origin.url)
         made = uploading.publish_to(
-            volume, target, source, b"", request, hears, delete=delete, excluded=ignored, threads=THREADS, done=done
+            volume,
+            target,
+            source,
+            b"",
+            request,
+            hears,
+            delete=delete,
+            excluded=ignored,
+            threads=THREADS,
+            done=done,
+            link=links,
         )
         done.delete()
     return Imported(*made)
+
+
+def absorb(
+    name: str, *, store: stores.Named = None, message: str = "", progress: ProgressListener | None = None
+) -> Imported:
+    """`Volume.absorb`."""
+    from cowfs.session.absorbing import Absorbing
+    from cowfs.session.linked import LinkedBytes
+    from cowfs.session.upload_plan import NothingToUpload
+
+    request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
+    volume = RWVolume(store, names.checked(name), "existing")
+    target = volume.to_upload()
+    uploading.require_not_mounted(target, b"")
+    with ExitStack() as stack:
+        linked = stack.enter_context(closing(LinkedBytes(target.store.url, target.store.access)))
+        line = stack.enter_context(uploading.publishing_to(target))
+        before = line.publisher.base
+        if before.version_id is None:
+            raise NotFoundError(f"volume {name!r} has no version yet", hint="Import something first: `cowfs import`.")
+        source = Absorbing(line.publisher, linked, hurry=line.hurry, progress=hears)
+        try:
+            base = line.publisher.publish(source, request, hears or (lambda _: None))
+        except NothingToUpload:
+            base = before
+    assert base.version_id is not None
+    version = volume._committed(base.head_number, base.version_id, is_new=base.version_id != before.version_id)
+    report = TransferReport(source.files, 0, 0, source.bytes, 0, 0, 0, locator=version.locator, is_new=version.is_new)
+    return Imported(version, report)
+
+
+Links = Callable[[bytes, "Attributes"], "Link | None"]
+
+
+def _no_links(path: bytes, attr: Attributes) -> Link | None:
+    return None
+
+
+def _links_to(origin: RepeatingOrigin, text: str) -> Links:
+    """Empty objects become empty files. InvalidInputError: nothing of this place can be linked."""
+    from cowfs.index import Link
+    from cowfs.session.object_tree import ObjectAttr
+
+    if is_plain(text) or not trust.is_linkable(StoreUrl.parse(origin.url)):
+        raise InvalidInputError(
+            f"{origin.url} cannot be linked: nobody else finds it there",
+            hint="Import it without a link, which copies the files.",
+        )
+
+    checked: list[OriginObject] = []
+
+    def link(path: bytes, attr: Attributes) -> Link | None:
+        found = attr.object if isinstance(attr, ObjectAttr) else None
+        if found is None or not found.size:
+            return None
+        if not found.state:
+            raise _cannot_tell(origin.url, found)
+        if not checked and not origin.url.startswith("s3:"):
+            # What a listing shows of an object, and what a look at it shows, need not agree.
+            if (now := origin.look(found.key)) is None or not found.is_now(now):
+                raise _cannot_tell(origin.url, found)
+            checked.append(found)
+        return Link(origin.url, os.fsencode(found.key), found.size, found.mtime_ns, found.tag)
+
+    return link
+
+
+def _cannot_tell(url: str, found: OriginObject) -> InvalidInputError:
+    return InvalidInputError(
+        f"{url} does not tell when {found.key or 'it'} changes, so that it cannot be linked",
+        hint="Import it without a link, which copies the files.",
+    )
+
+
+def _local_links(directory: str) -> Links:
+    """Of regular files. The user says with it that they may be read through links here."""
+    from cowfs.index import Link
+
+    real = os.path.realpath(directory)
+    place = StoreUrl.from_path(real if os.path.isdir(real) else os.path.dirname(real))
+    trust.name_directory(place)
+
+    def link(path: bytes, attr: Attributes) -> Link | None:
+        return Link(str(place), path, attr.size, attr.mtime_ns, str(attr.mtime_ns)) if attr.size else None
+
+    return link
+
+
+def _require_same_bucket(url: str, store_url: str, storage: Storage) -> None:
+    """Links are read by mounts that have no credentials but those of the environment and the
+    store's."""
+    one, other = StoreUrl.parse(url), StoreUrl.parse(store_url)
+    is_same = (one.protocol, one.authority, one.endpoint) == (other.protocol, other.authority, other.endpoint)
+    if storage.has_credentials and not is_same:
+        raise InvalidInputError(
+            "links are read with the credentials of the environment, and those of storage= are none of these",
+            hint="Set them in the environment (AWS_ACCESS_KEY_ID, …), or import without a link, which copies the files.",
+        )
 
 
 def text_of(url: object) -> str:

@@ -9,8 +9,8 @@ only what is missing. The volume must not be mounted here, nor have uncommitted 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -35,7 +35,10 @@ from cowfs.machine.working_copy import working_root
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
+    from cowfs.index import Link
+    from cowfs.session.copying import Attributes
     from cowfs.session.import_log import ImportLog
+    from cowfs.session.publishing import Line
     from cowfs.session.upload_plan import Uploaded
     from cowfs.session.upload_reading import SourceTree
 
@@ -47,6 +50,17 @@ class Source:
     tree: SourceTree
     at: bytes
     name: bytes
+
+
+class PublishOptions(TypedDict, total=False):
+    """As `UploadPlan` has them."""
+
+    is_directory: bool
+    delete: bool
+    excluded: Callable[[bytes], bool]
+    threads: int
+    done: ImportLog | None
+    link: Callable[[bytes, Attributes], Link | None]
 
 
 def upload(
@@ -66,7 +80,7 @@ def upload(
     if (entry := volume.mounted_here()) is not None:
         return _into_mount(volume, entry, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
-    return upload_local(volume, src, dst, request, hears, delete=delete, exclude=exclude)[1]
+    return upload_local(volume, src, dst, request, hears, delete=delete, excluded=excluding(exclude))[1]
 
 
 def upload_local(
@@ -75,23 +89,18 @@ def upload_local(
     dst: FilePath,
     request: CommitRequest,
     progress: ProgressListener | None,
-    *,
-    delete: bool,
-    exclude: Iterable[str],
+    **options: Unpack[PublishOptions],
 ) -> tuple[ROVolume, TransferReport]:
     """`upload`, and the version that the volume stands on now."""
     given, to = os.fsencode(src), _path_in_volume(dst)
-    is_directory = os.fsencode(dst).endswith(b"/")
-    ignored = excluding(exclude)
+    options["is_directory"] = os.fsencode(dst).endswith(b"/")
     target = volume.to_upload()
     require_not_mounted(target, to)
     local_paths.require_apart(given, own_directories(target.store.url, target.working_copy.path))
     with ExitStack() as stack, errors_of_ours(os.fsdecode(given), NOT_HERE):
         tree, at, name = local_paths.source(stack, given)
         source = Source(tree, at, name)
-        return publish_to(
-            volume, target, source, to, request, progress, is_directory=is_directory, delete=delete, excluded=ignored
-        )
+        return publish_to(volume, target, source, to, request, progress, **options)
 
 
 def _into_mount(
@@ -153,16 +162,6 @@ def _no_directory(src: str | os.PathLike[str]) -> CowfsError:
     return NotFoundError(f"{os.fspath(src)} does not exist", hint="Give a directory of this machine.")
 
 
-class PublishOptions(TypedDict, total=False):
-    """As `UploadPlan` has them."""
-
-    is_directory: bool
-    delete: bool
-    excluded: Callable[[bytes], bool]
-    threads: int
-    done: ImportLog | None
-
-
 def publish_to(
     volume: RWVolume,
     target: Target,
@@ -189,17 +188,25 @@ def publish(
 ) -> tuple[Uploaded, Base, bool]:
     """The source becomes the volume's `to` (see `UploadPlan`): what was done, the version that the
     volume stands on now, and whether this has made it."""
-    from cowfs.session.publishing import publishing
     from cowfs.session.upload_plan import UploadPlan
 
     local_paths.read_pipe(source.tree)
+    with publishing_to(target) as line, errors_of_ours(target.name, NOT_DOWN):
+        plan = UploadPlan(source.at, to, line.owner, name=source.name, **options)
+        return tree_publishing.publish_tree(line, source.tree, plan, request, progress)
+
+
+@contextmanager
+def publishing_to(target: Target) -> Iterator[Line]:
+    """The volume's line for a block. InvalidStateError: there is uncommitted work here."""
+    from cowfs.session.publishing import publishing
+
     spec = tree_publishing.writing(target)
     kept_work.require_all(target.working_copy, target.store.record.store_id)
     tree_publishing.require_committed(target, spec)
     try:
-        with publishing(spec, access=target.store.access) as line, errors_of_ours(target.name, NOT_DOWN):
-            plan = UploadPlan(source.at, to, line.owner, name=source.name, **options)
-            return tree_publishing.publish_tree(line, source.tree, plan, request, progress)
+        with publishing(spec, access=target.store.access) as line:
+            yield line
     finally:
         target.working_copy.delete_if_committed()
 

@@ -11,11 +11,16 @@ import click
 from cowfs import sizes
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
+from cowfs.errors import InvalidInputError
 
 
 @click.command("import")
-@click.argument("url", metavar="URL")
-@click.argument("name", metavar="NAME", shell_complete=completing.volumes)
+@click.argument("url", metavar="URL", default="")
+@click.argument("name", metavar="NAME", shell_complete=completing.volumes, default="")
+@click.option(
+    "--link", is_flag=True, help="Copy nothing: files are the objects at URL, as long as these do not change."
+)
+@click.option("--absorb", "absorbed", metavar="NAME", help="Store what volume NAME links, instead of importing.")
 @click.option("--delete", is_flag=True, help="Remove what is in the volume and not at URL.")
 @click.option(
     "--exclude", multiple=True, metavar="PATTERN", help="As in .gitignore: neither imported nor removed. Repeatable."
@@ -26,6 +31,8 @@ from cowfs.cli.start import tidy_up_when_terminated
 def command(
     url: str,
     name: str,
+    link: bool,
+    absorbed: str | None,
     delete: bool,
     exclude: tuple[str, ...],
     message: str,
@@ -40,26 +47,48 @@ def command(
     Nothing is copied on this machine. Objects of the same size, ETag and time as in the volume are
     not read. An import that was ended or killed is repeated with the same command: it moves only
     what is missing. Nothing changed: no new version.
+
+    With --link nothing is read but the listing. A linked file whose object changes cannot be read
+    any more; `cowfs import --absorb NAME` stores what is linked.
     """
     from cowfs.api import importing, stores
 
     tidy_up_when_terminated()
+    if absorbed is not None:
+        if url or link or delete or exclude:
+            raise InvalidInputError("--absorb takes the volume's name alone", hint="cowfs import --absorb NAME")
+        _absorb(absorbed, message, progress_style, store, as_json)
+        return
+    if not name:
+        raise InvalidInputError("URL or NAME is missing", hint="cowfs import URL NAME")
     with closing(output.ProgressLine(progress_style)) as progress:
         done = importing.import_from(
             url,
             name,
             store=stores.name(store),
+            link=link,
             delete=delete,
             exclude=exclude,
             message=message,
             progress=progress if progress.is_shown else None,
         ).report
-    said = f"Imported {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    said = f"{'Linked' if link else 'Imported'} {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
     if done.removed:
         said += f"; removed {done.removed}"
     if done.skipped:
         said += f"; left out what is no file, directory or link: {done.skipped}"
     if not done.is_new:
         said = "Nothing has changed"
+    output.say(as_json, said)
+    output.emit(as_json, dataclasses.asdict(done), done.locator)
+
+
+def _absorb(name: str, message: str, progress_style: str, store: str | None, as_json: bool) -> None:
+    from cowfs.api import importing, stores
+
+    with closing(output.ProgressLine(progress_style)) as progress:
+        shown = progress if progress.is_shown else None
+        done = importing.absorb(name, store=stores.name(store), message=message, progress=shown).report
+    said = f"Stored {done.files} files, {sizes.shown(done.bytes)} in all" if done.is_new else "Nothing is linked"
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

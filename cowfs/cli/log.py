@@ -28,21 +28,32 @@ def command(source: str, limit: int | None, store: str | None, as_json: bool) ->
     past = [] if found.version is None else Volume.from_locator(found.locator()).history(limit)
     if not past:
         output.say(as_json, f"Volume {found.volume} has no version yet")
-    header = ("VERSION", "COMMITTED", "FILES", "SIZE", "UPLOADED", "AUTHOR", "MESSAGE")
-    rows = [_row(version) for version in past]
+    has_links = any(not version.is_pruned and version.stats.linked_bytes for version in past)
+    header = (
+        "VERSION",
+        "COMMITTED",
+        "FILES",
+        "SIZE",
+        *(("LINKED",) if has_links else ()),
+        "UPLOADED",
+        "AUTHOR",
+        "MESSAGE",
+    )
+    rows = [_row(version, has_links=has_links) for version in past]
     record = {"volume": found.volume, "versions": [versions.record(version) for version in past]}
     output.emit(as_json, record, output.table(header, rows) if rows else "")
 
 
-def _row(version: ROVolume) -> tuple[str, ...]:
+def _row(version: ROVolume, *, has_links: bool) -> tuple[str, ...]:
     name = version.id[:12]
     if version.is_pruned:
-        return (name, "pruned", "", "", "", "", "")
+        return (name, "pruned", *("",) * (6 if has_links else 5))
     return (
         name,
         output.time(version.created_ns),
         str(version.stats.files),
         sizes.shown(version.stats.bytes),
+        *((sizes.shown(version.stats.linked_bytes),) if has_links else ()),
         sizes.shown(version.stats.stored_bytes_added),
         output.printable(version.author),
         output.printable(version.message),

@@ -44,9 +44,10 @@ def summary(version: ROVolume) -> str:
     if not _is_readable(version):
         return f"Version {version.id[:12]} of {version.name} is published; the store does not let this command read it"
     stats = version.stats
+    linked = f" ({sizes.shown(stats.linked_bytes)} linked)" if stats.linked_bytes else ""
     return (
         f"Version {version.id[:12]} of {version.name}: {stats.files} files, "
-        f"{sizes.shown(stats.bytes)}, {sizes.shown(stats.stored_bytes_added)} uploaded"
+        f"{sizes.shown(stats.bytes)}{linked}, {sizes.shown(stats.stored_bytes_added)} uploaded"
     )
 
 

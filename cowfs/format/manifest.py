@@ -33,19 +33,22 @@ from cowfs.ids import ChunkHash, PackId, VersionId
 FORMAT = 1
 PAGE_SIZE = 16384
 MAX_PAGE_SIZE = 65536
-KNOWN_FEATURES: frozenset[str] = frozenset()
+LINKS = "external-extents"
+KNOWN_FEATURES = frozenset({LINKS})
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
     """bytes: sum of file sizes. added_bytes: raw bytes of chunks this version put first;
-    stored_bytes_added: all it uploaded."""
+    stored_bytes_added: all it uploaded. linked_bytes: of files that are objects outside of the
+    store, part of bytes."""
 
     files: int
     directories: int
     bytes: int
     added_bytes: int
     stored_bytes_added: int
+    linked_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class Manifest:
                 "volume": keys.check_volume_name(self.volume),
                 "parents": [parent.hex() for parent in self.parents],
                 "index": _index_body(self.index),
-                "stats": {name: getattr(self.stats, name) for name in Stats.__slots__},
+                "stats": _stats_body(self.stats),
                 "created_ns": self.created_ns,
                 "message": self.message,
                 "author": self.author,
@@ -168,7 +171,7 @@ def _manifest(found: Fields, overhead_bytes: int) -> Manifest:
         volume=keys.check_volume_name(found.text("volume")),
         parents=found.ids("parents", VersionId),
         index=_index(found.object("index"), overhead_bytes),
-        stats=Stats(**{name: stats.integer(name) for name in Stats.__slots__}),
+        stats=_stats(stats),
         created_ns=found.integer("created_ns"),
         message=found.text("message"),
         author=found.text("author"),
@@ -187,6 +190,21 @@ def _features(found: Fields) -> tuple[str, ...]:
             f"{found.what} requires {', '.join(unknown)}, unknown to this cowfs", hint="Use a newer cowfs to read it."
         )
     return tuple(names)
+
+
+def _stats_body(stats: Stats) -> dict[str, int]:
+    """linked_bytes only where there are some: manifests without keep the form they always had."""
+    found = {name: getattr(stats, name) for name in Stats.__slots__}
+    if not found["linked_bytes"]:
+        del found["linked_bytes"]
+    return found
+
+
+def _stats(found: Fields) -> Stats:
+    names = [name for name in Stats.__slots__ if name != "linked_bytes"]
+    return Stats(
+        **{name: found.integer(name) for name in names}, linked_bytes=found.optional_integer("linked_bytes") or 0
+    )
 
 
 def _index_body(index: IndexSection) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from cowfs.index.changes import ChangeSet, Content, Entry, ExtentRow, InodeRow, Stream, Totals, Xattrs
 from cowfs.index.comparing import Differing, differing
 from cowfs.index.index import Index, IndexDelta, empty_index, open_index
+from cowfs.index.links import Link, content_with_links
 from cowfs.index.places import find_places
 from cowfs.index.publish import Published, publish
 from cowfs.index.subtree import Subtree
@@ -32,11 +33,13 @@ __all__ = [
     "Index",
     "IndexDelta",
     "InodeRow",
+    "Link",
     "Published",
     "Stream",
     "Subtree",
     "Totals",
     "Xattrs",
+    "content_with_links",
     "differing",
     "empty_index",
     "find_places",

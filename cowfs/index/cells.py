@@ -2,7 +2,7 @@
 
     type 2    interior page of a WITHOUT ROWID table: its cells are rows too, behind a child's number (4 bytes)
     type 10   leaf of such a table
-    type 13   leaf of a table with rowids (inodes, packs); interior ones (5) hold no rows
+    type 13   leaf of a table with rowids (inodes, links, packs, origins); interior ones (5) hold no rows
 
 A row is its bytes as the page has them, so that equal rows on different pages are equal. Which table
 it is of, the number and kind of its columns tell. A row that goes on in overflow pages is `is_long`:
@@ -22,7 +22,7 @@ from cowfs.index.overlay import PAGE_BYTES
 LEAF_INDEX, LEAF_TABLE = 10, 13
 LOCAL_BYTES = (PAGE_BYTES - 12) * 64 // 255 - 23
 """A longer row of a WITHOUT ROWID table goes on in overflow pages."""
-INODE_COLUMNS, EXTENT_COLUMNS = 13, 10
+INODE_COLUMNS, EXTENT_COLUMNS, LINK_COLUMNS = 13, 10, 7
 
 
 class Entry(NamedTuple):
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Ino(NamedTuple):
-    """A row of `inodes`, or one of `extents` or `xattrs`, which belongs to the inode."""
+    """A row of `inodes`, or one of `extents`, `xattrs` or `links`, which belongs to the inode."""
 
     number: int
 
@@ -72,12 +72,12 @@ def child_pages(page: bytes) -> list[int]:
 
 
 def owner(cell: bytes) -> Entry | Ino | None:
-    """What a row is about; None: nothing that makes a difference between trees (meta, packs)."""
+    """What a row is about; None: nothing that makes a difference between trees (meta, packs, origins)."""
     is_table = cell[0]
     _, at = varint(cell, 1)
     if is_table:
         ino, at = varint(cell, at)
-        return Ino(ino) if _columns(cell, at)[0] == INODE_COLUMNS else None
+        return Ino(ino) if _columns(cell, at)[0] in (INODE_COLUMNS, LINK_COLUMNS) else None
     count, last = _columns(cell, at)
     if count == EXTENT_COLUMNS:
         return Ino(_first(cell, at))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from cowfs.ids import PackId
+from cowfs.index.links import Link
 
 # (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags,
 # symlink target or b"")
@@ -64,7 +65,11 @@ class ChangeSet:
     number never used, at least the base's.
 
     All but packs in the order of their keys (ino; parent and name for entries), no key twice, and
-    the same each time they are gone through."""
+    the same each time they are gone through.
+
+    links: files that become links, or other ones than they were; they have no contents.
+    forgets_links: no uncommitted work stands on the base, so that links which are none any more need
+    not be kept (`links`)."""
 
     next_ino: int
     inodes: Iterable[InodeRow] = ()
@@ -73,3 +78,5 @@ class ChangeSet:
     contents: Iterable[Content] = ()
     xattrs: Iterable[Xattrs] = ()
     packs: Mapping[int, PackId] = field(default_factory=dict)
+    links: Iterable[tuple[int, Link]] = ()
+    forgets_links: bool = False

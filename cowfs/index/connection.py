@@ -20,16 +20,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from typing import Any
 
 import apsw
 
 from cowfs.errors import CorruptError, CowfsError, InvalidInputError, InvalidStateError, UnsupportedFormatError
+from cowfs.index import links
 from cowfs.index.overlay import PAGE_BYTES, Blocks
 from cowfs.index.vfs import BlockFile, open_connection, raise_failure
 
 INDEX_FORMAT = 1
+"""Without links; 2 with them (`links`)."""
+FORMATS = (1, 2)
 SCHEMA = resources.files("cowfs.index").joinpath("schema.sql").read_text(encoding="utf-8")
 
 LARGEST_VALUE_BYTES = 1 << 20
@@ -143,18 +147,20 @@ class Connection:
 
     def check_schema(self) -> None:
         """CorruptError or UnsupportedFormatError unless the database has exactly the tables of
-        schema.sql."""
-        expected = expected_schema()
-        found = set(self.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (len(expected) + 1,)))
-        meta = next(row for row in expected if row[1] == "meta")
+        schema.sql, and with format 2 those of links.sql."""
+        most = expected_schema(FORMATS[-1])
+        found = set(self.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (len(most) + 1,)))
+        meta = next(row for row in most if row[1] == "meta")
+        format = INDEX_FORMAT
         if meta in found:
             number = self.execute("SELECT value FROM meta WHERE key = 'format'")
-            if number and number != [(INDEX_FORMAT,)]:
+            if number and number[0][0] not in FORMATS:
                 raise UnsupportedFormatError(
-                    f"{self.title} has format {number[0][0]}; this cowfs reads format {INDEX_FORMAT}",
+                    f"{self.title} has format {number[0][0]}; this cowfs reads formats {FORMATS[0]} to {FORMATS[-1]}",
                     hint="Use a newer cowfs.",
                 )
-        if found != expected:
+            format = number[0][0] if number else format
+        if found != expected_schema(format):
             raise CorruptError(f"{self.title} is damaged: its tables are not those of an index")
 
     def close(self) -> None:
@@ -163,18 +169,14 @@ class Connection:
             connection.close(True)
 
 
-_expected: frozenset[Any] | None = None
-
-
-def expected_schema() -> frozenset[Any]:
-    """(type, name, sql) of every object a fresh index holds."""
-    global _expected
-    if _expected is None:
-        connection = apsw.Connection(":memory:")
-        connection.execute(SCHEMA)
-        _expected = frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
-        connection.close()
-    return _expected
+@cache
+def expected_schema(format: int = INDEX_FORMAT) -> frozenset[Any]:
+    """(type, name, sql) of every object that an index of this format holds."""
+    connection = apsw.Connection(":memory:")
+    connection.execute(SCHEMA if format == INDEX_FORMAT else SCHEMA + links.SCHEMA)
+    found = frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
+    connection.close()
+    return found
 
 
 class ConnectionPool:

@@ -16,7 +16,7 @@ from the store waits without a lock that others need.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.changes import ChangeSet, ExtentRow, InodeRow, Totals
 from cowfs.index.connection import Connection, ConnectionPool
+from cowfs.index.links import Link, read_link, read_links
 from cowfs.index.overlay import Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import (
     checked_entries,
@@ -100,6 +101,7 @@ class Index:
             meta = read_meta(connection)
         self._next_ino = meta["next_ino"]
         self._totals = Totals(meta["files"], meta["directories"], meta["bytes"])
+        self._format = meta["format"]
 
     @property
     def section(self) -> IndexSection | None:
@@ -169,6 +171,30 @@ class Index:
             extents = list(checked_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
             return extents, list(checked_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))
 
+    @property
+    def may_have_links(self) -> bool:
+        """Whether `link` may find any."""
+        return self._format > 1
+
+    def link(self, ino: int) -> Link | None:
+        """The object that the file is; None for a file with bytes of its own. One that `is_current` is
+        not is for uncommitted work alone."""
+        if not self.may_have_links:
+            return None
+        with self._connections.connection() as connection:
+            return read_link(connection, ino)
+
+    def links(self) -> Iterator[tuple[int, Link]]:
+        """(ino, link) of all linked files, ascending."""
+        last = 0
+        while self.may_have_links:
+            with self._connections.connection() as connection:
+                page = read_links(connection, last, ENTRIES_AT_ONCE)
+            if not page:
+                return
+            last = page[-1][0]
+            yield from (each for each in page if each[1].is_current)
+
     def pack_id(self, number: int) -> PackId | None:
         """The pack of that number. Two or three blocks."""
         with self._connections.connection() as connection:
@@ -208,8 +234,8 @@ class Index:
         Nothing is published. InvalidInputError: the change set contradicts itself or the base. May
         be repeated.
         """
-        overlay, totals = apply_changes(self._blocks, changes, spill_dir=self._cache.directory)
-        return IndexDelta(overlay, totals, self._cache)
+        overlay, facts = apply_changes(self._blocks, changes, spill_dir=self._cache.directory)
+        return IndexDelta(overlay, facts, self._cache)
 
     def close(self) -> None:
         """Waits for queries under way; further ones raise InvalidStateError. Deltas made from this
@@ -232,8 +258,10 @@ class IndexDelta:
     or disk.
     """
 
-    def __init__(self, overlay: Overlay, totals: Totals, cache: BlockCache) -> None:
-        self.totals = totals
+    def __init__(self, overlay: Overlay, facts: Mapping[str, int], cache: BlockCache) -> None:
+        self.totals = Totals(facts["files"], facts["directories"], facts["bytes"])
+        self.format = facts["format"]
+        self.linked_bytes = facts.get("linked_bytes", 0)
         self.cache = cache
         self.reader: PackReader | None = None  # set by `publish`
         self._overlay = overlay

@@ -22,6 +22,8 @@ NAME_BYTES = 255
 TARGET_BYTES = 4095
 XATTR_NAME_BYTES = 255
 XATTR_VALUE_BYTES = 65536
+LAST_PACK = (1 << 31) - 1
+"""Larger numbers stand for linked objects in the engine, and never in an index."""
 
 _U32 = (1 << 32) - 1
 _I64 = (1 << 63) - 1
@@ -68,7 +70,7 @@ def extent_problem(row: Sequence[Any], end: int) -> str | None:
     offset, length, digest, pack, pack_offset, stored_length, raw_length, skip, codec = row
     if offset < end or length < 1 or offset > _I64 - length:
         return f"the extent at {offset} overlaps another or has an impossible length"
-    if len(digest) != 32 or pack < 1 or pack > _U32 or pack_offset < 0 or codec not in (0, 1):
+    if len(digest) != 32 or not 1 <= pack <= LAST_PACK or pack_offset < 0 or codec not in (0, 1):
         return f"the extent at {offset} names no chunk"
     if skip < 0 or skip + length > raw_length or not (stored_length > 0 and raw_length <= MAX_RAW_BYTES):
         return f"the extent at {offset} shows bytes its chunk does not have"

@@ -32,6 +32,7 @@ READ_XATTRS = "SELECT name, value FROM xattrs WHERE ino = ? ORDER BY name"
 
 INSERT_META = "INSERT INTO meta (key, value) VALUES (?, ?)"
 UPDATE_META = "UPDATE meta SET value = ? WHERE key = ?"
+DELETE_META = "DELETE FROM meta WHERE key = ?"
 INSERT_PACK = "INSERT INTO packs (number, id) VALUES (?, ?)"
 WRITE_INODE = (
     "REPLACE INTO inodes (ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target) "

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from cowfs.errors import InvalidInputError
 from cowfs.ids import PackId
 from cowfs.index.changes import ChangeSet, Content, Entry, InodeRow, Xattrs
+from cowfs.index.links import MAX_INO, Link, link_problem
 from cowfs.index.rows import extent_problem, inode_problem, name_problem, xattr_problem
 from cowfs.native.constants import ROOT_INO
 
@@ -58,6 +59,15 @@ def checked_xattrs(changes: ChangeSet) -> Iterator[Xattrs]:
             _hold(xattr_problem(xattr))
         _once("extended attribute", (name for name, _ in xattrs))
         yield ino, xattrs
+
+
+def checked_links(changes: ChangeSet) -> Iterator[tuple[int, Link]]:
+    for ino, link in _in_order(
+        "the link of inode", changes.links, lambda some: some[0], lambda some: link_problem(some[1])
+    ):
+        if ino > MAX_INO:
+            refuse(f"inode {ino} is too large a number for a link")
+        yield ino, link
 
 
 def check_packs(packs: Mapping[int, PackId]) -> None:

@@ -15,7 +15,7 @@ Refused (InvalidInputError), because the version would be broken: rows that make
 out of order (`validation`), an entry whose inode or directory does not exist, an extent in an
 unknown pack or past the end of its file, extents that do not add up to their file's mapped_bytes, a
 removed directory that still has entries, an inode number from beyond next_ino, a root that is no
-directory. Not checked, because it would read the whole index: link counts, inodes without a name.
+directory, a link to other bytes than its file has. Not checked, because it would read the whole index: link counts, inodes without a name.
 
 The base is never touched: an error leaves nothing behind, and the same change set can be applied
 again.
@@ -35,6 +35,7 @@ from cowfs.index import statements, validation
 from cowfs.index.btree import Key, prefetch_paths
 from cowfs.index.changes import ChangeSet, InodeRow, Totals
 from cowfs.index.connection import Connection
+from cowfs.index.links import Link, LinkWriter, read_link
 from cowfs.index.overlay import PAGE_BYTES, Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import checked_inode
 from cowfs.index.validation import refuse
@@ -50,8 +51,8 @@ COUNTED_BYTES = 1 << 43
 T = TypeVar("T")
 
 
-def apply_changes(base: Blocks, changes: ChangeSet, *, spill_dir: Path) -> tuple[Overlay, Totals]:
-    """The base's pages with the changes over them."""
+def apply_changes(base: Blocks, changes: ChangeSet, *, spill_dir: Path) -> tuple[Overlay, dict[str, int]]:
+    """The base's pages with the changes over them, and the facts of its meta."""
     validation.check_packs(changes.packs)
     overlay = Overlay(base, spill_dir)
     try:
@@ -61,15 +62,15 @@ def apply_changes(base: Blocks, changes: ChangeSet, *, spill_dir: Path) -> tuple
             paths = _Paths(connection, overlay)
             paths.fetch_first(changes)
             connection.execute("BEGIN IMMEDIATE")
-            totals = _Transaction(connection, changes, paths).run()
+            facts = _Transaction(connection, changes, paths).run()
             connection.execute("COMMIT")
         finally:
             connection.close()
-        _verify(overlay, changes, totals)
+        _verify(overlay, changes, facts)
     except BaseException:
         overlay.close()
         raise
-    return overlay, totals
+    return overlay, facts
 
 
 def read_meta(connection: Connection) -> dict[str, int]:
@@ -78,6 +79,8 @@ def read_meta(connection: Connection) -> dict[str, int]:
     for key in ("format", "next_ino", "files", "directories", "bytes"):
         if type(meta.get(key)) is not int or meta[key] < 0:
             raise CorruptError(f"{connection.title} is damaged: meta has no {key}")
+    if not all(type(value) is int and value >= 0 for value in meta.values()):
+        raise CorruptError(f"{connection.title} is damaged: meta has a value that is no number")
     return meta
 
 
@@ -139,7 +142,7 @@ def _windows(rows: Iterator[T], weight: Callable[[T], int] = lambda row: 1) -> I
         yield is_first, window
 
 
-def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
+def _verify(overlay: Overlay, changes: ChangeSet, facts: Mapping[str, int]) -> None:
     """Reads the new pages with a fresh connection, as every reader will: what is published is what
     was meant.
 
@@ -158,8 +161,7 @@ def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
             found = connection.execute("PRAGMA quick_check(1)")
             if found != [("ok",)]:
                 raise CorruptError(f"{overlay.title}: SQLite finds the changed index damaged: {found[0][0]}")
-        facts = read_meta(connection)
-        held = all(facts[key] == value for key, value in totals._asdict().items())
+        held = read_meta(connection) == facts
         for row in islice(changes.inodes, VERIFIED_ROWS):
             held &= connection.execute(statements.READ_INODE, (row[0],)) == [row]
         for parent, name, ino in islice(changes.entries, VERIFIED_ROWS):
@@ -167,6 +169,8 @@ def _verify(overlay: Overlay, changes: ChangeSet, totals: Totals) -> None:
             held &= found == ([(ino,)] if ino else [])
         for ino, rows in islice(changes.contents, VERIFIED_ROWS):
             held &= connection.execute(statements.READ_EXTENTS, (ino,)) == list(rows)
+        for ino, link in islice(changes.links, VERIFIED_ROWS):
+            held &= read_link(connection, ino) == link
         if not held:
             raise CorruptError(f"{overlay.title}: the changed index does not read back as it was written")
     finally:
@@ -182,8 +186,9 @@ class _Transaction:
         self._paths = paths
         self._meta = read_meta(connection)
         self._totals = Totals(self._meta["files"], self._meta["directories"], self._meta["bytes"])
+        self._links = LinkWriter(connection, self._meta)
 
-    def run(self) -> Totals:
+    def run(self) -> dict[str, int]:
         if self._changes.next_ino < self._meta["next_ino"]:
             refuse(f"next_ino goes back from {self._meta['next_ino']} to {self._changes.next_ino}")
         self._write_packs()
@@ -194,9 +199,11 @@ class _Transaction:
             if self._session.execute(statements.READ_ANY_ENTRY, (ino,)):
                 refuse(f"directory {ino} is removed but still has entries")
         self._write_contents()
+        self._links.write(self._new_links())
+        if self._changes.forgets_links:
+            self._links.forget()
         self._write_xattrs()
-        self._write_meta()
-        return self._totals
+        return self._write_meta()
 
     def _write_packs(self) -> None:
         for number, pack in sorted(self._changes.packs.items()):
@@ -220,6 +227,7 @@ class _Transaction:
         for is_first, window in _windows(validation.checked_removed(self._changes)):
             if not is_first:
                 self._paths.fetch(inodes=window, extents=window, xattrs=window)
+            self._links.outdate(window)
             for ino in window:
                 old = self._old_inode(ino)
                 if old is None:
@@ -289,6 +297,7 @@ class _Transaction:
             if not is_first:
                 inodes = [some[0] for some in window]
                 self._paths.fetch(inodes=inodes, extents=inodes)
+            self._links.outdate(ino for ino, _ in window)
             gone: list[tuple[int, int]] = []
             written: list[tuple[Any, ...]] = []
             for ino, rows in window:
@@ -300,6 +309,20 @@ class _Transaction:
             known_packs.update(row[3] for _, rows in window for row in rows)
             self._session.execute_many(statements.DELETE_EXTENT, gone)
             self._session.execute_many(statements.WRITE_EXTENT, written)
+
+    def _new_links(self) -> Iterator[tuple[int, Link]]:
+        for is_first, window in _windows(validation.checked_links(self._changes)):
+            if not is_first:
+                inodes = [ino for ino, _ in window]
+                self._paths.fetch(inodes=inodes, extents=inodes)
+            for ino, link in window:
+                sizes = self._sizes(ino)
+                if sizes is None or not stat.S_ISREG(sizes[0]) or sizes[1:] != (link.size, link.size):
+                    refuse(f"inode {ino} is linked to {link.size} bytes, which it does not have")
+                if self._session.execute(statements.READ_EXTENTS, (ino,)):
+                    refuse(f"inode {ino} is linked and has contents")
+                self._links.outdate((ino,))
+                yield ino, link
 
     def _check_packs(self, packs: Iterable[int]) -> None:
         for pack in packs:
@@ -338,15 +361,19 @@ class _Transaction:
             return {}
         return {row[0]: row for row in self._session.execute(sql, (ino,))}
 
-    def _write_meta(self) -> None:
+    def _write_meta(self) -> dict[str, int]:
         root = self._mode(ROOT_INO)
         if root is None or not stat.S_ISDIR(root):
             refuse("the root is no directory")
         if min(self._totals) < 0:
             raise CorruptError(f"{self._session.title} is damaged: its totals are smaller than what was removed")
-        facts = {"next_ino": self._changes.next_ino, **self._totals._asdict()}
-        changed = [(value, key) for key, value in facts.items() if self._meta[key] != value]
+        facts = {"next_ino": self._changes.next_ino, **self._totals._asdict(), **self._links.finish()}
+        changed = [(value, key) for key, value in facts.items() if self._meta.get(key) not in (None, value)]
         self._session.execute_many(statements.UPDATE_META, changed)
+        new = [(key, value) for key, value in facts.items() if key not in self._meta]
+        self._session.execute_many(statements.INSERT_META, new)
+        self._session.execute_many(statements.DELETE_META, [(key,) for key in self._meta.keys() - facts.keys()])
+        return facts
 
 
 def _keys_gone(ino: int, old: Mapping[Any, Any], rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, Any]]:

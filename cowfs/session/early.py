@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from cowfs.errors import SourceChangedError
 from cowfs.native.chunks import FileRows
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class EarlyUploads:
             return 0
         try:
             self.rows.put(ino, version, self._store(ino, extents))
+        except SourceChangedError:
+            return 0  # the next commit says so
         except OSError as error:
             if self._is_still(ino, version):
                 self._unreadable(ino, error)  # the next commit says so

@@ -53,6 +53,7 @@ from cowfs.session.acquiring import (
 )
 from cowfs.session.committer import Committer
 from cowfs.session.during_opening import renewed, reported
+from cowfs.session.linked import LinkedBytes
 from cowfs.session.lost import LostFiles
 from cowfs.session.residency import Residency
 from cowfs.session.scratch import Scratch
@@ -139,7 +140,14 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Sess
         index = Subtree(index, os.fsencode(spec.folder))
         stack.callback(within, "close the folder's index", index.close)
     engine = _open_engine(spec, stack, index)
-    return Session(spec, store, record, engine, _residency(stack, engine, index, packs), base)
+    return Session(
+        spec,
+        store,
+        record,
+        engine,
+        _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s)),
+        base,
+    )
 
 
 def _open_scratch(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:
@@ -157,7 +165,7 @@ def _open_scratch(spec: SessionSpec, stack: ExitStack, access: Access) -> Sessio
     discard.set()
     engine = _open_engine(spec, stack, index, working_copy, discard)
     working_copy.give_up_ballast = engine.give_up_ballast
-    residency = _residency(stack, engine, index, packs)
+    residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
     engine.recover()  # of nothing: the directory is new
     engine.replay()
     session = Session(spec, store, record, engine, residency, base)
@@ -230,7 +238,7 @@ def _open_writable(
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
 
     working_copy.give_up_ballast = engine.give_up_ballast
-    residency = _residency(stack, engine, index, packs)
+    residency = _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s))
     resumed = _replay(engine, residency, recovery, report)
     base = replace(base, head_number=working_copy.state.head_number)
     session = Session(spec, store, record, engine, residency, base, resumed, writer)
@@ -287,8 +295,8 @@ def _open_base_engine(
     return base, index, engine, recovery
 
 
-def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader) -> Residency:
-    residency = Residency(engine, index, packs)
+def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader, linked: LinkedBytes) -> Residency:
+    residency = Residency(engine, index, packs, linked)
     stack.callback(within, "end fetches under way", residency.close)
     return residency
 

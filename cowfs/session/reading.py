@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from cowfs.control import SessionSpec
 from cowfs.ids import VersionId
 from cowfs.session.acquiring import check_cache_dir, open_base, open_base_index, open_session_store
+from cowfs.session.linked import LinkedBytes
 from cowfs.session.version_tree import VersionTree
 from cowfs.store import AMBIENT, Access, load_record
 from cowfs.store.packs import PackReader
@@ -27,5 +28,7 @@ def reading(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[VersionT
         index = open_base_index(spec, stack, store, packs, base)
         if (patience := patience_of(store)) is not None:
             patience.limit_s = spec.options.store_timeout_s
-        tree = stack.enter_context(closing(VersionTree(index, packs, spec.folder.encode(errors="surrogateescape"))))
+        linked = LinkedBytes(store.url, access, spec.options.store_timeout_s)
+        folder = spec.folder.encode(errors="surrogateescape")
+        tree = stack.enter_context(closing(VersionTree(index, packs, folder, linked)))
         yield tree

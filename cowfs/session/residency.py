@@ -5,6 +5,8 @@ fetches what the exception names from the index or the packs and hands it in. Bl
 thread-safe: threads that miss the same thing wait for one load. Nothing is cached here: rows live
 in the engine, chunks in its chunk cache, index blocks in theirs.
 
+What a linked file is made of comes from where it lies (`linked`).
+
 Chunks are fetched in parallel, neighbours of a pack in one request of at most REQUEST_BYTES. What
 the engine expects sequential readers to want next is fetched too: a thread takes it from the
 engine, which has the readers take turns, as long as less than AHEAD_BYTES of it are under way, all
@@ -30,7 +32,7 @@ import contextlib
 import errno
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -39,8 +41,10 @@ from cowfs import log
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.flights import Flights
 from cowfs.ids import ChunkHash, PackId
+from cowfs.index import content_with_links
 from cowfs.native import DirectoryRows
 from cowfs.session.fetching import Fetchers
+from cowfs.session.linked import LinkedBytes, is_linked
 from cowfs.store.packs import ChunkRequest, DirectoryCache, PackReader
 from cowfs.version.pack_numbers import PackNumbers
 
@@ -64,10 +68,12 @@ _log = log.get("residency")
 
 
 class Residency:
-    """Fills one engine from one version. `rebase` names the next version's index after a commit."""
+    """Fills one engine from one version. `rebase` names the next version's index after a commit.
+    linked: None: the version's links lead to places that need no more than the environment has."""
 
-    def __init__(self, engine: Engine, index: Index, packs: PackReader) -> None:
+    def __init__(self, engine: Engine, index: Index, packs: PackReader, linked: LinkedBytes | None = None) -> None:
         self._engine = engine
+        self._linked = linked or LinkedBytes()
         self._packs = packs
         self._index = index
         self.pack_numbers = PackNumbers(index)
@@ -193,7 +199,16 @@ class Residency:
         with self._room:
             self._closed = True
             self._room.notify_all()
+        self._linked.close()
         self._fetchers.close()
+
+    def read_linked(self, chunk: ChunkRef) -> bytes:
+        """A range of a linked object, from the cache or from where it lies. SourceChangedError."""
+        raw = self._engine.cached_chunk(chunk.hash, chunk.raw_length)
+        if raw is None:
+            [(_, raw)] = self._read_each(chunk.pack, [_request(chunk)])
+            self._engine.cache_chunk(chunk.hash, raw)
+        return raw
 
     # -- rows
 
@@ -236,7 +251,7 @@ class Residency:
         self._transfer(lambda index: _entries(index, ino), lambda rows: self._engine.load_directory(ino, rows))
 
     def _load_content(self, ino: int) -> None:
-        self._transfer(lambda index: index.content(ino), lambda rows: self._take_in_content(ino, *rows))
+        self._transfer(lambda index: content_with_links(index, ino), lambda rows: self._take_in_content(ino, *rows))
 
     def _take_in_content(self, ino: int, extents: Sequence[ExtentRow], xattrs: Sequence[tuple[bytes, bytes]]) -> None:
         try:
@@ -323,22 +338,25 @@ class Residency:
             self._loads.end(load, None)
 
     def _fetch_with_neighbours(self, run: list[ChunkRef], load: Future[None]) -> None:
-        requests = [
-            ChunkRequest(chunk.offset, chunk.stored_length, chunk.raw_length, chunk.codec, ChunkHash(chunk.hash))
-            for chunk in run
-        ]
-        pack = self.pack_numbers.id(run[0].pack)
-        if max(request.stored_length for request in requests) < SMALL_BYTES:
+        requests = [_request(chunk) for chunk in run]
+        number = run[0].pack
+        if not is_linked(number) and max(request.stored_length for request in requests) < SMALL_BYTES:
+            pack = self.pack_numbers.id(number)
             try:
-                self._read(pack, [*requests, *self._neighbours(run[-1], pack, load)])
+                self._read(number, [*requests, *self._neighbours(run[-1], pack, load)])
                 return
             except (CorruptError, NotFoundError) as error:
                 _log.debug("neighbours of a chunk in pack %s: %s", pack, error)  # not what was asked for
-        self._read(pack, requests)
+        self._read(number, requests)
 
-    def _read(self, pack: PackId, requests: list[ChunkRequest]) -> None:
-        for i, data in self._packs.read_each(pack, requests):
+    def _read(self, number: int, requests: list[ChunkRequest]) -> None:
+        for i, data in self._read_each(number, requests):
             self._engine.cache_chunk(requests[i].hash, data)
+
+    def _read_each(self, number: int, requests: list[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
+        if is_linked(number):
+            return self._linked.read_each(number, requests, lambda ino: self._query(lambda index: index.link(ino))[1])
+        return self._packs.read_each(self.pack_numbers.id(number), requests)
 
     def _neighbours(self, chunk: ChunkRef, pack: PackId, load: Future[None]) -> list[ChunkRequest]:
         """What follows a small chunk in its pack and no thread is at, brought by `load` too;
@@ -394,6 +412,10 @@ def _entries(index: Index, ino: int) -> DirectoryRows:
     for page in index.directory_pages(ino):
         rows.add(page)
     return rows
+
+
+def _request(chunk: ChunkRef) -> ChunkRequest:
+    return ChunkRequest(chunk.offset, chunk.stored_length, chunk.raw_length, chunk.codec, ChunkHash(chunk.hash))
 
 
 def _runs(chunks: Iterable[ChunkRef]) -> list[list[ChunkRef]]:

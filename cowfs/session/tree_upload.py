@@ -48,7 +48,7 @@ from cowfs.version.publish import Draft
 from cowfs.version.tree_changes import CTIME, INO, MODE, MTIME, NLINK, SIZE, TARGET, TreeChanges
 
 if TYPE_CHECKING:
-    from cowfs.index import ExtentRow, Index
+    from cowfs.index import ExtentRow, Index, Link
     from cowfs.version.publish import Publisher
 
 WAITING_MAX = 512
@@ -119,6 +119,7 @@ class _File:
     attr: Attributes
     directory: _Directory
     base: InodeRow | None  # of the same name
+    link: Link | None = None  # nothing has to be read
     known: Read | None = None  # nothing has to be read
     reading: Callable[[], Read | None] | None = None  # neither: another name of a file that was found before
 
@@ -300,7 +301,9 @@ class _Drafting:
             file = _File(path, name, attr, directory, old)
             if attr.nlink < 2 or attr.ino not in self._linked:
                 self._linked.update({attr.ino: 0} if attr.nlink > 1 else {})
-                if (known := self._known(file)) is not None:
+                file.link = self._plan.link(path, attr)
+                known = self._as_found(attr) if file.link is not None else self._known(file)
+                if known is not None:
                     file.known = known
                     self._count.add_bytes(attr.size)
                 else:
@@ -382,11 +385,17 @@ class _Drafting:
             known = Read(stat.S_IMODE(old[MODE]), old[MTIME], old[SIZE], None)
         else:
             is_same = (old[SIZE], old[MTIME]) == (attr.size, attr.mtime_ns) and self._is_same_state(old, attr)
-            known = Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None, state=state_of(attr) or "")
+            known = self._as_found(attr)
         return known if is_same and self._may_stay(file, old, known.mode, known.mtime_ns) else None
 
+    def _as_found(self, attr: Attributes) -> Read:
+        """A file that is not read."""
+        return Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None, state=state_of(attr) or "")
+
     def _is_same_state(self, old: InodeRow, attr: Attributes) -> bool:
-        """Of two files of the same size and time."""
+        """Of two files of the same size and time. A linked one is another than a copy of its bytes."""
+        if self._is_linked(old):
+            return False
         state = state_of(attr)
         if state is None:
             return old[MTIME] + SAME_TICK_NS < old[CTIME]
@@ -441,6 +450,9 @@ class _Drafting:
         self._counted(read.size)
         old = file.base
         self._take_read(file, read)
+        if file.link is not None:
+            self._put_linked(file, file.link, read)
+            return
         if old is not None and self._stays(file, old, read):
             self._changes.set_attributes(old, mode=self._mode(old, read.mode), mtime_ns=read.mtime_ns)
             self._set_state(old, read.state)
@@ -470,6 +482,32 @@ class _Drafting:
         if file.attr.nlink > 1 and not read.is_other:
             self._linked[file.attr.ino] = ino
 
+    def _put_linked(self, file: _File, link: Link, read: Read) -> None:
+        old = file.base
+        if (
+            old is not None
+            and self._index.link(old[INO]) == link
+            and self._may_stay(file, old, read.mode, read.mtime_ns)
+        ):
+            self._changes.set_attributes(old, mode=read.mode, mtime_ns=read.mtime_ns)
+            self.done.unchanged += 1
+            known: InodeRow | int = old
+            if old[NLINK] > 1:
+                self._claimed.add(old[INO])
+        else:
+            known = self._changes.make_file(
+                file.directory.ino, mode=read.mode, mtime_ns=read.mtime_ns, size=read.size, mapped_bytes=read.size
+            )
+            self._changes.link(known, link)
+            self._name(file.directory, file.name, known, old)
+        if file.attr.nlink > 1:
+            self._linked[file.attr.ino] = known
+
+    def _is_linked(self, old: InodeRow) -> bool:
+        """Such a file is another one than a copy of the same bytes."""
+        link = self._index.link(old[INO])
+        return link is not None and link.is_current
+
     def _set_state(self, old: InodeRow, state: str) -> None:
         xattrs = self._index.content(old[INO])[1] if state else []
         if state and (STATE, state.encode()) not in xattrs:
@@ -490,6 +528,8 @@ class _Drafting:
             return False
         if read.rows is None:
             return True
+        if self._is_linked(old):
+            return False
         return old[SIZE] == read.size and _shown(self._index.content(old[INO])[0]) == _shown(read.rows)
 
     def _name(

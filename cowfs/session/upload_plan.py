@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cowfs.index import Link
     from cowfs.session.copy_stamps import CopyStamps
+    from cowfs.session.copying import Attributes
     from cowfs.session.import_log import ImportLog
 
 THREADS = 4
@@ -37,7 +39,8 @@ class UploadPlan:
     asked of each path below `at`, a directory's ending in "/"; such a path is not looked at. owner:
     of what is new. threads: how many files are read at once. done: of an import, what it has read
     before it was killed. stamps: of a copy's folder; they say what is not read, instead of size and
-    time, and what a copy does not have (`is_left_alone`) stays.
+    time, and what a copy does not have (`is_left_alone`) stays. link: files of the
+    source that are to be links, from path and attributes.
     """
 
     at: bytes
@@ -50,6 +53,7 @@ class UploadPlan:
     threads: int = THREADS
     done: ImportLog | None = None
     stamps: CopyStamps | None = None
+    link: Callable[[bytes, Attributes], Link | None] = lambda path, attr: None
 
 
 class NothingToUpload(Exception):

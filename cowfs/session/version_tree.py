@@ -25,7 +25,9 @@ from blake3 import blake3
 
 from cowfs.errors import CorruptError
 from cowfs.ids import ChunkHash, PackId
+from cowfs.index import content_with_links
 from cowfs.native.constants import ROOT_INO
+from cowfs.session.linked import LinkedBytes, is_linked
 from cowfs.store.packs.read import ChunkRequest
 
 if TYPE_CHECKING:
@@ -67,7 +69,8 @@ class VersionTree:
     """folder: the directory of the version that paths begin at; FileNotFoundError when there is
     none. Index and packs are not closed here."""
 
-    def __init__(self, index: Index, packs: PackReader, folder: bytes = b"") -> None:
+    def __init__(self, index: Index, packs: PackReader, folder: bytes = b"", linked: LinkedBytes | None = None) -> None:
+        self._linked = linked or LinkedBytes()
         self._index = index
         self._packs = packs
         self._root = ROOT_INO
@@ -81,6 +84,7 @@ class VersionTree:
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
+        self._linked.close()
 
     # -- looking
 
@@ -101,7 +105,7 @@ class VersionTree:
         """Equal for files of the same bytes that are cut alike, in versions of any volume."""
         row = self._row(path)
         hasher = blake3(b"%d" % row[6])
-        for each in self._index.content(row[0])[0]:
+        for each in self._extents(row[0]):
             hasher.update(b"%d %d %d " % (each[0], each[1], each[7]) + bytes(each[2]))
         return hasher.hexdigest()
 
@@ -142,7 +146,7 @@ class VersionTree:
             assert batch.fetched is not None
             yield from batch.fetched.result().pop(row[0], [])
         else:
-            extents = self._index.content(row[0])[0]
+            extents = self._extents(row[0])
             if row[6] <= SMALL_BYTES:
                 for group in self._groups(extents):
                     yield from self._fetched(*group)
@@ -165,15 +169,15 @@ class VersionTree:
         self._batch = _Batch()
 
     def _fetch_batch(self, inodes: Sequence[int]) -> dict[int, Pieces]:
-        extents = {ino: self._index.content(ino)[0] for ino in set(inodes)}
-        wanted: dict[PackId, dict[bytes, ChunkRequest]] = {}
+        extents = {ino: self._extents(ino) for ino in set(inodes)}
+        wanted: dict[int, dict[bytes, ChunkRequest]] = {}
         for rows in extents.values():
             for row in rows:
-                wanted.setdefault(self._pack(row[3]), {})[bytes(row[2])] = _request(row)
+                wanted.setdefault(row[3], {})[bytes(row[2])] = _request(row)
         chunks: dict[bytes, bytes] = {}
-        for pack, requests in wanted.items():
+        for number, requests in wanted.items():
             ordered = list(requests.values())
-            chunks |= {bytes(ordered[at].hash): raw for at, raw in self._packs.read_each(pack, ordered)}
+            chunks |= {bytes(ordered[at].hash): raw for at, raw in self._read_each(number, ordered)}
         return {ino: [(row[0], _shown(row, chunks[bytes(row[2])])) for row in rows] for ino, rows in extents.items()}
 
     def _ahead(self, extents: Sequence[ExtentRow]) -> Iterator[tuple[int, bytes]]:
@@ -189,22 +193,30 @@ class VersionTree:
             for future in waiting:
                 future.cancel()
 
-    def _groups(self, extents: Iterable[ExtentRow]) -> Iterator[tuple[PackId, Sequence[ExtentRow]]]:
+    def _groups(self, extents: Iterable[ExtentRow]) -> Iterator[tuple[int, Sequence[ExtentRow]]]:
         """Extents that follow each other in one pack, up to RANGE_BYTES of it."""
         group: list[ExtentRow] = []
         size_bytes = 0
         for row in extents:
             if group and (row[3] != group[0][3] or size_bytes + row[5] > RANGE_BYTES):
-                yield self._pack(group[0][3]), group
+                yield group[0][3], group
                 group, size_bytes = [], 0
             group.append(row)
             size_bytes += row[5]
         if group:
-            yield self._pack(group[0][3]), group
+            yield group[0][3], group
 
-    def _fetched(self, pack: PackId, rows: Sequence[ExtentRow]) -> Pieces:
-        raws = self._packs.read_many(pack, [_request(row) for row in rows])
-        return [(row[0], _shown(row, raw)) for row, raw in zip(rows, raws, strict=True)]
+    def _fetched(self, number: int, rows: Sequence[ExtentRow]) -> Pieces:
+        raws = dict(self._read_each(number, [_request(row) for row in rows]))
+        return [(row[0], _shown(row, raws[at])) for at, row in enumerate(rows)]
+
+    def _extents(self, ino: int) -> Sequence[ExtentRow]:
+        return content_with_links(self._index, ino)[0]
+
+    def _read_each(self, number: int, requests: Sequence[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
+        if is_linked(number):
+            return self._linked.read_each(number, requests, self._index.link)
+        return self._packs.read_each(self._pack(number), requests)
 
     def _pack(self, number: int) -> PackId:
         pack = self._pack_ids.get(number)

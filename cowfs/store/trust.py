@@ -10,7 +10,11 @@ scheme, host and port:
     AWS_ENDPOINT_URL(_S3), `endpoint_url` in ~/.aws/config
     one of a store that the user named: --store, store=…     (`name`: remembered beside config.toml, handed on to daemons)
 
-Any other is asked without credentials, as a public store is. What has no server in its URL (s3 at
+A version may have links to directories (`index.links`). One of this machine is read only if the user
+has linked it here (`name_directory`): a version from elsewhere must not show, or publish again, what
+lies on the reader's disk.
+
+Any other server is asked without credentials, as a public store is. What has no server in its URL (s3 at
 AWS, gs, az, file) is the user's own.
 """
 
@@ -67,6 +71,32 @@ def name(place: StoreUrl) -> None:
         _named.add(server)
     with contextlib.suppress(OSError):  # where nothing can be remembered, this process still knows
         remember(server)
+
+
+def name_directory(place: StoreUrl) -> None:
+    """The user has linked this directory: its files may be read through links, here and later."""
+    if is_linkable(place):
+        return
+    with _lock:
+        _named.add(_directory(place))
+    with contextlib.suppress(OSError):
+        remember(_directory(place))
+
+
+def is_linkable(place: StoreUrl) -> bool:
+    """Whether links to this place may be followed."""
+    if place.protocol != "file":
+        return place.protocol != "memory"
+    with _lock:
+        known = set(_named)
+    known.update(_split(os.environ.get(VARIABLE, "")), config.trusted_endpoints())
+    path = _directory(place)
+    return any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in known if each)
+
+
+def _directory(place: StoreUrl) -> str:
+    """Its URL, without a comma, which would end it in a list."""
+    return str(place).replace(",", "%2C")
 
 
 def remember(server: str) -> None:

@@ -12,6 +12,9 @@ same, since equal rows are equal trees whatever the numbers mean.
     a path in one     is a rename if the file, else if its content, is at a new path of the other; each at most once
     directory, file   at one path are two differences: one is removed and one added
 
+Linked files are compared by the state that they link (`index.links`). A link and a copy of the same
+bytes differ, since nobody has compared them.
+
 How to make b of a: take what is removed or renamed away, deepest old path first; put what is
 renamed or added, shortest new path first; then change what is changed, at its new path.
 
@@ -29,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from cowfs.errors import CorruptError, NotFoundError
-from cowfs.index import ExtentRow, Index, InodeRow, differing, find_places
+from cowfs.index import ExtentRow, Index, InodeRow, content_with_links, differing, find_places
 from cowfs.index.cells import Entry
 from cowfs.native.constants import ROOT_INO
 from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
@@ -376,11 +379,11 @@ _Key: TypeAlias = Callable[[Index, InodeRow], object | None]
 def _content_key(index: Index, row: InodeRow) -> object | None:
     if not stat.S_ISREG(row[MODE]) or not row[SIZE]:
         return None
-    return row[SIZE], tuple(shown(index.content(row[INO])[0]))
+    return row[SIZE], tuple(shown(content_with_links(index, row[INO])[0]))
 
 
 def _content(index: Index, row: InodeRow) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
-    return index.content(row[INO]) if stat.S_ISREG(row[MODE]) or row[FLAGS] & HAS_XATTRS else ([], [])
+    return content_with_links(index, row[INO]) if stat.S_ISREG(row[MODE]) or row[FLAGS] & HAS_XATTRS else ([], [])
 
 
 def _bytes(row: InodeRow) -> int:

@@ -38,7 +38,7 @@ from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
 from cowfs.format.heads import Intent
-from cowfs.format.manifest import Manifest, Stats, version_id
+from cowfs.format.manifest import LINKS, Manifest, Stats, version_id
 from cowfs.format.pack import PackKind
 from cowfs.format.records import HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
@@ -349,7 +349,9 @@ class Publisher:
                 added_bytes=added_bytes,
                 stored_bytes_added=self.chunks.uploaded_bytes
                 + sum(receipt.size_bytes for receipt in published.receipts),
+                linked_bytes=delta.linked_bytes,
             ),
+            requires=(LINKS,) if delta.format > 1 else (),
             created_ns=clock.now_ns(),
             message=request.message,
             author=request.author,

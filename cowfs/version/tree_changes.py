@@ -10,6 +10,8 @@ Whoever uses it goes through each directory once and says which of its names lea
 may be put in that order as well. Link counts of files follow from `gain` and `lose`, those of
 directories from `make_directory` and `remove_tree`.
 
+Whoever makes changes so has no uncommitted work on top of the base (`ChangeSet.forgets_links`).
+
 What is new belongs to `owner`; below a base directory with the set-group-id bit to its group. Access
 lists of directories are not handed down. Pure but for reading the index; for one thread.
 """
@@ -23,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from cowfs.errors import CorruptError
-from cowfs.index import ChangeSet, Entry, Index, InodeRow, Stream
+from cowfs.index import ChangeSet, Entry, Index, InodeRow, Link, Stream
 from cowfs.native.constants import ROOT_INO
 
 _NEW = struct.Struct("<IIIIqqq")  # mode, nlink, uid, gid, size, mapped bytes, mtime
@@ -58,6 +60,7 @@ class TreeChanges:
         self._removed = array("q")
         self._entries: dict[int, bytes] = {}
         self._xattrs: dict[int, Sequence[tuple[bytes, bytes]]] = {}
+        self._links: list[tuple[int, Link]] = []
 
     @property
     def is_empty(self) -> bool:
@@ -127,6 +130,10 @@ class TreeChanges:
         self._changed[inode[INO]] = _with(row, {FLAGS: row[FLAGS] | HAS_XATTRS, CTIME: self._now_ns})
         self._xattrs[inode[INO]] = xattrs
 
+    def link(self, ino: int, link: Link) -> None:
+        """A new file is an object elsewhere, and has no contents."""
+        self._links.append((ino, link))
+
     def remove_tree(self, parent: InodeRow | None, directory: InodeRow) -> int:
         """The directory and all below it, of the base. parent: the one it is named in, which stays;
         None: it goes too. Returns how many names went with it, but its own."""
@@ -176,6 +183,8 @@ class TreeChanges:
             removed=gone,
             entries=Stream(self._all_entries),
             xattrs=sorted(self._xattrs.items()),
+            links=sorted(self._links, key=lambda each: each[0]),
+            forgets_links=True,
         )
 
     def _inodes(self) -> Iterator[InodeRow]:

@@ -115,8 +115,8 @@ def test_a_newer_format_is_named() -> None:
 
 
 def test_features_nobody_knows_are_refused_by_name() -> None:
-    data = dataclasses.replace(MANIFEST, requires=("external-extents",)).encode()
-    with pytest.raises(UnsupportedFormatError, match="external-extents"):
+    data = dataclasses.replace(MANIFEST, requires=("of-tomorrow",)).encode()
+    with pytest.raises(UnsupportedFormatError, match="of-tomorrow"):
         Manifest.decode(data, version_id(data))
 
 

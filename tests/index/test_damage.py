@@ -255,8 +255,8 @@ def test_other_tables_than_ours_are_corrupt(bench: Bench, statement: str) -> Non
 
 
 def test_an_unknown_format_number_is_named(bench: Bench) -> None:
-    pages = database(SCHEMA, ROOT, META.replace("('format', 1)", "('format', 2)"), "CREATE TABLE more (x)")
-    with pytest.raises(UnsupportedFormatError, match="format 2"):
+    pages = database(SCHEMA, ROOT, META.replace("('format', 1)", "('format', 3)"), "CREATE TABLE more (x)")
+    with pytest.raises(UnsupportedFormatError, match="format 3"):
         bench.open(bench.store_pages(pages))
 
 

@@ -11,6 +11,7 @@ import pytest
 from cowfs.index.cache import BlockCache
 from cowfs.index.connection import SCHEMA, Connection
 from cowfs.index.index import Index
+from cowfs.index.links import SCHEMA as LINKS
 from cowfs.index.overlay import MemoryBlocks
 from tests.index.bench import Bench
 from tests.index.example import EXAMPLE, golden_pages, pages_of_example
@@ -81,7 +82,7 @@ def check(index: Index) -> None:
 
 
 def test_every_table_is_named() -> None:
-    for table in re.findall(r"CREATE TABLE (\w+)", SCHEMA):
+    for table in re.findall(r"CREATE TABLE (\w+)", SCHEMA + LINKS):
         assert f"| `{table}` |" in PAGE
 
 

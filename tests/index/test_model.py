@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow
+from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow, Link
 from tests.index.bench import Bench, change_set, directory_row, extent, file_row, pack_id, symlink_row
 
 ROOT = 1
@@ -27,8 +27,10 @@ class Model:
     names: dict[int, dict[bytes, int]] = field(default_factory=dict)
     extents: dict[int, list[ExtentRow]] = field(default_factory=dict)
     xattrs: dict[int, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+    links: dict[int, Link] = field(default_factory=dict)
     packs: int = 0
     next_ino: int = 2
+    forgets_links: bool = False
 
     def add(self, parent: int, name: bytes, kind: str) -> None:
         ino, self.next_ino = self.next_ino, self.next_ino + 1
@@ -45,7 +47,7 @@ class Model:
             return
         del self.names[parent][name]
         if not any(ino in listed.values() for listed in self.names.values()):
-            for table in (self.inodes, self.names, self.extents, self.xattrs):
+            for table in (self.inodes, self.names, self.extents, self.xattrs, self.links):
                 table.pop(ino, None)
 
     def write(self, ino: int, extents: list[ExtentRow]) -> None:
@@ -53,7 +55,14 @@ class Model:
         mapped_bytes = sum(row[1] for row in extents)
         self.inodes[ino] = file_row(ino, end, mapped_bytes=mapped_bytes, mtime_ns=len(extents))
         self.extents[ino] = extents
+        self.links.pop(ino, None)
         self.packs = max([self.packs, *(row[3] for row in extents)])
+
+    def link(self, ino: int, link: Link) -> None:
+        if not self.extents.get(ino):
+            self.extents.pop(ino, None)
+            self.inodes[ino] = file_row(ino, link.size)
+            self.links[ino] = link
 
     def changes_since(self, old: Model) -> ChangeSet:
         entries = []
@@ -61,7 +70,7 @@ class Model:
             before, after = old.names.get(parent, {}), self.names.get(parent, {})
             entries += [(parent, name, ino) for name, ino in after.items() if before.get(name) != ino]
             entries += [(parent, name, 0) for name in before if name not in after]
-        return change_set(
+        changes = change_set(
             next_ino=self.next_ino,
             inodes=[row for ino, row in self.inodes.items() if old.inodes.get(ino) != row],
             removed=[ino for ino in old.inodes if ino not in self.inodes],
@@ -70,6 +79,8 @@ class Model:
             xattrs={i: rows for i, rows in self.xattrs.items() if old.xattrs.get(i) != rows},
             packs={number: pack_id(number) for number in range(old.packs + 1, self.packs + 1)},
         )
+        links = [(ino, self.links[ino]) for ino in sorted(self.links) if old.links.get(ino) != self.links[ino]]
+        return replace(changes, links=links, forgets_links=self.forgets_links)
 
     def check(self, index: Index) -> None:
         for parent, listed in self.names.items():
@@ -77,6 +88,8 @@ class Model:
         for ino in range(1, self.next_ino + 1):
             assert index.inode(ino) == self.inodes.get(ino)
             assert index.content(ino) == (self.extents.get(ino, []), sorted(self.xattrs.get(ino, [])))
+        assert dict(index.links()) == self.links
+        assert index.may_have_links or not self.links
         files = [row for row in self.inodes.values() if row[1] & 0o170000 != 0o040000]
         size = sum(row[6] for row in files if row[1] & 0o170000 == 0o100000)
         assert index.totals() == (len(files), len(self.inodes) - len(files) - 1, size)
@@ -130,8 +143,13 @@ def change_names(draw: st.DrawFn, model: Model) -> None:
 
 def change_files(draw: st.DrawFn, model: Model) -> None:
     files = sorted(ino for ino, row in model.inodes.items() if row[1] & 0o170000 == 0o100000)
-    if files and draw(st.sampled_from(["extents", "xattrs"])) == "extents":
-        model.write(draw(st.sampled_from(files)), draw(extent_lists()))
+    operation = draw(st.sampled_from(["extents", "extents", "xattrs", "link"]))
+    if files and operation == "extents":
+        linked = sorted(model.links) if draw(st.booleans()) else []
+        model.write(draw(st.sampled_from(linked or files)), draw(extent_lists()))
+    elif files and operation == "link":
+        origin, size = draw(st.sampled_from(["s3://a", "file:///b"])), draw(st.integers(1, 3))
+        model.link(draw(st.sampled_from(files)), Link(origin, b"key", size, 0, "tag"))
     elif files:
         attributes = draw(st.dictionaries(names, st.sampled_from([b"", b"v", bytes(40_000)]), max_size=3))
         model.xattrs[draw(st.sampled_from(files))] = list(attributes.items())
@@ -144,7 +162,8 @@ def histories(draw: st.DrawFn) -> list[Model]:
     found = []
     for _ in range(draw(st.integers(1, 6))):
         for _ in range(draw(st.integers(0, 8))):
-            draw(st.sampled_from([change_names, change_names, change_files]))(draw, model)
+            draw(st.sampled_from([change_names, change_files]))(draw, model)
+        model.forgets_links = draw(st.booleans())
         found.append(copy.deepcopy(model))
     return found
 
@@ -168,7 +187,7 @@ def play(history: list[Model]) -> None:
         bench.store.close()
 
 
-@settings(max_examples=15)
+@settings(max_examples=20)
 @given(histories())
 def test_every_version_equals_the_model_at_its_time(history: list[Model]) -> None:
     play(history)

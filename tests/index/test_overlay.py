@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.format.pack import PackKind
-from cowfs.index import IndexDelta, Totals, publish
+from cowfs.index import IndexDelta, publish
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cache import BlockCache
 from cowfs.index.overlay import PAGE_BYTES, ZERO_PAGE, MemoryBlocks, Overlay
@@ -58,13 +58,16 @@ def test_an_unwritable_directory_is_done_without() -> None:
     overlay.close()
 
 
+FACTS = {"format": 1, "files": 0, "directories": 0, "bytes": 0}
+
+
 def test_a_page_nobody_wrote_is_named_nowhere_and_reads_as_zeros(bench: Bench) -> None:
     """As SQLite leaves out the page at 1 GiB."""
     overlay = Overlay(MemoryBlocks("base", []), bench.directory)
     for number in (0, 2):
         overlay.write(number, page(number))
     uploader = PackUploader(bench.store, PackKind.INDEX)
-    with IndexDelta(overlay, Totals(0, 0, 0), BlockCache(bench.cache())) as delta:
+    with IndexDelta(overlay, FACTS, BlockCache(bench.cache())) as delta:
         done = publish(delta, uploader=uploader, reader=bench.reader, base_section=None)
     uploader.close()
     blocks = StoreBlocks(bench.reader, done.section, BlockCache(bench.cache()))

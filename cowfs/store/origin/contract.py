@@ -47,6 +47,10 @@ class OriginObject:
         """What tells this state of the object from others of its size; "": nothing does."""
         return self.tag or (str(self.mtime_ns) if self.mtime_ns else "")
 
+    def is_now(self, now: OriginObject) -> bool:
+        """Whether the object is in this state still."""
+        return (now.key, now.size, now.state) == (self.key, self.size, self.state)
+
 
 class Origin(Protocol):
     @property

@@ -68,7 +68,7 @@ class DirectoryOrigin:
             raise gone(self._url, found.key) from None
         except OSError as error:
             raise self._error(error, found.key) from error
-        if not stat.S_ISREG(now.st_mode) or _object(found.key, now) != found or len(data) != length:
+        if not stat.S_ISREG(now.st_mode) or not found.is_now(_object(found.key, now)) or len(data) != length:
             raise changed(self._url, found.key)
         return data
 

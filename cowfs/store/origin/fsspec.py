@@ -45,7 +45,7 @@ class FsspecOrigin(FsspecStore):
         now = self.look(found.key)
         if now is None:
             raise gone(self.url, found.key)
-        if now != found or len(data) != length:
+        if not found.is_now(now) or len(data) != length:
             raise changed(self.url, found.key)
         return data
 

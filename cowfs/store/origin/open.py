@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from cowfs import clock, log
-from cowfs.errors import InvalidInputError, NotFoundError, UnavailableError
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format.store_url import StoreUrl, shown
 from cowfs.redaction import described
+from cowfs.store import trust
 from cowfs.store.identity import AMBIENT, Access
 from cowfs.store.named import place_named
 from cowfs.store.open import through_fsspec, untrusted_server
@@ -96,6 +97,26 @@ def open_origin(url: str, *, access: Access = AMBIENT, patience: Patience | None
     place = place_named(url)
     is_page = url.endswith("/") or not place.path
     return RepeatingOrigin(_open(place, access, is_page=is_page), patience or Patience())
+
+
+def open_linked(url: str, *, store_url: str, access: Access, patience: Patience) -> RepeatingOrigin:
+    """An origin that a version names. store_url, access: of the version's store; credentials that were
+    given for it are used if the origin is in the same bucket. AccessDeniedError: a directory of this
+    machine that the user has not linked."""
+    place = StoreUrl.parse(url)
+    if not trust.is_linkable(place):
+        raise AccessDeniedError(
+            f"a version links files of {url}, which is a place of this machine",
+            hint="If these are your own files and you mean to read them through this version, say so: "
+            f"COWFS_TRUSTED_ENDPOINTS={url}, or a line of that text in trusted_endpoints beside config.toml.",
+        )
+    own = StoreUrl.parse(store_url) if store_url else None
+    is_own = own is not None and (own.protocol, own.authority, own.endpoint) == (
+        place.protocol,
+        place.authority,
+        place.endpoint,
+    )
+    return RepeatingOrigin(_open(place, access if is_own else AMBIENT, is_page=True), patience)
 
 
 def is_plain(url: str) -> bool:

@@ -1,0 +1,118 @@
+"""Makes a volume self-contained: what is linked is read where it lies, stored as chunks, and published.
+
+A `Source` of `version.publish`, like an upload whose source is the volume itself. Names, attributes
+and inode numbers stay; each linked file gets extents instead of its link. An object that changed or
+is gone ends it, and nothing is published. What was stored before is found again by the next try, as
+after an upload that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING
+
+from cowfs.index import ChangeSet, Link, Stream
+from cowfs.native.chunks import FileRows
+from cowfs.session.linked import REQUEST_BYTES, LinkedBytes
+from cowfs.session.source_files import SourceExtent
+from cowfs.session.upload_plan import NothingToUpload
+from cowfs.session.upload_reading import LARGE_BYTES, Stopped
+from cowfs.version.commit import Progress, ProgressListener
+from cowfs.version.contents import files_of
+from cowfs.version.publish import Draft
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow, Index, InodeRow
+    from cowfs.version.publish import Publisher
+
+THREADS = 16
+WAITING_MAX = 256
+
+
+class Absorbing:
+    """hurry: as of `TreeUpload`. Drafting raises NothingToUpload where there are no links."""
+
+    layer = 0
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        linked: LinkedBytes,
+        *,
+        hurry: Callable[[], None] = lambda: None,
+        progress: ProgressListener | None = None,
+    ) -> None:
+        self._publisher = publisher
+        self._linked = linked
+        self._hurry = hurry
+        self._progress = progress or (lambda _: None)
+        self._stop = Event()
+        self.files = self.bytes = 0
+
+    def draft(self) -> Draft:
+        index, contents = self._publisher.index, FileRows()
+        self.files = self.bytes = 0
+        total = sum(link.size for _, link in index.links())
+        if not total:
+            raise NothingToUpload
+        self._publisher.chunks.wait_for_uploads()
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-read") as helpers:
+            waiting: list[tuple[int, Link, Future[list[ExtentRow]]]] = []
+
+            def settle(left: int) -> None:
+                while len(waiting) > left:
+                    ino, link, future = waiting.pop(0)
+                    contents.put(ino, 0, future.result())
+                    self.files += 1
+                    self.bytes += link.size
+                    self._progress(Progress("files", self.files, 0, self.bytes, total))
+
+            try:
+                for ino, link in index.links():
+                    waiting.append((ino, link, helpers.submit(self._stored, ino, link)))
+                    settle(WAITING_MAX)
+                settle(0)
+            except BaseException:
+                self._stop.set()
+                self._hurry()
+                helpers.shutdown(cancel_futures=True)
+                raise
+        inodes = Stream(lambda: _inodes(index, contents))
+        return Draft(ChangeSet(next_ino=index.next_ino, inodes=inodes, forgets_links=True), contents)
+
+    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
+        return ()  # everything was stored just now
+
+    def published(self, index: Index) -> None:
+        """Nobody reads the version here."""
+
+    def abandoned(self) -> None:
+        """The links are there still."""
+
+    def _stored(self, ino: int, link: Link) -> list[ExtentRow]:
+        """All rows of a file of the object's bytes."""
+        index = self._publisher.index
+
+        def read(extent: SourceExtent, first: int, length: int) -> bytes:
+            if self._stop.is_set():
+                raise Stopped
+            return self._linked.read(index, ino, extent.offset + first, length)
+
+        def read_into(offset: int, target: memoryview) -> None:
+            for start in range(0, len(target), REQUEST_BYTES):
+                end = min(start + REQUEST_BYTES, len(target))
+                target[start:end] = read(SourceExtent(0, link.size), offset + start, end - start)
+
+        if link.size < LARGE_BYTES:
+            return self._publisher.chunks.rows([SourceExtent(0, link.size)], read)
+        return self._publisher.chunks.file_rows([(0, link.size)], read_into)
+
+
+def _inodes(index: Index, contents: FileRows) -> Iterator[InodeRow]:
+    """With the bytes that are mapped after cutting, which may have made holes of zeros."""
+    for ino, _, rows in files_of(contents):
+        row = index.inode(ino)
+        assert row is not None, "a linked file has an inode"
+        yield (*row[:7], sum(extent[1] for extent in rows), *row[8:])
