@@ -166,7 +166,18 @@ class Index:
 
     def content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
         """Extents by offset and extended attributes by name; both empty for an inode that has none
-        or does not exist."""
+        or does not exist. InvalidStateError: a linked file, so that nobody takes it for one without
+        bytes; `content_with_links` and `stored_content` are for those who know links."""
+        extents, xattrs = self.stored_content(ino)
+        if not extents and (link := self.link(ino)) is not None and link.is_current:
+            raise InvalidStateError(
+                f"a file of the version is linked to {link.url}, and this needs its bytes in the store",
+                hint="Store what is linked first (`cowfs import --absorb NAME`, Volume.absorb()).",
+            )
+        return extents, xattrs
+
+    def stored_content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
+        """As `content`; a linked file has no extents."""
         with self._connections.connection() as connection:
             extents = list(checked_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
             return extents, list(checked_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))

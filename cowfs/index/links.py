@@ -114,7 +114,7 @@ def _checked(title: str, row: Any) -> Link:
 
 def content_with_links(index: Index, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
     """As `Index.content`, with extents of linked files."""
-    extents, xattrs = index.content(ino)
+    extents, xattrs = index.stored_content(ino)
     if not extents and (link := index.link(ino)) is not None and link.is_current:
         extents = _extents(ino, link)
     return extents, xattrs

@@ -44,8 +44,8 @@ class Subtree(Index):
         found = super().names_of(inodes)
         return {ino: (ROOT_INO if parent == self._directory else parent, name) for ino, (parent, name) in found.items()}
 
-    def content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
-        return super().content(self._stored(ino))
+    def stored_content(self, ino: int) -> tuple[list[ExtentRow], list[tuple[bytes, bytes]]]:
+        return super().stored_content(self._stored(ino))
 
     def apply(self, changes: ChangeSet) -> NoReturn:
         raise InvalidStateError("one folder of a version is read-only", hint="Open the whole version to change it.")

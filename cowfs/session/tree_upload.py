@@ -399,7 +399,7 @@ class _Drafting:
         state = state_of(attr)
         if state is None:
             return old[MTIME] + SAME_TICK_NS < old[CTIME]
-        return bool(state) and (STATE, state.encode()) in self._index.content(old[INO])[1]
+        return bool(state) and (STATE, state.encode()) in self._index.stored_content(old[INO])[1]
 
     def _may_stay(self, file: _File, old: InodeRow, mode: int, mtime_ns: int) -> bool:
         """Whether the base's inode may stand for the file: one with several names only unaltered,
@@ -509,7 +509,7 @@ class _Drafting:
         return link is not None and link.is_current
 
     def _set_state(self, old: InodeRow, state: str) -> None:
-        xattrs = self._index.content(old[INO])[1] if state else []
+        xattrs = self._index.stored_content(old[INO])[1] if state else []
         if state and (STATE, state.encode()) not in xattrs:
             others = [each for each in xattrs if each[0] != STATE]
             self._changes.set_xattrs(old, [*others, (STATE, state.encode())])
@@ -530,7 +530,7 @@ class _Drafting:
             return True
         if self._is_linked(old):
             return False
-        return old[SIZE] == read.size and _shown(self._index.content(old[INO])[0]) == _shown(read.rows)
+        return old[SIZE] == read.size and _shown(self._index.stored_content(old[INO])[0]) == _shown(read.rows)
 
     def _name(
         self, directory: _Directory, name: bytes, ino: int, old: InodeRow | None, base: InodeRow | None = None

@@ -160,7 +160,7 @@ class FileReader:
         return Read(stamp.mode & KEPT_BITS, stamp.mtime_ns, stamp.size, rows, is_other)
 
     def _earlier(self, base: int | None) -> Sequence[ExtentRow]:
-        return self._publisher.index.content(base)[0] if base is not None else ()
+        return self._publisher.index.stored_content(base)[0] if base is not None else ()
 
     def _read_once(self, opened: ReadFile, earlier: Iterable[ExtentRow]) -> Read | None:
         """None: somebody wrote to it meanwhile."""

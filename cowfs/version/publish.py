@@ -284,7 +284,7 @@ class Publisher:
     def rows(self, ino: int, extents: Sequence[E], read: Read[E]) -> list[ExtentRow]:
         """Stores what the file is made of, and gives all its rows, to be drafted. Within `storing`,
         or `Source.draft`."""
-        earlier = self._index.content(ino)[0] if ino < self._index.next_ino else ()
+        earlier = self._index.stored_content(ino)[0] if ino < self._index.next_ino else ()
         return self.chunks.rows(extents, read, earlier)
 
     # -- up to the manifest

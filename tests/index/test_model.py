@@ -87,7 +87,7 @@ class Model:
             assert index.directory(parent) == [(name, self.inodes[listed[name]]) for name in sorted(listed)]
         for ino in range(1, self.next_ino + 1):
             assert index.inode(ino) == self.inodes.get(ino)
-            assert index.content(ino) == (self.extents.get(ino, []), sorted(self.xattrs.get(ino, [])))
+            assert index.stored_content(ino) == (self.extents.get(ino, []), sorted(self.xattrs.get(ino, [])))
         assert dict(index.links()) == self.links
         assert index.may_have_links or not self.links
         files = [row for row in self.inodes.values() if row[1] & 0o170000 != 0o040000]
