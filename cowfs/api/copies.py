@@ -30,6 +30,7 @@ from cowfs.machine import copies, mounting, processes, registry, reservation, st
 from cowfs.machine.copies import Copy
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.version import volumes
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def mount_volume(
     spec = tree_publishing.writing(target, options)
     spec = replace(spec, options=replace(spec.options, take_over=options.take_over))
     with _turn(working_copy.path):
-        if (left := left_behind(working_copy, given)) is not None:
+        left = left_behind(working_copy, given)
+        if left is not None and _is_current(left, working_copy, store):
             return _registered(left, store, target.name, working_copy=working_copy.path)
         tree_publishing.require_committed(target, spec)
         kept_work.warn(working_copy, store.record.store_id)
@@ -221,6 +223,20 @@ def mount_version(
         _tell(why)
         _fill(copy, path, tree, version, store, spec.volume, lambda _: None, is_read_only=True)
     return _registered(copy, store, spec.volume, registration=registration, version=version)
+
+
+def _is_current(left: Copy, working_copy: WorkingCopy, store: stores.OpenStore) -> bool:
+    """Whether a copy is gone on with: not one without work, of a version that is not the newest any
+    more."""
+    state = WorkingCopy(working_copy.path).state
+    head = volumes.read_head(store.objects, working_copy.volume).version
+    if head == state.base_version or state.intent is not None:  # a head of its own, perhaps
+        return True
+    if left.remove_unchanged(state.base_version):
+        return False
+    stands_on = f"version {state.base_version.hex()[:12]}" if state.base_version is not None else "the empty volume"
+    _log.warning("%s", kept_work.overtaken(working_copy.volume, stands_on, head.hex() if head is not None else ""))
+    return True
 
 
 def sweep() -> None:
@@ -330,13 +346,13 @@ def commit(
         kept_work.require_all(working_copy, target.store.record.store_id)
         spec = tree_publishing.writing(target, replace(options, take_over=False))
         with errors_of_ours(path, LOST), ExitStack() as stack:
-            copy.sync()
+            reading = copy.begin_reading()
             tree = stack.enter_context(LocalFiles(os.fsencode(path)))
             line = stack.enter_context(publishing(spec, access=target.store.access, is_copy=True))
             known = CopyStamps(stamps.load(copy.stamps_path, line.publisher.base.version_id))
             plan = UploadPlan(b"", b"", line.owner, delete=True, stamps=known)
             done, base, is_new = tree_publishing.publish_tree(line, tree, plan, request, progress)
-            copy.move_base(base.version_id, known.seen)
+            copy.move_base(base.version_id, known.seen, reading)
     if done.skipped:
         _log.warning(
             "%d devices, pipes or sockets in %s are in no version: a copy cannot keep them", done.skipped, path

@@ -160,7 +160,8 @@ def remove_default(path: str) -> None:
     """
     if _is_default(path):
         with reservation.reserved(path) as is_ours:
-            if is_ours and registry.find_by_path(path) is None:
+            is_used = registry.find_by_path(path) is not None or path in _folders_of_copies()  # an empty one, too
+            if is_ours and not is_used:
                 _remove(path)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cowfs import log
 from cowfs.api import copies, mount_paths, unmounted
+from cowfs.api.stores import OpenStore
 from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, live_mount
 from cowfs.control.live_mount import Released
@@ -91,8 +92,9 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
     return Released()
 
 
-def discard(entry: MountEntry, *, force: bool = False) -> None:
-    """Unmounts and drops uncommitted work for good."""
+def discard(entry: MountEntry, *, force: bool = False, store: OpenStore | None = None) -> None:
+    """Unmounts and drops uncommitted work for good. store: the volume's, as for `commit`; a copy needs
+    it only if an upload was interrupted."""
     if not entry.is_copy:
         live_mount.discard(entry, force=force)
         return
@@ -100,10 +102,13 @@ def discard(entry: MountEntry, *, force: bool = False) -> None:
         copy = mount_paths.copy_of(entry)
         if not force and copy.exists and copy.is_there:
             copy.require_unused()
-        if entry.working_copy is None:
+        working_copy = WorkingCopy(Path(entry.working_copy)) if entry.working_copy is not None else None
+        if working_copy is None:
             copy.remove()
+        elif working_copy.exists and working_copy.state.pin is not None:
+            unmounted.discard(store or copies.target_of(entry).store, working_copy)
         else:
-            unmounted.discard(copies.target_of(entry).store, WorkingCopy(Path(entry.working_copy)))
+            working_copy.delete()
         registry.unregister(entry)
 
 

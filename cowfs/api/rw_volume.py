@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -394,7 +395,7 @@ class RWVolume:
                 if self._options.meta_path is None:
                     used = kept_work.to_discard(used, store.record.store_id)
                 unmounted.discard(store, used)
-            self._mount_used.end(entry, mounts.discard, force=force)
+            self._mount_used.end(entry, partial(mounts.discard, store=self._store), force=force)
             self._is_discarded = True
 
     # -- committing

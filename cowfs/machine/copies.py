@@ -72,6 +72,14 @@ class CopyRecord:
         return json.dumps(record, indent=1).encode() + b"\n"
 
 
+@dataclass(frozen=True)
+class Reading:
+    """since_ns: no change before has a later ctime, and none after an earlier one. mapped: inodes."""
+
+    since_ns: int
+    mapped: set[int]
+
+
 class Copy:
     """directory: where the two files lie."""
 
@@ -138,11 +146,20 @@ class Copy:
         finally:
             os.close(fd)
 
-    def move_base(self, version: VersionId | None, seen: stamps.Stamps) -> None:
+    def begin_reading(self) -> Reading:
+        """Before a commit reads the folder; what was written by now is on stable storage."""
+        self.sync()
+        clock.sleep_s(stamps.STILL_NS / 1e9)  # so that what is written from now on has later times
+        return Reading(clock.now_ns() - stamps.STILL_NS // 2, used_paths.shared_inodes(self.record.mount_path))
+
+    def move_base(self, version: VersionId | None, seen: stamps.Stamps, reading: Reading) -> None:
         """The folder's content has become that version; seen: what each file looked like when it was
-        read. Files in use get no stamp."""
-        used = used_paths.inodes(self.record.mount_path)
-        stamps.store(self.stamps_path, version, {path: each for path, each in seen.items() if each.ino not in used})
+        read. What was written to meanwhile, or was or is mapped, gets no stamp."""
+        mapped = reading.mapped | used_paths.shared_inodes(self.record.mount_path)
+        known = {
+            path: each for path, each in seen.items() if each.ctime_ns < reading.since_ns and each.ino not in mapped
+        }
+        stamps.store(self.stamps_path, version, known)
 
     @property
     def is_there(self) -> bool:

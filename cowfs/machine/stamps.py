@@ -10,8 +10,8 @@ count for nothing: then every file is read. So the file may be lost at any momen
 
 A stamp is taken only of a file that stands still: its last change lies further back than the clock
 that stamps changes is coarse (STILL_NS), so every later change has another time of change (ctime),
-which no program can set. What some process has open or mapped gets none (`used_paths`): stores
-through a mapping that is there already change no time.
+which no program can set. What some process has mapped meanwhile gets none (`used_paths`): stores
+through a mapping that was stored through already change no time.
 
 Directories have a mode and a time of modification only. Devices, pipes and sockets are not looked
 at. Nothing here follows a link. For one thread.

@@ -13,36 +13,43 @@ from collections.abc import Iterator
 
 def users(root: str) -> list[int]:
     """Pids, this process' own too."""
-    return sorted({pid for pid, _ in _uses(root)})
+    return [pid for pid in _pids() if _has_open(pid, root) or any(True for _ in _mapped(pid, root))]
 
 
-def inodes(root: str) -> set[int]:
-    """The inodes that are open or mapped."""
-    return {ino for _, ino in _uses(root)}
+def shared_inodes(root: str) -> set[int]:
+    """The inodes of files that a process has in memory by a shared mapping: through one that is there
+    already a file can be written to without a change of its times."""
+    return {ino for pid in _pids() for ino, is_shared in _mapped(pid, root) if is_shared}
 
 
-def _uses(root: str) -> Iterator[tuple[int, int]]:
-    """(pid, inode) of each use."""
-    for pid in (int(name) for name in os.listdir("/proc") if name.isascii() and name.isdigit()):
-        with contextlib.suppress(OSError):  # ended, or not ours to look into
-            links = [f"/proc/{pid}/cwd", *(f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))]
-            yield from ((pid, ino) for link in links if (ino := _inode(link, root)) is not None)
-        with contextlib.suppress(OSError):
-            yield from ((pid, ino) for ino in _mapped(pid, root))
+def _pids() -> list[int]:
+    return sorted(int(name) for name in os.listdir("/proc") if name.isascii() and name.isdigit())
 
 
-def _inode(link: str, root: str) -> int | None:
+def _has_open(pid: int, root: str) -> bool:
+    process = f"/proc/{pid}"
     try:
-        return os.stat(link).st_ino if _is_below(os.readlink(link), root) else None
+        links = [f"{process}/cwd", *(f"{process}/fd/{name}" for name in os.listdir(f"{process}/fd"))]
+    except OSError:  # ended, or not ours to look into
+        return False
+    return any(_leads_below(link, root) for link in links)
+
+
+def _leads_below(link: str, root: str) -> bool:
+    try:
+        return _is_below(os.readlink(link), root)
     except OSError:
-        return None
+        return False
 
 
-def _mapped(pid: int, root: str) -> list[int]:
+def _mapped(pid: int, root: str) -> Iterator[tuple[int, bool]]:
+    """(inode, whether it is shared) of each mapping of a file there."""
     # 7f2c8a000000-7f2c8a021000 rw-s 00000000 fe:00 1048602                    /path
-    with open(f"/proc/{pid}/maps", errors="surrogateescape") as lines:
-        rows = (line.rstrip("\n").split(maxsplit=5) for line in lines)
-        return [int(row[4]) for row in rows if len(row) == 6 and _is_below(row[5], root)]
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", errors="surrogateescape") as lines:
+        for line in lines:
+            row = line.rstrip("\n").split(maxsplit=5)
+            if len(row) == 6 and _is_below(row[5], root):
+                yield int(row[4]), row[1].endswith("s")
 
 
 def _is_below(path: str, root: str) -> bool:

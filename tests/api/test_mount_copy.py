@@ -156,6 +156,36 @@ def test_stores_through_a_mapping_that_outlives_a_commit_are_found(volume: RWVol
     assert volume.finalize().files.read("dir/large", 0, 5) == b"later"
 
 
+def test_stores_while_a_commit_reads_are_found(volume: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through a mapping that comes after the commit has begun, and goes before it ends."""
+    path = volume / "file"
+    open_file = local_files.LocalFiles.open_file
+
+    class Storing(SourceFile):
+        def __init__(self, fd: int) -> None:
+            super().__init__(os.dup(fd))
+            with path.open("r+b") as file:
+                self._mapped = mmap.mmap(file.fileno(), 0)
+            self._mapped[0:3] = b"AAA"
+
+        def close(self) -> None:
+            self._mapped[0:3] = b"BBB"
+            self._mapped.close()
+            super().close()
+
+    def storing(self: local_files.LocalFiles, path: bytes) -> SourceFile:
+        with closing(open_file(self, path)) as opened:
+            return Storing(opened.fd)
+
+    path.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files.LocalFiles, "open_file", storing)
+        version = volume.commit()
+    assert version.files.read("file") == b"AAA"
+    assert volume.has_changes()
+    assert volume.finalize().files.read("file") == b"BBB"
+
+
 def test_an_unmount_removes_what_has_no_work_and_keeps_what_has(volume: RWVolume, place: Path) -> None:
     path = volume.path
     with (path / "file").open() as file:
@@ -329,7 +359,7 @@ def test_a_head_that_moved_is_no_loss(volume: RWVolume, place: Path) -> None:
 
 def elsewhere_version(place: Path, text: str) -> None:
     """A version that another machine makes."""
-    (place / "other").mkdir(mode=0o700)
+    (place / "other").mkdir(mode=0o700, exist_ok=True)
     own = dict.fromkeys(("COWFS_STATE_DIR", "COWFS_CACHE_DIR", "XDG_RUNTIME_DIR"), str(place / "other"))
     environ = {**os.environ, **own}
     program = (
@@ -443,6 +473,39 @@ def test_what_a_copy_cannot_hold_stays_in_the_volume(place: Path) -> None:
         assert (stat.S_IMODE(program.st_mode), program.st_uid) == (0o4755, 1000)
         assert os.getxattr(found / "program", "user.note") == b"kept"
         assert (found / "other").read_text() == "changed"
+
+
+def test_that_everything_was_removed_is_work(volume: RWVolume) -> None:
+    path = volume.path
+    for name in ("file", "dir/large"):
+        (path / name).unlink()
+    (path / "dir").rmdir()
+    volume.unmount()
+    assert path.is_dir()
+    again = Volume.open("data")
+    assert again.has_changes()
+    assert again.mount() == path
+    assert again.finalize().stats.files == 0
+    assert not path.exists()
+
+
+def test_a_copy_without_work_follows_the_volume(
+    volume: RWVolume, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (volume / "file").open():
+        volume.finalize()
+    elsewhere_version(place, "theirs")
+    again = Volume.open("data")
+    path = again.mount(mode="copy")
+    assert (path / "file").read_text() == "theirs"
+    (path / "file").write_text("ours")
+    again.unmount()
+    elsewhere_version(place, "theirs again")
+    assert "newer version" not in caplog.text
+    again.mount(mode="copy")
+    assert "newer version" in caplog.text
+    assert (path / "file").read_text() == "ours"
+    again.discard()
 
 
 def test_a_folder_has_one_volume(volume: RWVolume, place: Path) -> None:
