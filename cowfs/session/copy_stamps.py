@@ -46,7 +46,7 @@ class CopyStamps:
         """The next version has what was read; None: it was the same as before, and was not."""
         found = _of(attr)
         if read is not None:
-            found = FileStamp(read.mode, read.ino, read.size, read.mtime_ns, read.ctime_ns)
+            found = FileStamp(read.mode, read.ino & _INO, read.size, read.mtime_ns, read.ctime_ns)
         self._put(path, found, attr.nlink)
 
     def take_link(self, path: bytes, attr: Attributes) -> None:

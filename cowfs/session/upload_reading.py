@@ -157,7 +157,7 @@ class FileReader:
         rows = self._publisher.chunks.blob_rows(blob, stamp.size, self._earlier(base))
         hit("upload-file-stored")
         is_other = attr.nlink > 1 and stamp.ino != attr.ino
-        return Read(stamp.mode & KEPT_BITS, stamp.mtime_ns, stamp.size, rows, is_other)
+        return Read(stamp.mode & KEPT_BITS, stamp.mtime_ns, stamp.size, rows, is_other, stamp=stamp)
 
     def _earlier(self, base: int | None) -> Sequence[ExtentRow]:
         return self._publisher.index.stored_content(base)[0] if base is not None else ()

@@ -140,9 +140,9 @@ def test_what_was_not_written_to_is_not_read(volume: RWVolume, monkeypatch: pyte
     monkeypatch.setattr(local_files.LocalFiles, "open_file", noted)
     assert not volume.commit().is_new
     assert opened == []
-    (volume / "file").touch()
+    (volume / "dir" / "large").touch()
     assert volume.commit().is_new
-    assert opened == [b"file"]
+    assert opened == [b"dir/large"]
 
 
 def test_stores_through_a_mapping_that_outlives_a_commit_are_found(volume: RWVolume) -> None:
@@ -158,7 +158,7 @@ def test_stores_through_a_mapping_that_outlives_a_commit_are_found(volume: RWVol
 
 def test_stores_while_a_commit_reads_are_found(volume: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through a mapping that comes after the commit has begun, and goes before it ends."""
-    path = volume / "file"
+    path = volume / "dir" / "large"
     open_file = local_files.LocalFiles.open_file
 
     class Storing(SourceFile):
@@ -181,9 +181,9 @@ def test_stores_while_a_commit_reads_are_found(volume: RWVolume, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(local_files.LocalFiles, "open_file", storing)
         version = volume.commit()
-    assert version.files.read("file") == b"AAA"
+    assert version.files.read("dir/large", 0, 3) == b"AAA"
     assert volume.has_changes()
-    assert volume.finalize().files.read("file") == b"BBB"
+    assert volume.finalize().files.read("dir/large", 0, 3) == b"BBB"
 
 
 def test_an_unmount_removes_what_has_no_work_and_keeps_what_has(volume: RWVolume, place: Path) -> None:
