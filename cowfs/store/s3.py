@@ -166,9 +166,10 @@ class S3Store:
             requests.close()
 
     def after_fork(self) -> None:
-        """In a child that was just forked: a thread that it does not have may hold the lock, and
-        connections are the parent's."""
+        """In a child that was just forked: a thread that it does not have may hold a lock or be
+        renewing credentials, and connections are the parent's."""
         self._lock = threading.Lock()
+        self._ambient = aws.AmbientCredentials()
         if self._requests is not None:
             self._requests.abandon()
             self._requests = None
@@ -201,7 +202,8 @@ class S3Store:
             raise self._explained(from_failure(failure, url=self._url, key=key)) from None
 
     def _listed(self, requests: S3Requests, listed: Callable[[S3Requests], T]) -> T:
-        """obstore refuses a list that has a key such as a//b: somebody else's, beside ours."""
+        """obstore refuses a list that has a key such as a//b, or cannot read it: somebody else's, beside
+        ours."""
         try:
             return listed(requests)
         except Malformed:

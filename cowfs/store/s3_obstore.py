@@ -301,6 +301,8 @@ def failure_of(error: BaseException) -> S3Failure:
         return Refused(301, "PermanentRedirect", "the bucket lies in another region")
     if any(words in said for words in _OTHER_RANGE):
         return Unexpected("another range than was asked for")
+    if "invalid list response" in said:
+        return Malformed("its list cannot be read")
     if "invalid DeleteObjects response" in said:
         return Unexpected("no list of what was deleted")
     if _NO_ETAG in said:

@@ -202,14 +202,23 @@ def test_bodies_cut_short_and_garbage() -> None:
         store.close()
 
 
-def test_keys_of_somebody_else_do_not_hide_ours() -> None:
+@pytest.mark.parametrize("odd", [b"volumes//b", b"volumes/c/../d"])
+def test_keys_of_somebody_else_do_not_hide_ours(odd: bytes) -> None:
     """obstore refuses the whole list that has them."""
-    keys = [b"volumes/a", b"volumes//b", b"volumes/c/../d", b"volumes/e"]
+    keys = [b"volumes/a", odd, b"volumes/e"]
     entry = b"<Contents><Key>%s</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>3</Size></Contents>"
     body = b"<ListBucketResult>" + b"".join(entry % key for key in keys) + b"</ListBucketResult>"
     with ScriptedServer(lambda request: (response("200 OK", body), True)) as server:
         store = raw_store(server)
         assert {info.key for info in store.list("volumes/")} >= {"volumes/a", "volumes/e"}
+        store.close()
+
+
+def test_a_page_of_a_proxy_is_no_list() -> None:
+    with ScriptedServer(lambda request: (response("200 OK", b"<html><p>Please log in</html>"), True)) as server:
+        store = raw_store(server)
+        with pytest.raises(UnavailableError):
+            store.list("volumes/")
         store.close()
 
 
