@@ -5,8 +5,9 @@
     delete_batch, _one     DeleteObjects, DELETE
 
 **Time.** 5 s to connect. A read fails after SILENCE_S without a byte. obstore does not tell how far
-it is with sending: a body has SILENCE_S, and a second for each SLOWEST_BYTES_PER_S. Where that was
-too short the next bodies get twice the time, up to LONGEST_S, until some need much less.
+it is with sending: a body has SILENCE_S, and ALLOWANCE times as long as the bodies before it show
+that it needs, at first at FIRST_BYTES_PER_S. Where that was too short the next ones get twice the
+time, up to LONGEST_S.
 
 **Signing.** Over https a body is not hashed for the signature: TLS protects it, and packs are
 verified by BLAKE3 when they are read. Over http the signature covers it. Credentials are asked for
@@ -59,7 +60,9 @@ T = TypeVar("T")
 CONNECT_S = 5.0
 SILENCE_S = 60.0
 LONGEST_S = 3600.0
-SLOWEST_BYTES_PER_S = 128 << 10
+FIRST_BYTES_PER_S = 256 << 10
+ALLOWANCE = 8
+_SMALL_BYTES = 1 << 20  # of a body that has SILENCE_S, and says nothing about the speed of others
 WISH_S = 30.0
 _PAGE = 1000
 _ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,7 +91,7 @@ class ObstoreRequests:
         self._lock = threading.Lock()  # guards the next two; never held during a request
         self._natives: dict[tuple[float, bool], Native] = {}
         self._wish = _Wish(place.address)
-        self._patience = 1.0  # of bodies, as a multiple of what they should need
+        self._bytes_per_s = float(FIRST_BYTES_PER_S)  # of one body, as far as is known; a race does no harm
 
     def get(self, key: str) -> bytes:
         import obstore
@@ -130,11 +133,11 @@ class ObstoreRequests:
         except _NoETag:  # it was stored; nobody asks for its tag
             pass
         except Silent:
-            if clock.monotonic_s() - began_s >= limit_s:
-                self._patience = min(self._patience * 2, LONGEST_S / SILENCE_S)
+            if size > _SMALL_BYTES and clock.monotonic_s() - began_s >= limit_s:
+                self._bytes_per_s = min(self._bytes_per_s, ALLOWANCE * size / (2 * limit_s))
             raise
-        if self._patience > 1 and clock.monotonic_s() - began_s < limit_s / 4:
-            self._patience /= 2
+        if size > _SMALL_BYTES:
+            self._bytes_per_s = min(size / max(clock.monotonic_s() - began_s, 1e-3), 2 * self._bytes_per_s)
 
     def pages(self, prefix: str, start_after: str, most: int) -> Iterator[builtins.list[ObjectInfo]]:
         """Objects in the server's order. obstore lists whole folders: what lies before a prefix
@@ -221,13 +224,11 @@ class ObstoreRequests:
 
     def _limit_s(self, size_bytes: int) -> float:
         """One of few values: each has a client of its own."""
-        needed_s = (
-            SILENCE_S + size_bytes / SLOWEST_BYTES_PER_S if size_bytes > 1 << 20 else SILENCE_S
-        ) * self._patience
+        sending_s = ALLOWANCE * size_bytes / self._bytes_per_s if size_bytes > _SMALL_BYTES else 0.0
         limit_s = SILENCE_S
-        while limit_s < min(needed_s, LONGEST_S):
+        while limit_s < min(SILENCE_S + sending_s, LONGEST_S):
             limit_s *= 2
-        return min(limit_s, max(LONGEST_S, SILENCE_S))
+        return limit_s
 
     def _path(self, key: str) -> str:
         return self._place.prefix + key

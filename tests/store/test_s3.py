@@ -113,7 +113,7 @@ def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It accepts the connection and never answers, or takes the beginning of a body and no more:
     that has an end."""
     monkeypatch.setattr(s3_obstore, "SILENCE_S", 0.3)
-    monkeypatch.setattr(s3_obstore, "SLOWEST_BYTES_PER_S", 64 << 20)
+    monkeypatch.setattr(s3_obstore, "FIRST_BYTES_PER_S", 1 << 40)
     done = threading.Event()
 
     def answer(request: Request) -> Answer:

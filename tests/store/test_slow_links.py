@@ -107,7 +107,7 @@ def test_a_commit_over_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_body_that_did_not_get_through_has_more_time_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_obstore, "SILENCE_S", 0.25)
-    monkeypatch.setattr(s3_obstore, "SLOWEST_BYTES_PER_S", 1 << 40)
+    monkeypatch.setattr(s3_obstore, "FIRST_BYTES_PER_S", 1 << 40)
     link = SlowLink(2 << 20)
     with ScriptedServer(answer, take=link.take, buffer_bytes=32 << 10) as server:
         store = patient_store(server)
