@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from cowfs.api.ro_volume import ROVolume
 from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from cowfs.format.manifest import Manifest
     from cowfs.index import Index, InodeRow
     from cowfs.version.differences import Difference
 
@@ -47,7 +47,7 @@ def changes(
     from_folder, to_folder = (os.fsencode(version.folder) for version in (old, new))
     if (old.id, from_folder) == (new.id, to_folder):
         return []
-    with opened(old) as a, opened(new) as b:
+    with _index(old.to_read(), old.to_compare()) as a, _index(new.to_read(), new.to_compare()) as b:
         found = compare(
             a,
             b,
@@ -106,17 +106,12 @@ def _version(text: str, named: stores.Named) -> ROVolume:
     return ROVolume(found.locator(), folder=place.path, storage=found.store.storage).resolve()
 
 
-@contextmanager
-def opened(version: ROVolume) -> Iterator[Index]:
-    """The whole version's index."""
+def _index(store: stores.OpenStore, manifest: Manifest) -> Index:
+    """A version's, to be closed."""
     from cowfs.index import open_index
     from cowfs.store.packs import PackReader
 
-    store = version.to_read()
-    with open_index(
-        store.objects, PackReader(store.objects), version.to_compare().index, cache_dir=config.cache_dir()
-    ) as index:
-        yield index
+    return open_index(store.objects, PackReader(store.objects), manifest.index, cache_dir=config.cache_dir())
 
 
 def _shared(old: ROVolume, new: ROVolume, a: Index, b: Index) -> int:
@@ -129,12 +124,14 @@ def _shared(old: ROVolume, new: ROVolume, a: Index, b: Index) -> int:
         _require_plain(store, other)
         return 0
     older, newer = VersionId.from_hex(old.id), VersionId.from_hex(new.id)
-    common = Ancestry(store.objects).numbered_alike(older, newer)
-    if common is None:
-        return 0
+    ancestry = Ancestry(store.objects)
+    common = ancestry.numbered_alike(older, newer)
     if common in (older, newer):
         return (a if common == older else b).next_ino
-    with opened(ROVolume(sources.Source(store, old.name, common).locator())) as base:
+    manifest = ancestry.manifest(common) if common is not None else None
+    if manifest is None:
+        return 0
+    with _index(store, manifest) as base:
         return base.next_ino
 
 

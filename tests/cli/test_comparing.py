@@ -10,6 +10,7 @@ import pytest
 import cowfs
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.storage import Local
 from tests.api.conftest import place
 from tests.cli.test_json import check
 from tests.cli.test_live import Command, run
@@ -99,6 +100,20 @@ def test_forks_are_compared_though_their_new_files_have_the_same_numbers(place: 
         ("removed", "/of one"),
         ("added", "/of two"),
     }
+
+
+def test_forks_are_compared_where_only_the_program_has_the_key(place: Path) -> None:
+    """What both came from is opened with the same."""
+    store = Local(place / "sealed", encryption_key=lambda: "a passphrase of this test")
+    vol = Volume.new("base", store=store)
+    vol.files.write("both", b"same")
+    base = vol.finalize()
+    forks = []
+    for name in ("one", "two"):
+        fork = base.fork(name)
+        fork.files.write("both", name.encode())
+        forks.append(fork.finalize())
+    assert [(each.kind, each.path) for each in forks[0].diff(forks[1])] == [("changed", "/both")]
 
 
 def test_the_async_twin(versions: tuple[ROVolume, ROVolume]) -> None:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.errors import NotFoundError
+from cowfs.index import empty_index
 from cowfs.version.differences import Difference, compare
-from tests.index.bench import Bench, change_set, extent, file_row, many_files
-from tests.version.trees import Node, Tree, changed, trees
+from tests.index.bench import NOW_NS, Bench, change_set, extent, file_row, many_files
+from tests.version.trees import NOWHERE, Node, Tree, applied_in_memory, changed, trees
 
 ROOT = 1
 
@@ -156,6 +157,26 @@ def test_a_value_that_changes_only_where_it_goes_on_is_found(bench: Bench) -> No
     b.nodes[ino].xattrs[b"user.a"] = b"x" * 20000 + b"z"
     with a.index(bench) as of_a, b.index(bench, a, of_a) as of_b:
         assert [each.what for each in compare(of_a, of_b, shared=a.next_ino)] == [{"xattrs"}]
+
+
+def test_rows_of_interior_pages_are_compared_too() -> None:
+    """A row in some 500 lies above the leaves."""
+    files = 20_000
+    first = 2 + files // 1000
+    with empty_index(NOWHERE, uid=1000, gid=1000, now_ns=NOW_NS) as nothing:
+        of_a = applied_in_memory(nothing, many_files(files))
+    gone = range(0, files, 3)
+    changes = change_set(
+        next_ino=of_a.next_ino,
+        removed=[first + n for n in gone],
+        entries=[(2 + n // 1000, b"file-%07d" % n, 0) for n in gone],
+    )
+    with of_a, applied_in_memory(of_a, changes) as of_b:
+        found = compare(of_a, of_b, shared=of_a.next_ino)
+        back = compare(of_b, of_a, shared=of_a.next_ino)
+    expected = [b"d%04d/file-%07d" % (2 + n // 1000, n) for n in gone]
+    assert [(each.kind, each.path) for each in found] == [("removed", path) for path in expected]
+    assert [(each.kind, each.path) for each in back] == [("added", path) for path in expected]
 
 
 def test_a_few_files_of_many_are_found_without_reading_the_others(bench: Bench) -> None:

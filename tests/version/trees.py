@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import stat
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,28 +166,66 @@ class Tree:
         """The same, published nowhere."""
         if old is None or base is None:
             old, base = Tree(), empty_index(NOWHERE, uid=1000, gid=1000, now_ns=NOW_NS)
-        with base.apply(self.changes_since(old)) as delta:
-            pages = dict(delta.pages())
-            unchanged = [base.blocks.read(number) for number in range(min(base.blocks.count, delta.page_count))]
-            blocks = [pages.get(number + 1) or unchanged[number] for number in range(delta.page_count)]
-            return Index(MemoryBlocks("a tree", blocks), BlockCache(NOWHERE))
+        return applied_in_memory(base, self.changes_since(old))
+
+
+def applied_in_memory(base: Index, changes: ChangeSet) -> Index:
+    with base.apply(changes) as delta:
+        pages = dict(delta.pages())
+        unchanged = [base.blocks.read(number) for number in range(min(base.blocks.count, delta.page_count))]
+        blocks = [pages.get(number + 1) or unchanged[number] for number in range(delta.page_count)]
+        return Index(MemoryBlocks("a tree", blocks), BlockCache(NOWHERE))
+
+
+def read_back(index: Index) -> dict[bytes, Any]:
+    """As `Tree.states`; everything that rows say about each other holds."""
+    kinds = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "symlink"}
+    root = index.inode(ROOT)
+    assert root is not None
+    found: dict[bytes, Any] = {}
+    names: Counter[int] = Counter()
+    rows = {ROOT: root}
+    waiting = [(b"", root)]
+    while waiting:
+        path, row = waiting.pop()
+        rows[row[0]] = row
+        extents, xattrs = index.content(row[0])
+        chunks = tuple(_chunk_of[bytes(each[2])] for each in extents)
+        assert bool(row[11] & 1) == bool(xattrs)
+        found[path] = kinds[stat.S_IFMT(row[1])], stat.S_IMODE(row[1]), row[3], row[12], chunks, tuple(xattrs)
+        if stat.S_ISDIR(row[1]):
+            below = index.directory(row[0])
+            assert row[2] == 2 + sum(stat.S_ISDIR(each[1]) for _, each in below), path
+            for name, each in below:
+                names[each[0]] += 1
+                waiting.append((path + b"/" + name if path else name, each))
+    for ino, row in rows.items():
+        assert stat.S_ISDIR(row[1]) or row[2] == names[ino]
+    every = [ino for ino in range(1, index.next_ino) if index.inode(ino) is not None]
+    assert every == sorted(rows), "each inode has a name"
+    directories = sum(stat.S_ISDIR(row[1]) for row in rows.values()) - 1
+    assert index.totals()[:2] == (len(rows) - 1 - directories, directories)
+    return found
+
+
+_chunk_of = {extent(0, 1, chunk=chunk)[2]: chunk for chunk in range(100)}
+
+
+STEPS = ("file", "file", "directory", "symlink", "remove", "rename", "rename", "link", "alter")
 
 
 @st.composite
-def changed(draw: st.DrawFn, tree: Tree, most: int = 12) -> Tree:
+def changed(draw: st.DrawFn, tree: Tree, most: int = 12, steps: Sequence[str] = STEPS) -> Tree:
     """The tree after some steps as programs make them."""
     new = tree.copy()
     for _ in range(draw(st.integers(0, most))):
-        _step(draw, new)
+        _step(draw, new, draw(st.sampled_from(steps)))
     return new
 
 
-def _step(draw: st.DrawFn, tree: Tree) -> None:
+def _step(draw: st.DrawFn, tree: Tree, step: str) -> None:
     parent = draw(st.sampled_from(tree.directories()))
     name = draw(st.sampled_from(NAMES))
-    step = draw(
-        st.sampled_from(["file", "file", "directory", "symlink", "remove", "rename", "rename", "link", "alter"])
-    )
     if step == "remove":
         tree.remove(parent, name)
     elif step == "rename":
