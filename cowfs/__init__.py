@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cowfs.api.declared.store import DeclaredStore as DeclaredStore
     from cowfs.api.details import VolumeDetails as VolumeDetails
     from cowfs.api.files import Entry as Entry
+    from cowfs.api.merge_report import MergedPath as MergedPath
+    from cowfs.api.merge_report import MergeReport as MergeReport
     from cowfs.api.overview import MountSummary as MountSummary
     from cowfs.api.overview import VolumeSummary as VolumeSummary
     from cowfs.api.overview import WorkingCopySummary as WorkingCopySummary
@@ -32,16 +34,20 @@ if TYPE_CHECKING:
     from cowfs.format.locator import Locator as Locator
     from cowfs.format.manifest import Stats as Stats
     from cowfs.version.commit import Progress as Progress
+    from cowfs.version.conflicts import Conflict as Conflict
 
     __version__: str
 
 __all__ = [
     "Change",
+    "Conflict",
     "Declared",
     "DeclaredStore",
     "DeclaredVolume",
     "Entry",
     "Locator",
+    "MergeReport",
+    "MergedPath",
     "MountOptions",
     "MountSummary",
     "Progress",
@@ -62,6 +68,9 @@ __all__ = [
 
 _HOMES = {
     "Change": "cowfs.api.changes",
+    "Conflict": "cowfs.version.conflicts",
+    "MergeReport": "cowfs.api.merge_report",
+    "MergedPath": "cowfs.api.merge_report",
     "Declared": "cowfs.api.declared.model",
     "DeclaredStore": "cowfs.api.declared.store",
     "DeclaredVolume": "cowfs.api.declared.model",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from cowfs.api.changes import Change, Located
 from cowfs.api.details import VolumeDetails
 from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
+from cowfs.api.merge_report import MergeReport, Strategy
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.storage.storage import Storage
@@ -805,6 +806,44 @@ class Volume:
         """Brings a deleted volume back, with all its versions, and opens it. One that was not deleted
         stays as it is. NotFoundError: there never was one."""
         return RWVolume(await in_thread(partial(volume_module.Volume.undelete, name, store=store)))
+
+    @staticmethod
+    async def merge(
+        into: str,
+        branches: Sequence[Located],
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        strategy: Strategy = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> MergeReport:
+        """Merges versions, mostly the last ones of forks, into the volume `into`: its next version has
+        what each has changed since it came from the volume, or from a version that both came from.
+        No content moves. All are recorded as parents. What it has already is left out; if that is
+        all, there is no new version (`is_new`).
+
+        strategy: what to do where two have changed the same: a dict from patterns of paths, as in
+        .gitignore, to one of `ours` (as the volume has it, or the branch before), `theirs`, `newest`
+        (by time of modification), `keep-both` (theirs as PATH~BRANCH), `union` (of files that were
+        only appended to: ours, then what theirs has appended) and `fail`; one such word for all; or a
+        function from a `Conflict` to one. Without it, and where a way does not fit the conflict,
+        ConflictError is raised, whose `details["conflicts"]` has all of them, and nothing is
+        published. dry_run: nothing is published in any case, and nothing is raised for conflicts.
+
+        ConflictError: also while the volume is mounted here. InvalidStateError: it has uncommitted
+        work here, or a branch has no version in common with it.
+        """
+        return await in_thread(
+            partial(
+                volume_module.Volume.merge,
+                into,
+                branches,
+                store=store,
+                strategy=strategy,
+                message=message,
+                dry_run=dry_run,
+            )
+        )
 
     @staticmethod
     async def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:

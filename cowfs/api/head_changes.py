@@ -94,7 +94,7 @@ def publish(
                 session.scratch.adopt(volume)
                 return session.commit(request)
             except LeaseHeldError as error:
-                if not _ends_soon(error) or clock.monotonic_s() > end_s:
+                if not ends_soon(error) or clock.monotonic_s() > end_s:
                     raise
             except (ConflictError, LeaseLostError):  # the head has moved: nothing of this is published
                 if clock.monotonic_s() > end_s:
@@ -135,7 +135,7 @@ def _scratch(store: stores.OpenStore, volume: str, version: VersionId | None) ->
         yield session
 
 
-def _ends_soon(error: LeaseHeldError) -> bool:
+def ends_soon(error: LeaseHeldError) -> bool:
     """Not a mount, and not what this process itself has open by `files`."""
     is_mount = str(error.details.get("where", "/")).startswith("/")
     is_ours = error.details.get("pid") == os.getpid() and error.details.get("host") == socket.gethostname()

@@ -11,7 +11,7 @@ other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -376,13 +376,8 @@ class ROVolume:
         """
         from cowfs.api import comparing
 
-        given: object = getattr(other, "_blocking", other)  # an async version has the blocking one inside
-        if not isinstance(given, ROVolume):
-            raise InvalidInputError(
-                f"a version is compared with a version, not with {other!r}",
-                hint="Volume.version(source) gives the version that a text means.",
-            )
-        return iter(comparing.changes(self, given, path, times=times, renames=renames))
+        [version] = versions([other])
+        return iter(comparing.changes(self, version, path, times=times, renames=renames))
 
     def to_compare(self) -> Manifest:
         """What says where the version's index lies, for who reads it without mount and session."""
@@ -462,6 +457,19 @@ class ROVolume:
     def __repr__(self) -> str:
         said = f", {self._manifest.message!r}" if self._manifest is not None and self._manifest.message else ""
         return f"ROVolume({self.locator!r}{said}{', pruned' if self._is_pruned else ''})"
+
+
+def versions(given: Iterable[Located]) -> list[ROVolume]:
+    """What a caller gives as versions, blocking or async. InvalidInputError: something else."""
+    found = []
+    for each in given:
+        version: object = getattr(each, "_blocking", each)  # an async version has the blocking one inside
+        if not isinstance(version, ROVolume):
+            raise InvalidInputError(
+                f"{each!r} is no version", hint="Volume.version(source) gives the version that a text means."
+            )
+        found.append(version)
+    return found
 
 
 def _unpickled(locator: str) -> ROVolume:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from cowfs.api import deleting, details, importing, names, overview, sources, stores
+from cowfs.api import deleting, details, importing, merging, names, overview, sources, stores
+from cowfs.api.changes import Located
 from cowfs.api.details import VolumeDetails
+from cowfs.api.merge_report import MergeReport, Strategy
 from cowfs.api.overview import VolumeSummary
-from cowfs.api.ro_volume import ROVolume
+from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.storage import Storage
 from cowfs.errors import InvalidInputError
@@ -149,6 +151,35 @@ class Volume:
         stays as it is. NotFoundError: there never was one."""
         deleting.undelete(names.checked(name), stores.name(store))
         return Volume.open(name, store=store)
+
+    @staticmethod
+    def merge(
+        into: str,
+        branches: Sequence[Located],
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        strategy: Strategy = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> MergeReport:
+        """Merges versions, mostly the last ones of forks, into the volume `into`: its next version has
+        what each has changed since it came from the volume, or from a version that both came from.
+        No content moves. All are recorded as parents. What it has already is left out; if that is
+        all, there is no new version (`is_new`).
+
+        strategy: what to do where two have changed the same: a dict from patterns of paths, as in
+        .gitignore, to one of `ours` (as the volume has it, or the branch before), `theirs`, `newest`
+        (by time of modification), `keep-both` (theirs as PATH~BRANCH), `union` (of files that were
+        only appended to: ours, then what theirs has appended) and `fail`; one such word for all; or a
+        function from a `Conflict` to one. Without it, and where a way does not fit the conflict,
+        ConflictError is raised, whose `details["conflicts"]` has all of them, and nothing is
+        published. dry_run: nothing is published in any case, and nothing is raised for conflicts.
+
+        ConflictError: also while the volume is mounted here. InvalidStateError: it has uncommitted
+        work here, or a branch has no version in common with it.
+        """
+        volume = Volume.open(into, store=store)
+        return merging.merge(volume, versions(branches), strategy=strategy, message=message, dry_run=dry_run)
 
     @staticmethod
     def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:

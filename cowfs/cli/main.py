@@ -4,7 +4,7 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp, upload, download, import, export, apply and up also: 143 after SIGTERM, 129 after SIGHUP)
+              (cp, upload, download, import, export, merge, apply and up also: 143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -33,6 +33,7 @@ COMMANDS = {
     "fork": "Make a volume that starts from a version.",
     "log": "Show a volume's versions.",
     "diff": "Show what differs between two versions.",
+    "merge": "Merge versions of forks into a volume.",
     "ls": "List volumes, or the files of one.",
     "get": "Show what is known of one volume.",
     "find": "Print the paths of a version's files.",

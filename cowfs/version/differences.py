@@ -113,7 +113,7 @@ class _Comparison:
         self._found: list[Difference] = []
 
     def run(self, path: bytes, new_path: bytes) -> list[Difference]:
-        old, new = _at(self._a, path), _at(self._b, new_path)
+        old, new = at(self._a, path), at(self._b, new_path)
         if old is None and new is None:
             raise NotFoundError(f"neither version has /{os.fsdecode(path)}", hint="Give a path that one of them has.")
         self._learn_entries()
@@ -390,7 +390,7 @@ def _bytes(row: InodeRow) -> int:
     return row[SIZE] if stat.S_ISREG(row[MODE]) else 0
 
 
-def _at(index: Index, path: bytes) -> InodeRow | None:
+def at(index: Index, path: bytes) -> InodeRow | None:
     """What is at a path, without following links."""
     ino: int | None = ROOT_INO
     for name in filter(None, path.split(b"/")):

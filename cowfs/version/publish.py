@@ -74,10 +74,13 @@ class Draft:
 
     changes: all the rest. Its `contents` and `packs` are left empty, since they follow from the
     rows, which name packs by the publisher's numbers (`Publisher.rows` makes such rows).
+
+    parents: versions that it comes from besides the base.
     """
 
     changes: ChangeSet
     contents: FileRows
+    parents: tuple[VersionId, ...] = ()
 
 
 class Source(Protocol):
@@ -287,6 +290,10 @@ class Publisher:
         earlier = self._index.stored_content(ino)[0] if ino < self._index.next_ino else ()
         return self.chunks.rows(extents, read, earlier)
 
+    def pack_number(self, pack: PackId) -> int:
+        """By which rows that are drafted name a pack that is in the store."""
+        return self._numbers.number(pack)
+
     # -- up to the manifest
 
     def _stored(self, source: Source) -> Draft:
@@ -307,7 +314,7 @@ class Publisher:
             catalogue = _NewChunks(self.chunks, contents)
             published = self._put_index(delta, catalogue)
             hit("commit-after-index")
-            manifest = self._manifest(delta, published, catalogue.raw_bytes, request)
+            manifest = self._manifest(delta, published, catalogue.raw_bytes, request, draft.parents)
             data = bytes(sealing_of(self._store).seal_object(keys.VERSIONS, manifest.encode()))
             index = delta.as_index(published.section)
         return _Prepared(
@@ -337,10 +344,17 @@ class Publisher:
         finally:
             uploader.close()
 
-    def _manifest(self, delta: IndexDelta, published: Published, added_bytes: int, request: CommitRequest) -> Manifest:
+    def _manifest(
+        self,
+        delta: IndexDelta,
+        published: Published,
+        added_bytes: int,
+        request: CommitRequest,
+        parents: tuple[VersionId, ...],
+    ) -> Manifest:
         return Manifest(
             volume=self._volume,
-            parents=(self._base.version_id,) if self._base.version_id else (),
+            parents=((self._base.version_id,) if self._base.version_id else ()) + parents,
             index=published.section,
             stats=Stats(
                 files=delta.totals.files,

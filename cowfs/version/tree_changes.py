@@ -113,13 +113,13 @@ class TreeChanges:
         row = self._changed.get(base[INO], base)
         wanted = stat.S_IFMT(row[MODE]) | mode
         if (row[MODE], row[MTIME]) != (wanted, mtime_ns):
-            self._changed[base[INO]] = _with(row, {MODE: wanted, MTIME: mtime_ns, CTIME: self._now_ns})
+            self._changed[base[INO]] = with_values(row, {MODE: wanted, MTIME: mtime_ns, CTIME: self._now_ns})
 
     def touch(self, base: InodeRow, *, mtime: bool = True) -> None:
         """Names in this directory change."""
         row = self._changed.get(base[INO], base)
         times = {CTIME: self._now_ns, **({MTIME: self._now_ns} if mtime else {})}
-        self._changed[base[INO]] = _with(row, times)
+        self._changed[base[INO]] = with_values(row, times)
 
     def set_xattrs(self, inode: InodeRow | int, xattrs: Sequence[tuple[bytes, bytes]]) -> None:
         """All extended attributes, at least one, of an inode of the base or of a new one."""
@@ -127,7 +127,7 @@ class TreeChanges:
             self._xattrs[inode] = xattrs
             return
         row = self._changed.get(inode[INO], inode)
-        self._changed[inode[INO]] = _with(row, {FLAGS: row[FLAGS] | HAS_XATTRS, CTIME: self._now_ns})
+        self._changed[inode[INO]] = with_values(row, {FLAGS: row[FLAGS] | HAS_XATTRS, CTIME: self._now_ns})
         self._xattrs[inode[INO]] = xattrs
 
     def link(self, ino: int, link: Link) -> None:
@@ -231,10 +231,10 @@ class TreeChanges:
             return
         row = self._changed.get(ino) or self._index.inode(ino)
         assert row is not None, "a parent is in the base, or is new"
-        self._changed[ino] = _with(row, {NLINK: row[NLINK] + by, CTIME: self._now_ns})
+        self._changed[ino] = with_values(row, {NLINK: row[NLINK] + by, CTIME: self._now_ns})
 
 
-def _with(row: InodeRow, values: dict[int, int]) -> InodeRow:
+def with_values(row: InodeRow, values: dict[int, int]) -> InodeRow:
     changed = list(row)
     for place, value in values.items():
         changed[place] = value

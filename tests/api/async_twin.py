@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,7 @@ from cowfs.api.changes import Change, Located
 from cowfs.api.details import VolumeDetails
 from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
+from cowfs.api.merge_report import MergeReport, Strategy
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
 from cowfs.api.storage.storage import Storage

@@ -1,0 +1,268 @@
+"""Branches merged into a volume: one version that has what each of them changed since it came from it.
+
+    lease, pin ─▶ branches' manifests ─▶ merge bases ─▶ Merger (three ways, by path) ─▶ publish, with all as parents
+
+No mount, no engine; file contents are read only to tell whether a file was merely appended to. The
+target must not be mounted here, nor have uncommitted work here, as for uploads. If another writer
+that ends by itself has it, or goes on with it first, the merge is made again on what is there then,
+until WAIT_S are over.
+
+The branches' manifests are read when the pin is there, so that what they name is protected for as
+long as it takes (docs/decisions/0046-merging.md).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from cowfs import clock, config
+from cowfs import store as stores
+from cowfs.api import kept_work, merge_report, tree_publishing
+from cowfs.api.head_changes import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, WAIT_S, ends_soon
+from cowfs.api.merge_report import MergedPath, MergeReport, Strategy
+from cowfs.api.provenance import commit_request
+from cowfs.api.ro_volume import ROVolume
+from cowfs.api.rw_volume import RWVolume
+from cowfs.api.stores import OpenStore
+from cowfs.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseHeldError,
+    LeaseLostError,
+    NotFoundError,
+)
+from cowfs.ids import VersionId
+from cowfs.machine import registry
+from cowfs.version import volumes
+
+if TYPE_CHECKING:
+    from cowfs.index import Index
+    from cowfs.store.packs import PackReader
+    from cowfs.version.ancestry import Ancestry
+    from cowfs.version.commit import Base, CommitRequest
+    from cowfs.version.conflicts import Conflict, Resolve
+    from cowfs.version.merging import Branch, Merged
+
+SHOWN_CONFLICTS = 5
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    base: Base
+    is_new: bool
+    merged: list[ROVolume]
+    paths: list[MergedPath]
+    conflicts: list[Conflict]
+
+
+def merge(
+    volume: RWVolume,
+    branches: Sequence[ROVolume],
+    *,
+    strategy: Strategy = None,
+    message: str = "",
+    dry_run: bool = False,
+) -> MergeReport:
+    """`Volume.merge`."""
+    resolve = merge_report.resolver(strategy)
+    if not branches:
+        raise InvalidInputError("there is nothing to merge", hint="Name one branch or more.")
+    volume.resolve()
+    target = volume.to_upload()
+    for branch in branches:
+        _require_mergeable(branch, target.store)
+    request = commit_request(message or f"Merge {', '.join(branch.name for branch in branches)}")
+    if dry_run:
+        return _report(volume, _tried(target.store, target.name, branches, resolve))
+    return _report(volume, _published(volume, branches, resolve, request))
+
+
+def _report(volume: RWVolume, done: _Outcome) -> MergeReport:
+    assert done.base.version_id is not None
+    version = volume._committed(done.base.head_number, done.base.version_id, is_new=done.is_new)
+    return MergeReport(
+        version.locator, done.is_new, [branch.locator for branch in done.merged], done.paths, done.conflicts
+    )
+
+
+def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
+    if branch.folder:
+        raise InvalidInputError(
+            f"one folder of a version cannot be merged: {branch.locator}", hint="Merge the whole version."
+        )
+    if branch.to_read().record.store_id != store.record.store_id:
+        raise InvalidInputError(
+            f"{branch.locator} lies in another store",
+            hint="Copy it into a fork of the target first (`cowfs download`, `cowfs upload`; download(), upload()).",
+        )
+
+
+def _published(volume: RWVolume, branches: Sequence[ROVolume], resolve: Resolve, request: CommitRequest) -> _Outcome:
+    end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
+    while True:
+        try:
+            return _publish(volume, branches, resolve, request)
+        except LeaseHeldError as error:
+            if not ends_soon(error) or clock.monotonic_s() > end_s:
+                raise
+        except LeaseLostError:  # another writer went on with the volume: what is there now is merged with
+            if clock.monotonic_s() > end_s:
+                raise
+        clock.sleep_s(pause_s * (0.5 + clock.random_bytes(1)[0] / 256))
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+def _publish(volume: RWVolume, branches: Sequence[ROVolume], resolve: Resolve, request: CommitRequest) -> _Outcome:
+    from cowfs.session.publishing import publishing
+    from cowfs.version.merge_source import MergeSource
+
+    target = volume.to_upload()
+    stores.require_writable(target.store.record)
+    if (entry := registry.find_by_volume(target.store.record.store_id.hex(), target.name)) is not None:
+        raise ConflictError(
+            f"volume {target.name!r} is mounted at {entry.mount_path}",
+            hint=f"Commit and unmount it first (`cowfs unmount {target.name} --commit`, finalize()), or merge into a fork.",
+        )
+    spec = tree_publishing.writing(target)
+    kept_work.require_all(target.working_copy, target.store.record.store_id)
+    tree_publishing.require_committed(target, spec)
+    try:
+        with publishing(spec, access=target.store.access) as line, ExitStack() as stack:
+            publisher = line.publisher
+            merge_of = _Merge(stack, target.store, target.name, publisher.base.version_id, publisher.index, branches)
+            if merge_of.merged is None:
+                return _Outcome(publisher.base, False, [], [], [])
+            found = merge_of.run(resolve)
+            if found.failed:
+                raise _refused(found.failed)
+            parents = tuple(VersionId.from_hex(branch.id) for branch in merge_of.merged)
+            source = MergeSource(found, publisher, parents)
+            paths = _paths(found)
+            base = publisher.publish(source, request)
+            return _Outcome(base, True, merge_of.merged, paths, found.conflicts)
+    finally:
+        target.working_copy.delete_if_committed()
+
+
+def _tried(store: OpenStore, name: str, branches: Sequence[ROVolume], resolve: Resolve) -> _Outcome:
+    from cowfs.version.commit import Base
+
+    head = volumes.read_head(store.objects, name)
+    base = Base(head.number, head.version, None)
+    with ExitStack() as stack:
+        merge_of = _Merge(stack, store, name, head.version, None, branches)
+        if merge_of.merged is None:
+            return _Outcome(base, False, [], [], [])
+        found = merge_of.run(resolve)
+        return _Outcome(base, False, merge_of.merged, _paths(found), found.conflicts)
+
+
+class _Merge:
+    """merged: the branches that the target has not got yet; None: there are none."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        store: OpenStore,
+        name: str,
+        version: VersionId | None,
+        index: Index | None,
+        branches: Sequence[ROVolume],
+    ) -> None:
+        from cowfs.store.packs import PackReader
+        from cowfs.version.ancestry import Ancestry
+
+        if version is None:
+            raise _no_version(name)
+        self._stack = stack
+        self._store = store
+        self._name = name
+        self._version = version
+        self._packs: PackReader = PackReader(store.objects)
+        self._ancestry: Ancestry = Ancestry(store.objects)
+        self._opened: dict[VersionId, Index] = {version: index} if index is not None else {}
+        self._bases: dict[VersionId, VersionId] = {}
+        self.merged = self._left(branches) or None
+
+    def _left(self, branches: Sequence[ROVolume]) -> list[ROVolume]:
+        """Each version once, without those that the target came from."""
+        found: dict[VersionId, ROVolume] = {}
+        for branch in branches:
+            version = VersionId.from_hex(branch.id)
+            base = self._ancestry.merge_base(self._version, version)
+            if base is None:
+                raise InvalidStateError(
+                    f"{self._name!r} and {branch.locator} have no version in common",
+                    hint="Only forks of one version can be merged. Copy the files instead (`cowfs cp`, upload()).",
+                )
+            self._bases[version] = base
+            if base != version:
+                found.setdefault(version, branch)
+        return list(found.values())
+
+    def run(self, resolve: Resolve) -> Merged:
+        from cowfs.version.merging import Merger
+        from cowfs.version.prefixes import Prefixes
+
+        assert self.merged is not None
+        names = [branch.name for branch in self.merged]
+        made = [
+            self._branch(branch, branch.name if names.count(branch.name) == 1 else f"{branch.name}@{branch.id[:12]}")
+            for branch in self.merged
+        ]
+        return Merger(self._name, self._open(self._version), made, resolve, Prefixes(self._packs).begins_with).run()
+
+    def _branch(self, branch: ROVolume, name: str) -> Branch:
+        from cowfs.version.merging import Branch
+
+        version = VersionId.from_hex(branch.id)
+        base = self._bases[version]
+        return Branch(
+            name, self._open(version), self._open(base), self._shared(base, version), self._shared(base, self._version)
+        )
+
+    def _shared(self, one: VersionId, other: VersionId) -> int:
+        common = self._ancestry.numbered_alike(one, other)
+        return self._open(common).next_ino if common is not None else 0
+
+    def _open(self, version: VersionId) -> Index:
+        index = self._opened.get(version)
+        if index is None:
+            from cowfs.index import open_index
+
+            manifest = self._ancestry.manifest(version)
+            if manifest is None:
+                raise NotFoundError(
+                    f"version {version.hex()[:12]} is gone, and is needed to merge",
+                    hint="`cowfs log` and history() show what was pruned. Copy the files instead (`cowfs cp`, upload()).",
+                )
+            index = open_index(self._store.objects, self._packs, manifest.index, cache_dir=config.cache_dir())
+            self._opened[version] = self._stack.enter_context(index)
+        return index
+
+
+def _no_version(name: str) -> InvalidStateError:
+    return InvalidStateError(
+        f"volume {name!r} has no version yet", hint="Fork a branch under that name instead (`cowfs fork`, fork())."
+    )
+
+
+def _refused(conflicts: Sequence[Conflict]) -> ConflictError:
+    shown = "; ".join(f"{each.path} ({each.kind}: {each.ours}, {each.theirs})" for each in conflicts[:SHOWN_CONFLICTS])
+    more = f"; and {len(conflicts) - SHOWN_CONFLICTS} more" if len(conflicts) > SHOWN_CONFLICTS else ""
+    return ConflictError(
+        f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}: {shown}{more}",
+        hint="Nothing was published. Say what to do about them with strategy= (`cowfs merge --strategy PATTERN=HOW`).",
+        details={"conflicts": [asdict(each) for each in conflicts]},
+    )
+
+
+def _paths(merged: Merged) -> list[MergedPath]:
+    from cowfs.version.merge_changes import becomes
+
+    return [MergedPath("/" + os.fsdecode(path), what) for path, what in becomes(merged)]

@@ -1,0 +1,454 @@
+"""What several branches' work comes to on top of a target: a three-way merge by path. Indexes in,
+decisions out; nothing is written, and only what differs is read.
+
+    branch's base ─▶ branch     what it changed ┐  path by path, one branch after the other
+    branch's base ─▶ target     what we changed ┴▶ taken over · the same · both, in parts that do not meet · a conflict
+
+A file has two parts that are merged by themselves: its body (type, content, where a link leads) and
+its attributes (permissions, owner, extended attributes; an access list and the permissions say the
+same). Times never conflict: they come with the body, and of two the newer counts.
+
+- What one side moved and the other changed is changed where it was moved to. Files are told by
+  their numbers; what is added to a directory that the other side has moved stays under its old name.
+- A directory is what lies in it: it is gone only if nothing is left in it.
+- A conflict is resolved as `resolve` says, or is listed; then there is nothing to publish.
+
+What a branch changed and another one, too, is compared with the merge so far: the target is one
+side of it, and the branches before. Changes that do not meet come out the same in any order.
+
+Memory: the differences of all branches. One thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from cowfs.index import ExtentRow, Index, InodeRow
+from cowfs.version.conflicts import HOWS, Conflict, ConflictKind, How, Resolve
+from cowfs.version.differences import RDEV, UID, at, compare, shown
+from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
+
+TARGET_SIDE = 0
+
+
+@dataclass(frozen=True)
+class Branch:
+    """shared, shared_by_target: inode numbers below mean the same file in base and branch, in base and
+    target (`ancestry.numbered_alike`)."""
+
+    name: str
+    index: Index
+    base: Index
+    shared: int
+    shared_by_target: int
+
+
+class Part(NamedTuple):
+    """A file as one of the indexes has it."""
+
+    side: int
+    row: InodeRow
+
+
+class Tail(NamedTuple):
+    """Bytes of a file from `start` on, to be appended."""
+
+    part: Part
+    start: int
+
+
+class State(NamedTuple):
+    """What is to be at a path."""
+
+    body: Part
+    attributes: Part
+    tails: tuple[Tail, ...] = ()
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.body.row[MODE])
+
+    @property
+    def mtime_ns(self) -> int:
+        return max(self.body.row[MTIME], *(tail.part.row[MTIME] for tail in self.tails), -(1 << 63))
+
+
+@dataclass
+class Merged:
+    """paths: what is at each that a branch changed; None: nothing. conflicts: those that were resolved,
+    too. sides: the indexes that parts count."""
+
+    sides: list[Index]
+    paths: dict[bytes, State | None] = field(default_factory=dict)
+    conflicts: list[Conflict] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Conflict]:
+        return [each for each in self.conflicts if each.how == "fail"]
+
+
+Change: TypeAlias = "tuple[InodeRow | None, InodeRow | None]"
+
+
+class Merger:
+    """name: of the target, for conflicts. begins_with: whether a file's content begins with all of another's; may read both."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Index,
+        branches: Sequence[Branch],
+        resolve: Resolve,
+        begins_with: Callable[[list[Index], Part, Part], bool],
+    ) -> None:
+        self._name = name
+        self._target = target
+        self._branches = branches
+        self._resolve = resolve
+        self._begins_with = begins_with
+        self._merged = Merged([target])
+        self._from: dict[bytes, str] = {}  # path → the branch that changed it last
+        self._clashes: dict[bytes, tuple[State, State, str]] = {}
+        self._ours_of: dict[int, dict[bytes, Change]] = {}  # by base
+        self._moves_of: dict[int, dict[bytes, bytes]] = {}  # of the branches so far, by base
+
+    def run(self) -> Merged:
+        for branch in self._branches:
+            self._merge(branch)
+        self._settle_directories()
+        self._merged.conflicts.sort(key=lambda each: (os.fsencode(each.path), each.theirs))
+        return self._merged
+
+    # -- one branch
+
+    def _merge(self, branch: Branch) -> None:
+        side, base = len(self._merged.sides), len(self._merged.sides) + 1
+        self._merged.sides += [branch.index, branch.base]
+        theirs = _by_path(branch.base, branch.index, branch.shared)
+        if id(branch.base) not in self._ours_of:
+            self._ours_of[id(branch.base)] = _by_path(branch.base, self._target, branch.shared_by_target)
+        ours = self._ours_of[id(branch.base)]
+        done = self._follow_renames(branch, side, base, ours, theirs)
+        for path in sorted(theirs.keys() - done):
+            old, new = theirs[path]
+            other = _state(side, new)
+            if self._is_changed(path, ours):
+                now = self._now_changed(path, ours)
+                other = self._three_way(path, _state(base, old), now, other, branch)
+            self._put(path, other, branch)
+
+    def _put(self, path: bytes, state: State | None, branch: Branch) -> None:
+        self._merged.paths[path] = state
+        self._from[path] = branch.name
+
+    def _follow_renames(
+        self, branch: Branch, side: int, base: int, ours: dict[bytes, Change], theirs: dict[bytes, Change]
+    ) -> set[bytes]:
+        """Files that one side has moved and the other changed or moved; the paths that this settles."""
+        done: set[bytes] = set()
+        their_moves = _moves(theirs, branch.shared)
+        our_moves = _moves(ours, branch.shared_by_target) | self._moves_of.setdefault(id(branch.base), {})
+        for old_path, to in sorted(their_moves.items()):
+            if old_path in our_moves:
+                if our_moves[old_path] != to:
+                    self._renamed_twice(old_path, our_moves[old_path], to, branch, done)
+            elif self._is_changed(old_path, ours) and not self._is_changed(to, ours):
+                old, new = theirs[old_path][0], theirs[to][1]
+                now = self._now_changed(old_path, ours)
+                if now is not None:
+                    self._put(to, self._three_way(to, _state(base, old), now, _state(side, new), branch), branch)
+                    self._put(old_path, None, branch)
+                    done |= {old_path, to}
+                elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "ours":
+                    done.add(to)
+        for old_path, to in sorted(our_moves.items()):
+            old, new = theirs.get(old_path, (None, None))
+            now = self._now_changed(to, ours)
+            if old is None or now is None or to in theirs or old_path in their_moves:
+                continue
+            if new is not None:
+                self._put(to, self._three_way(to, _state(base, old), now, _state(side, new), branch), branch)
+                done.add(old_path)
+            elif self._conflict("changed_and_removed", to, branch, set(HOWS)) == "theirs":
+                self._put(to, None, branch)
+        self._moves_of[id(branch.base)] = their_moves | self._moves_of[id(branch.base)]
+        return done
+
+    def _is_changed(self, path: bytes, ours: dict[bytes, Change]) -> bool:
+        return path in self._merged.paths or path in ours
+
+    def _now_changed(self, path: bytes, ours: dict[bytes, Change]) -> State | None:
+        """What the merge so far has there, if that is not as in the base."""
+        if path in self._merged.paths:
+            return self._merged.paths[path]
+        return _state(TARGET_SIDE, ours[path][1]) if path in ours else None
+
+    def _renamed_twice(self, old_path: bytes, ours: bytes, theirs: bytes, branch: Branch, done: set[bytes]) -> None:
+        how = self._conflict("renamed_twice", old_path, branch, {"ours", "theirs", "keep-both"})
+        if how == "ours":
+            done.add(theirs)
+        elif how == "theirs":
+            self._put(ours, None, branch)
+
+    # -- one path
+
+    def _three_way(
+        self, path: bytes, base: State | None, ours: State | None, theirs: State | None, branch: Branch
+    ) -> State | None:
+        if ours is None or theirs is None:
+            return self._with_one_gone(path, base, ours, theirs, branch)
+        if ours.is_directory != theirs.is_directory:
+            if base is not None and self._is_untouched(base, theirs):
+                return ours
+            if base is not None and self._is_untouched(base, ours):
+                return theirs
+            self._clashes[path] = ours, theirs, branch.name
+            return ours
+        body, attributes = (
+            self._part(base, ours, theirs, self._same_body),
+            self._part(base, ours, theirs, self._same_attributes),
+        )
+        if body is None:
+            kind: ConflictKind = "both_changed" if base is not None else "both_added"
+            if stat.S_IFMT(ours.body.row[MODE]) != stat.S_IFMT(theirs.body.row[MODE]):
+                kind = "type_changed"
+            return self._resolved(kind, path, base, ours, theirs, branch)
+        if attributes is None:
+            if path == b"" and base is None:
+                attributes = ours
+            else:
+                how = self._conflict("attributes", path, branch, {"ours", "theirs", "newest"})
+                attributes = _chosen(how, ours, theirs)
+        return State(body.body, attributes.attributes, body.tails)
+
+    def _part(
+        self, base: State | None, ours: State, theirs: State, is_same: Callable[[State, State], bool]
+    ) -> State | None:
+        """The side that a part comes from; None: both have changed it."""
+        if is_same(ours, theirs):
+            return theirs if theirs.mtime_ns > ours.mtime_ns else ours
+        if base is not None and is_same(base, theirs):
+            return ours
+        if base is not None and is_same(base, ours):
+            return theirs
+        return None
+
+    def _with_one_gone(
+        self, path: bytes, base: State | None, ours: State | None, theirs: State | None, branch: Branch
+    ) -> State | None:
+        left = ours or theirs
+        if left is None or left.is_directory or (base is not None and self._is_untouched(base, left)):
+            return None  # of a directory, what lies in it decides
+        how = self._conflict("changed_and_removed", path, branch, set(HOWS))
+        if how in ("ours", "theirs"):
+            return ours if how == "ours" else theirs
+        return left
+
+    def _resolved(
+        self, kind: ConflictKind, path: bytes, base: State | None, ours: State, theirs: State, branch: Branch
+    ) -> State:
+        possible: set[How] = {"ours", "theirs", "newest", "keep-both"}
+        is_appended = self._is_appended(base, ours) and self._is_appended(base, theirs)
+        if is_appended and not ours.is_directory:
+            possible.add("union")
+        how = self._conflict(kind, path, branch, possible)
+        if how == "union":
+            start = base.body.row[SIZE] if base is not None else 0
+            return State(ours.body, ours.attributes, (*ours.tails, Tail(theirs.body, start)))
+        if how == "keep-both":
+            self._put(self._aside(path, branch), theirs, branch)
+            return ours
+        return _chosen(how, ours, theirs)
+
+    def _is_appended(self, base: State | None, state: State) -> bool:
+        """Whether a file was only appended to since the base."""
+        part = state.body
+        if not stat.S_ISREG(part.row[MODE]):
+            return False
+        if base is None or state.tails:
+            return True
+        if not stat.S_ISREG(base.body.row[MODE]) or part.row[SIZE] < base.body.row[SIZE]:
+            return False
+        return self._begins_with(self._merged.sides, part, base.body)
+
+    def _aside(self, path: bytes, branch: Branch) -> bytes:
+        """A free name beside it."""
+        number = 0
+        while True:
+            tail = b"~" + os.fsencode(branch.name) + (b"~%d" % number if number else b"")
+            directory, _, name = path.rpartition(b"/")
+            found = (directory + b"/" if directory else b"") + name[: 255 - len(tail)] + tail
+            is_taken = self._merged.paths.get(found) is not None or any(self._everywhere(found))
+            if not is_taken and all(at(each.index, found) is None for each in self._branches):
+                return found
+            number += 1
+
+    def _conflict(self, kind: ConflictKind, path: bytes, branch: Branch, possible: set[How] | set[str]) -> How:
+        """How it is resolved, and noted so."""
+        text = "/" + os.fsdecode(path)
+        found = Conflict(kind, text, self._from.get(path, self._name), branch.name)
+        how = self._resolve(found)
+        if how not in possible:
+            how = "fail"
+        self._merged.conflicts.append(Conflict(kind, text, found.ours, branch.name, how))
+        return how
+
+    # -- whether two are the same
+
+    def _is_untouched(self, base: State, state: State) -> bool:
+        return self._same_body(base, state) and self._same_attributes(base, state)
+
+    def _same_body(self, a: State, b: State) -> bool:
+        one, other = a.body.row, b.body.row
+        if a.tails or b.tails:
+            return a == b
+        if stat.S_IFMT(one[MODE]) != stat.S_IFMT(other[MODE]):
+            return False
+        if (one[TARGET], one[RDEV], one[SIZE]) != (other[TARGET], other[RDEV], other[SIZE]):
+            return False
+        return not stat.S_ISREG(one[MODE]) or shown(self._content(a.body)) == shown(self._content(b.body))
+
+    def _same_attributes(self, a: State, b: State) -> bool:
+        one, other = a.attributes.row, b.attributes.row
+        if (stat.S_IMODE(one[MODE]), one[UID], one[GID]) != (stat.S_IMODE(other[MODE]), other[UID], other[GID]):
+            return False
+        return self._xattrs(a.attributes) == self._xattrs(b.attributes)
+
+    def _content(self, part: Part) -> list[ExtentRow]:
+        return self._merged.sides[part.side].content(part.row[INO])[0]
+
+    def _xattrs(self, part: Part) -> list[tuple[bytes, bytes]]:
+        if not part.row[FLAGS] & HAS_XATTRS:
+            return []
+        return self._merged.sides[part.side].content(part.row[INO])[1]
+
+    # -- directories
+
+    def _settle_directories(self) -> None:
+        settled: set[bytes] = set()
+        while True:
+            self._restore_emptied()
+            self._make_parents()
+            found = sorted(self._clashes.keys() - settled)
+            if not found:
+                return
+            for path in found:
+                settled.add(path)
+                above = self._now_at(path.rpartition(b"/")[0])
+                if above is not None and above.is_directory:  # else it went with what lies above
+                    self._settle_clash(path, *self._clashes[path])
+
+    def _restore_emptied(self) -> None:
+        """Directories of the target that are to go, and in which something is left, stay."""
+        for path in sorted(self._merged.paths, reverse=True):
+            state = self._merged.paths[path]
+            if state is not None and state.is_directory:
+                continue
+            row = at(self._target, path)
+            if row is None or not stat.S_ISDIR(row[MODE]) or not self._survivors(path, row):
+                continue
+            if state is None:
+                del self._merged.paths[path]
+            elif path not in self._clashes:
+                part = Part(TARGET_SIDE, row)
+                self._clashes[path] = State(part, part), state, self._from[path]
+
+    def _survivors(self, path: bytes, directory: InodeRow) -> list[bytes]:
+        """What the target has in a directory and the merge keeps, as far as it is the target's."""
+        kept = []
+        for name, _ in self._target.directory(directory[INO]):
+            below = path + b"/" + name if path else name
+            if below not in self._merged.paths or self._merged.paths[below] is not None:
+                kept.append(below)
+        return kept
+
+    def _make_parents(self) -> None:
+        """What is added lies in directories; those that the target has not got come along."""
+        for path in sorted(path for path, state in self._merged.paths.items() if state is not None):
+            state = self._merged.paths[path]
+            assert state is not None
+            parent = path
+            while parent:
+                parent = parent.rpartition(b"/")[0]
+                there = self._now_at(parent)
+                if there is not None and there.is_directory:
+                    break
+                row = at(self._merged.sides[state.body.side], parent)
+                if row is None or not stat.S_ISDIR(row[MODE]):
+                    row = next(row for row in self._everywhere(parent) if stat.S_ISDIR(row[MODE]))
+                side = next(side for side, index in enumerate(self._merged.sides) if at(index, parent) == row)
+                made = State(Part(side, row), Part(side, row))
+                if there is None:
+                    self._merged.paths[parent] = made
+                elif parent not in self._clashes:
+                    self._clashes[parent] = there, made, self._from.get(path, "")
+
+    def _everywhere(self, path: bytes) -> Iterable[InodeRow]:
+        return (row for index in self._merged.sides if (row := at(index, path)) is not None)
+
+    def _now_at(self, path: bytes) -> State | None:
+        if path in self._merged.paths:
+            return self._merged.paths[path]
+        row = at(self._target, path)
+        return State(Part(TARGET_SIDE, row), Part(TARGET_SIDE, row)) if row is not None else None
+
+    def _settle_clash(self, path: bytes, ours: State, theirs: State, name: str) -> None:
+        """A directory on one side, something else on the other."""
+        branch = next(each for each in self._branches if each.name == name)
+        how = self._conflict("directory_and_file", path, branch, {"ours", "theirs", "keep-both"})
+        directory, other = (ours, theirs) if ours.is_directory else (theirs, ours)
+        if how == "keep-both":
+            self._put(self._aside(path, branch), other, branch)
+        chosen = directory if how == "keep-both" else theirs if how == "theirs" else ours
+        self._merged.paths[path] = chosen
+        if not chosen.is_directory and how != "fail":
+            self._clear_below(path)
+
+    def _clear_below(self, path: bytes) -> None:
+        for below in [each for each in self._merged.paths if each.startswith(path + b"/")]:
+            self._merged.paths[below] = None
+        row = at(self._target, path)
+        waiting = [(path, row)] if row is not None and stat.S_ISDIR(row[MODE]) else []
+        while waiting:
+            directory, found = waiting.pop()
+            for name, each in self._target.directory(found[INO]):
+                self._merged.paths[directory + b"/" + name] = None
+                if stat.S_ISDIR(each[MODE]):
+                    waiting.append((directory + b"/" + name, each))
+
+
+def _state(side: int, row: InodeRow | None) -> State | None:
+    return State(Part(side, row), Part(side, row)) if row is not None else None
+
+
+def _by_path(base: Index, index: Index, shared: int) -> dict[bytes, Change]:
+    found: dict[bytes, Change] = {}
+    if base is index:
+        return found
+    for each in compare(base, index, shared=shared, times=True, renames=False):
+        old, new = found.get(each.path, (None, None))
+        found[each.path] = (each.old or old, each.new or new)
+    return found
+
+
+def _moves(changes: dict[bytes, Change], shared: int) -> dict[bytes, bytes]:
+    """Old path → new path of files with one name that have moved."""
+    gone: dict[int, bytes] = {}
+    came: dict[int, list[bytes]] = defaultdict(list)
+    for path, (old, new) in changes.items():
+        if old is not None and new is None and not stat.S_ISDIR(old[MODE]) and old[INO] < shared and old[NLINK] == 1:
+            gone[old[INO]] = path
+        if new is not None and old is None and not stat.S_ISDIR(new[MODE]) and new[INO] < shared:
+            came[new[INO]].append(path)
+    return {path: came[ino][0] for ino, path in gone.items() if len(came.get(ino, ())) == 1}
+
+
+def _chosen(how: How, ours: State, theirs: State) -> State:
+    if how == "newest":
+        return theirs if theirs.mtime_ns > ours.mtime_ns else ours
+    return theirs if how == "theirs" else ours

@@ -1,0 +1,198 @@
+"""cowfs merge and Volume.merge: forks brought back into the volume that they came from."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+import pytest
+
+import cowfs
+from cowfs.blocking import Conflict, ROVolume, Volume
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError
+from cowfs.format import keys
+from cowfs.ids import PackId
+from cowfs.storage import Local
+from cowfs.store import open_store
+from tests.api.conftest import place
+from tests.api.test_linking import server
+from tests.cli.test_json import check
+from tests.cli.test_live import Command, run
+from tests.object_server import ObjectServer
+from tests.version.test_faults import condemn
+
+__all__ = ["place", "run", "server"]
+
+
+def forked(base: ROVolume, name: str, **files: bytes) -> ROVolume:
+    fork = base.fork(name)
+    for path, data in files.items():
+        fork.files.write(path, data)
+    return fork.finalize()
+
+
+@pytest.fixture
+def base(place: Path) -> ROVolume:
+    vol = Volume.new("main")
+    vol.files.write("both", b"0123456789" * 1000)
+    vol.files.write("log", b"one\n")
+    return vol.finalize()
+
+
+def test_forks_come_back_as_one_version(base: ROVolume, run: Command) -> None:
+    forks = [forked(base, f"exp-{n}", **{f"of-{n}": str(n).encode() * 1000}) for n in range(3)]
+    planned = run("merge", "exp-0", "exp-1", "--into", "main", "--dry-run", "--json").json
+    check("merge", planned)
+    assert [each["path"] for each in planned["paths"]] == ["/of-0", "/of-1"]
+    assert (planned["locator"], planned["is_new"]) == (base.locator, False)
+    done = run("merge", "exp-0", "exp-1", "--into", "main", "--json").json
+    check("merge", done)
+    version = Volume.version("main")
+    assert version.locator == done["locator"]
+    assert version.parents == [base.id, forks[0].id, forks[1].id]
+    assert version.message == "Merge exp-0, exp-1"
+    assert version.files.read("of-1") == b"1" * 1000
+    assert version.stats.added_bytes == 0
+    again = run("merge", "exp-0", "exp-1", "--into", "main", "--json").json
+    assert (again["is_new"], again["locator"], again["merged"]) == (False, version.locator, [])
+    third = Volume.merge("main", [forks[2]])
+    assert third.is_new
+    assert {entry.name for entry in Volume.version("main").files.ls()} == {"both", "log", "of-0", "of-1", "of-2"}
+    grown = Volume.open("exp-0")
+    grown.files.write("of-0", b"more")
+    later = Volume.merge("main", [grown.finalize()])
+    assert [(each.path, each.kind) for each in later.paths] == [("/of-0", "changed")], "from where it was merged last"
+    went_on = Volume.open("main")
+    went_on.files.append("of-0", b"!")
+    assert went_on.finalize().files.read("of-0") == b"more!"
+
+
+def test_conflicts_publish_nothing_until_somebody_says_what_to_do(base: ROVolume, run: Command) -> None:
+    forks = [forked(base, name, log=b"one\n" + name.encode() + b"\n", both=name.encode()) for name in ("a", "b")]
+    failed = run("merge", "a", "b", "--into", "main", "--json")
+    assert (failed.code, failed.json["error"]["kind"]) == (4, "conflict")
+    assert [each["path"] for each in failed.json["error"]["details"]["conflicts"]] == ["/both", "/log"]
+    assert Volume.version("main").id == base.id
+    tried = run("merge", "a", "b", "--into", "main", "--dry-run", "--strategy", "*.x=ours")
+    assert tried.code == 4
+    assert "C  /log  (both changed: a, b; fail)" in tried.out
+    assert run("merge", "a", "--into", "main", "--strategy", "mine").code == 2
+    done = Volume.merge("main", forks, strategy={"*": "keep-both", "log": "union"})
+    assert [(each.path, each.how) for each in done.conflicts] == [("/both", "keep-both"), ("/log", "union")]
+    merged = Volume.version("main").files
+    assert (merged.read("both"), merged.read("both~b"), merged.read("log")) == (b"a", b"b", b"one\na\nb\n")
+
+
+def test_a_function_says_what_to_do(base: ROVolume) -> None:
+    forks = [forked(base, name, log=name.encode()) for name in ("a", "b")]
+    asked: list[Conflict] = []
+
+    def decide(conflict: Conflict) -> str:
+        asked.append(conflict)
+        return "theirs"
+
+    Volume.merge("main", forks, strategy=decide)
+    assert [(each.kind, each.path, each.ours, each.theirs) for each in asked] == [("both_changed", "/log", "a", "b")]
+    assert Volume.version("main").files.read("log") == b"b"
+
+
+def test_a_large_file_that_was_appended_to_is_cut_differently_and_united(place: Path) -> None:
+    start = b"".join(b"line %07d\n" % n for n in range(200_000))
+    vol = Volume.new("main")
+    vol.files.write("log", start)
+    base = vol.finalize()
+    forks = []
+    for name in ("a", "b"):
+        fork = base.fork(name)
+        fork.files.append("log", b"%s\n" % name.encode() * 1000)
+        forks.append(fork.finalize())
+    Volume.merge("main", forks, strategy="union")
+    assert Volume.version("main").files.read("log") == start + b"a\n" * 1000 + b"b\n" * 1000
+    with pytest.raises(ConflictError):
+        Volume.merge("main", [forked(base, "c", log=b"other" + start)], strategy="union")
+
+
+def test_what_cannot_be_merged_is_refused(base: ROVolume) -> None:
+    vol = Volume.new("apart")
+    vol.files.write("x", b"x")
+    apart = vol.finalize()
+    with pytest.raises(InvalidStateError, match="no version in common"):
+        Volume.merge("main", [apart])
+    with pytest.raises(InvalidInputError):
+        Volume.merge("main", [])
+    with pytest.raises(InvalidInputError, match="one folder"):
+        Volume.merge("main", [Volume.version("apart:/x")])
+    held = Volume.open("main")
+    held.files.write("uncommitted", b"")
+    with pytest.raises((InvalidStateError, ConflictError)):
+        Volume.merge("main", [forked(base, "late", x=b"")])
+    held.discard()
+
+
+def test_what_a_collection_has_condemned_is_not_taken_over(base: ROVolume) -> None:
+    """Before the merge, or in the middle of it."""
+    store = open_store(Volume.open("main").resolve().store_url or "")
+    before = {info.key for info in store.list("packs/")}
+    fork = forked(base, "exp", log=b"changed" * 5000)
+    doomed = {PackId.from_hex(info.key[-32:]) for info in store.list("packs/") if info.key not in before}
+    forked(base, "also", log=b"otherwise")
+    Volume.merge("main", [Volume.version("also")])
+    last = Volume.version("main").id
+
+    def collect_meanwhile(conflict: Conflict) -> str:
+        condemn(store, 1, doomed)
+        return "theirs"
+
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="condemn"):
+            Volume.merge("main", [fork], strategy=collect_meanwhile)
+        assert Volume.version("main").id == last
+    store.delete([keys.condemned(1)])
+    Volume.merge("main", [fork], strategy="theirs")
+    assert Volume.version("main").files.read("log") == b"changed" * 5000
+    store.close()
+
+
+def test_merges_at_once_wait_for_each_other(base: ROVolume, run: Command) -> None:
+    for n in range(3):
+        forked(base, f"exp-{n}", **{f"of-{n}": b"x"})
+    with ThreadPoolExecutor(3) as threads:
+        done = list(threads.map(lambda n: run("merge", f"exp-{n}", "--into", "main"), range(3)))
+    assert [each.code for each in done] == [0, 0, 0]
+    assert {entry.name for entry in Volume.version("main").files.ls()} >= {"of-0", "of-1", "of-2"}
+
+
+def test_an_encrypted_store_that_only_the_program_has_the_key_of(place: Path) -> None:
+    store = Local(place / "sealed", encryption_key=lambda: "a passphrase of this test")
+    vol = Volume.new("main", store=store)
+    vol.files.write("log", b"one\n")
+    base = vol.finalize()
+    forks = [forked(base, name, log=b"one\n" + name.encode()) for name in ("a", "b")]
+    assert [(each.path, each.what) for each in forks[0].diff(forks[1])] == [("/log", ("content", "mtime"))]
+    Volume.merge("main", forks, store=store, strategy="union")
+    assert Volume.version("main", store=store).files.read("log") == b"one\nab"
+
+
+def test_linked_files_stay_linked_and_are_not_taken_over(server: ObjectServer) -> None:
+    base = Volume.import_(server.url("data"), "main", link=True)
+    Volume.merge("main", [forked(base, "beside", new=b"1")])
+    merged = Volume.version("main")
+    assert merged.files.read("dir/a") == b"a" * 1000
+    assert merged.stats.linked_bytes == base.stats.linked_bytes
+    moved = base.fork("moved")
+    moved.files.move("dir", "elsewhere")
+    with pytest.raises(InvalidStateError, match="linked") as refused:
+        Volume.merge("main", [moved.finalize()])
+    assert "absorb" in refused.value.hint
+    assert Volume.version("main").id == merged.id
+
+
+def test_the_async_twin(base: ROVolume) -> None:
+    forked(base, "exp", x=b"x")
+
+    async def merged() -> str:
+        report = await cowfs.Volume.merge("main", [await cowfs.Volume.version("exp")])
+        return report.locator
+
+    assert anyio.run(merged) == Volume.version("main").locator

@@ -1,0 +1,296 @@
+"""Merging trees: the laws, each kind of conflict against what it must come to, and that whatever is
+merged is a sound version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from cowfs.index import Index
+from cowfs.version.conflicts import HOWS, Conflict, How
+from cowfs.version.contents import files_of
+from cowfs.version.merge_changes import MergeChanges, becomes
+from cowfs.version.merging import Branch, Merger, Part
+from cowfs.version.tree_changes import INO
+from tests.index.bench import NOW_NS, pack_id
+from tests.version.trees import STEPS, Node, Tree, applied_in_memory, changed, read_back, trees
+
+ROOT = 1
+WITHOUT_MOVES = [step for step in STEPS if step not in ("rename", "link")]
+
+
+def begins_with(sides: Sequence[Index], whole: Part, first: Part) -> bool:
+    rows = [sides[part.side].content(part.row[INO])[0] for part in (whole, first)]
+    return rows[0][: len(rows[1])] == rows[1]
+
+
+def merged(
+    base: Tree, target: Tree, *branches: Tree, how: How | Callable[[Conflict], How] = "fail"
+) -> tuple[dict[bytes, Any], list[Conflict]]:
+    """States, and conflicts. All come from `base`."""
+
+    def resolve(conflict: Conflict) -> How:
+        return how(conflict) if callable(how) else how
+
+    of_base = base.in_memory()
+    of_target = target.in_memory(base, of_base) if target is not base else of_base
+    indexes = [branch.in_memory(base, of_base) for branch in branches]
+    shared = base.next_ino
+    made = [Branch(f"b{n}", each, of_base, shared, shared) for n, each in enumerate(indexes, 1)]
+    found = Merger("main", of_target, made, resolve, begins_with).run()
+    becomes(found)
+    if found.failed:
+        return {}, found.conflicts
+    draft = MergeChanges(found, {pack_id(1): 1}.__getitem__, NOW_NS).draft()
+    contents = [(ino, rows) for ino, _, rows in files_of(draft.contents)]
+    packs = {1: pack_id(1)} if contents else {}
+    with applied_in_memory(of_target, replace(draft.changes, contents=contents, packs=packs)) as index:
+        return read_back(index), found.conflicts
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_merged_with_the_base_it_is_the_other_side(data: st.DataObject) -> None:
+    base = data.draw(trees)
+    other = data.draw(changed(base))
+    assert merged(base, base, other) == (other.states(), [])
+    assert merged(base, other, base) == (other.states(), [])
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_merged_with_itself_it_is_the_same(data: st.DataObject) -> None:
+    base = data.draw(trees)
+    a = data.draw(changed(base))
+    assert merged(base, a, a) == (a.states(), [])
+    assert merged(base, a, a, a) == (a.states(), [])
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_changes_that_do_not_meet_come_out_the_same_in_any_order(data: st.DataObject) -> None:
+    base = data.draw(trees)
+    sides = []
+    for name in (b"x", b"y", b"z"):
+        side = base.copy()
+        own = side.make(ROOT, name, Node("directory", 0o755))
+        inside = data.draw(changed(Tree()))
+        _graft(inside, side, own)
+        sides.append(side)
+    expected = base.states()
+    for side, name in zip(sides, (b"x", b"y", b"z"), strict=True):
+        expected |= {path: state for path, state in side.states().items() if path.split(b"/")[0] == name}
+    for order in data.draw(st.lists(st.permutations(sides), min_size=2, max_size=2)):
+        assert merged(base, base, *order) == (expected, [])
+        assert merged(base, *order) == (expected, [])
+
+
+def _graft(tree: Tree, into: Tree, parent: int) -> None:
+    """What is in the tree, into a directory."""
+    numbers = {ROOT: parent}
+    for ino in sorted(tree.nodes):
+        if ino != ROOT:
+            numbers[ino], into.next_ino = into.next_ino, into.next_ino + 1
+    for ino, node in tree.nodes.items():
+        node.names = {name: numbers[below] for name, below in node.names.items()}
+        if ino == ROOT:
+            into.nodes[parent].names = node.names
+        else:
+            into.nodes[numbers[ino]] = node
+
+
+@given(st.data(), st.sampled_from(["ours", "theirs"]))
+@settings(max_examples=120, deadline=None)
+def test_path_by_path_it_is_what_one_side_changed_and_conflicts_are_all_named(data: st.DataObject, how: How) -> None:
+    """Without moves, which are followed. Names do not turn from files into directories here."""
+    base = data.draw(changed(Tree(), steps=WITHOUT_MOVES))
+    ours, theirs = (data.draw(changed(base, 6, steps=WITHOUT_MOVES)) for _ in range(2))
+    before, mine, other = base.states(), ours.states(), theirs.states()
+    every = before.keys() | mine.keys() | other.keys()
+    for path in every:
+        kinds = {states[path][0] == "directory" for states in (before, mine, other) if path in states}
+        if len(kinds) > 1:
+            return  # the next test has these
+    result, conflicts = merged(base, ours, theirs, how=how)
+    expected: dict[bytes, Any] = {}
+    clashes = set()
+    for path in every:
+        state, is_clash = _model(before.get(path), mine.get(path), other.get(path), how)
+        if is_clash:
+            clashes.add(path)
+        if state is not None:
+            expected[path] = state
+    for path in sorted(expected, key=len, reverse=True):
+        above = path.rpartition(b"/")[0]
+        if above not in expected:
+            kept = mine.get(above) or other.get(above)
+            assert kept is not None
+            expected[above] = kept
+    assert {path: state for path, state in result.items() if state[0] != "directory"} == {
+        path: state for path, state in expected.items() if state[0] != "directory"
+    }
+    assert {each.path.encode("utf-8", "surrogateescape")[1:] for each in conflicts} == clashes
+
+
+def _model(before: Any, mine: Any, other: Any, how: str) -> tuple[Any, bool]:
+    """State and whether it is a conflict."""
+    if other in (before, mine):
+        return mine, False
+    if mine == before:
+        return other, False
+    if mine is None or other is None:
+        left = mine or other
+        if left[0] == "directory":
+            return None, False
+        return (mine if how == "ours" else other), True
+    parts: list[Any] = []
+    is_clash = False
+    for places in ((0, 3, 4), (1, 2, 5)):
+        three = [tuple(state[place] for place in places) if state else None for state in (before, mine, other)]
+        if three[2] in (three[0], three[1]):
+            parts.append(three[1])
+        elif three[1] == three[0]:
+            parts.append(three[2])
+        else:
+            is_clash = True
+            parts.append(three[1] if how == "ours" else three[2])
+            if places[0] == 0:
+                return (mine if how == "ours" else other), True
+    (kind, target, chunks), (mode, uid, xattrs) = parts
+    return (kind, mode, uid, target, chunks, xattrs), is_clash
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None, phases=[Phase.generate])
+def test_whatever_is_merged_is_a_sound_version(data: st.DataObject) -> None:
+    base = data.draw(trees)
+    target, *branches = (data.draw(changed(base)) for _ in range(data.draw(st.integers(2, 4))))
+    chosen = data.draw(st.lists(st.sampled_from(HOWS), min_size=1, max_size=4))
+    asked: list[Conflict] = []
+
+    def how(conflict: Conflict) -> How:
+        asked.append(conflict)
+        return chosen[len(asked) % len(chosen)]
+
+    merged(base, target, *branches, how=how)
+
+
+def tree(**files: Sequence[int]) -> Tree:
+    made = Tree()
+    for name, chunks in files.items():
+        made.make(ROOT, name.encode(), Node("file", chunks=tuple(chunks)))
+    return made
+
+
+def content(states: dict[bytes, Any]) -> dict[bytes, Any]:
+    return {path: state[4] for path, state in states.items() if state[0] == "file"}
+
+
+def alter(base: Tree, name: bytes, **changes: Any) -> Tree:
+    new = base.copy()
+    node = new.nodes[new.nodes[ROOT].names[name]]
+    for attribute, value in changes.items():
+        setattr(node, attribute, value)
+    node.mtime_ns = new._tick()
+    return new
+
+
+def gone(base: Tree, name: bytes) -> Tree:
+    new = base.copy()
+    new.remove(ROOT, name)
+    return new
+
+
+BASE = tree(a=[1], b=[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "theirs", "comes_to"),
+    [
+        (
+            "both_changed",
+            alter(BASE, b"a", chunks=(1, 3)),
+            alter(BASE, b"a", chunks=(1, 4), mtime_ns=0),
+            {
+                "ours": {b"a": (1, 3)},
+                "theirs": {b"a": (1, 4)},
+                "keep-both": {b"a": (1, 3), b"a~b1": (1, 4)},
+                "union": {b"a": (1, 3, 4)},
+            },
+        ),
+        (
+            "changed_and_removed",
+            gone(BASE, b"a"),
+            alter(BASE, b"a", chunks=(5,)),
+            {"ours": {}, "theirs": {b"a": (5,)}, "newest": {b"a": (5,)}, "keep-both": {b"a": (5,)}},
+        ),
+        (
+            "changed_and_removed",
+            alter(BASE, b"a", chunks=(5,)),
+            gone(BASE, b"a"),
+            {"ours": {b"a": (5,)}, "theirs": {}, "newest": {b"a": (5,)}},
+        ),
+    ],
+)
+def test_kinds_of_conflicts(kind: str, ours: Tree, theirs: Tree, comes_to: dict[How, dict[bytes, Any]]) -> None:
+    for how, expected in comes_to.items():
+        states, conflicts = merged(BASE, ours, theirs, how=how)
+        assert content(states) == expected | {b"b": (2,)}, how
+        assert [(each.kind, each.path, each.ours, each.theirs, each.how) for each in conflicts] == [
+            (kind, "/a", "main", "b1", how)
+        ]
+    assert [each.how for each in merged(BASE, ours, theirs)[1]] == ["fail"]
+
+
+def test_what_one_moved_and_another_changed_is_changed_where_it_is_now() -> None:
+    base = Tree()
+    folder = base.make(ROOT, b"d", Node("directory", 0o755))
+    for name in (b"a", b"b", b"c"):
+        base.make(folder, name, Node("file", chunks=(1, 2)))
+    moved, changed_there, gone_there = base.copy(), base.copy(), base.copy()
+    moved.rename(ROOT, b"d", ROOT, b"e")
+    changed_there.nodes[changed_there.nodes[folder].names[b"a"]].chunks = (1, 3)
+    changed_there.make(folder, b"new", Node("file", chunks=(4,)))
+    gone_there.remove(folder, b"b")
+    expected = {b"e/a": (1, 3), b"e/b": (1, 2), b"e/c": (1, 2), b"d/new": (4,)}
+    for sides in (
+        (base, moved, changed_there),
+        (base, changed_there, moved),
+        (moved, changed_there),
+        (changed_there, moved),
+    ):
+        states, conflicts = merged(base, *sides)
+        assert (content(states), conflicts) == (expected, [])
+    elsewhere = base.copy()
+    elsewhere.rename(folder, b"a", ROOT, b"x")
+    for sides in ((base, moved, elsewhere), (moved, elsewhere)):
+        for how, paths in (("ours", {b"e/a"}), ("theirs", {b"x"}), ("keep-both", {b"e/a", b"x"})):
+            states, conflicts = merged(base, *sides, how=how)  # type: ignore[arg-type]
+            assert content(states).keys() == {b"e/b", b"e/c"} | paths
+            assert [(each.kind, each.path) for each in conflicts] == [("renamed_twice", "/d/a")]
+    for mine, other, keeps in ((moved, gone_there, "ours"), (gone_there, moved, "theirs")):
+        for how in ("ours", "theirs", "newest"):
+            states, conflicts = merged(base, mine, other, how=how)  # type: ignore[arg-type]
+            assert (b"e/b" in states) == (how in (keeps, "newest"))
+            assert [(each.kind, each.path) for each in conflicts] == [("changed_and_removed", "/e/b")]
+
+
+def test_a_directory_against_a_file() -> None:
+    base = tree(a=[1])
+    as_directory, as_file = base.copy(), base.copy()
+    made = as_directory.make(ROOT, b"x", Node("directory", 0o755))
+    as_directory.make(made, b"in", Node("file", chunks=(2,)))
+    as_file.make(ROOT, b"x", Node("file", chunks=(3,)))
+    inside, outside = {b"a": (1,), b"x/in": (2,)}, {b"a": (1,), b"x": (3,)}
+    for sides in ((as_directory, as_file), (base, as_directory, as_file)):
+        for how, expected in (("ours", inside), ("theirs", outside)):
+            states, conflicts = merged(base, *sides, how=how)  # type: ignore[arg-type]
+            assert content(states) == expected
+            assert [(each.kind, each.path) for each in conflicts] == [("directory_and_file", "/x")]
+    states, _ = merged(base, as_file, as_directory, how="keep-both")
+    assert sorted(content(states).values()) == [(1,), (2,), (3,)]
