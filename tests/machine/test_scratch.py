@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ def test_what_a_killed_container_left_is_removed(tmp_path: Path, changed: dict[s
     left = scratch.locate("0" * 16, "v", meta_dir=tmp_path)
     holder = LockHolder.this_process(str(tmp_path / "mount"))
     holder = replace(holder, process=replace(holder.process, **changed))
-    fd = lock.acquire(left.lock_path, holder, volume="v")
+    lock.acquire(left.lock_path, holder, volume="v")
     scratch.sweep(tmp_path)
     assert left.path.exists(), "it has its lock"
-    os.close(fd)  # as the kernel does when it is killed
+    lock._close_inherited()  # as the kernel does when it is killed
     scratch.sweep(tmp_path)
     assert left.path.exists() != is_removed

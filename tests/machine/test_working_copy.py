@@ -226,12 +226,12 @@ def test_a_killed_holder_whose_files_are_still_being_closed_is_waited_for(monkey
     process = replace(this_process(), pid=killed.pid, started=start_time(killed.pid) or 0)
     killed.kill()
     killed.wait()
-    fd = lock.acquire(working_copy.path / "lock", replace(LockHolder.this_process("/mnt"), process=process), volume="v")
+    lock.acquire(working_copy.path / "lock", replace(LockHolder.this_process("/mnt"), process=process), volume="v")
     pauses: list[float] = []
 
     def pause(wait_s: float) -> None:
         pauses.append(wait_s)
-        os.close(fd)
+        lock._close_inherited()
 
     monkeypatch.setattr(clock, "sleep_s", pause)
     with working_copy.lock(LockHolder.this_process("/mnt")):
