@@ -5,7 +5,7 @@
 
 from cowfs._native import list_directory, open_beneath, read_small_files
 
-__all__ = ["FoundStat", "list_directory", "open_beneath", "read_small_files"]
+__all__ = ["list_directory", "open_beneath", "read_small_files"]
 
 FoundStat = tuple[int, int, int, int, int, int, int]
 """Device, inode, mode, links, size, mtime and ctime in nanoseconds."""

@@ -247,7 +247,7 @@ def test_commands_without_credentials_commit_and_unmount_what_is_mounted(seaweed
             assert done.returncode == 0, done.stderr
             last = volume.history(1)[0]
             assert last.locator in done.stdout
-            assert f"Version {last.id[:12]} of data is published" in done.stderr or "--json" in arguments
+            assert f"Version {last.id[:12]} of data" in done.stderr or "--json" in arguments
         assert len(volume.history()) == 3
         volume.mount()
 
