@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,9 +24,11 @@ from cowfs import store as stores
 from cowfs.control import Client, MountOptions, MountSpec, wait_gone
 from cowfs.control.typed import field_types
 from cowfs.errors import from_record
+from cowfs.ids import VersionId
 from cowfs.machine import registry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
+from cowfs.version.history import open_version
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60
@@ -41,7 +44,15 @@ class Mount:
         self.path = Path(spec.mount_path)
 
     def call(self, op: str, /, **arguments: Any) -> Any:
-        return Client(self.spec.socket, timeout_s=WAIT_S).call(op, **arguments)
+        """Of a commit, the answer and the stats of the version."""
+        answer = Client(self.spec.socket, timeout_s=WAIT_S).call(op, **arguments)
+        return {**answer, "stats": self._stats(answer["version"])} if op == "commit" else answer
+
+    def _stats(self, version: str) -> dict[str, int]:
+        with closing(stores.open_store(self.spec.store_url)) as store:
+            stores.load_record(store)
+            stats = open_version(store, VersionId.from_hex(version)).stats
+        return {name: getattr(stats, name) for name in stats.__slots__}
 
     def commit(self, **arguments: Any) -> str:
         """The version's id."""
