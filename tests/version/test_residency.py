@@ -81,7 +81,7 @@ class Emptied:
     def __init__(self, index: Index) -> None:
         self._index = index
 
-    def content(self, ino: int) -> tuple[list[Any], list[Any]]:
+    def stored_content(self, ino: int) -> tuple[list[Any], list[Any]]:
         return [], []
 
     def __getattr__(self, name: str) -> Any:
