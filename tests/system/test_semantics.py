@@ -366,6 +366,7 @@ class DirectWrites:
 
 
 @mount
+@pytest.mark.skipif(not HAS_FAST_LANE, reason="libfuse asks for asynchronous direct I/O, whatever the server wants")
 def test_readers_see_what_an_asynchronous_direct_write_has_stored(place: Path) -> None:
     size = 64 << 10
     file = place / "file"
