@@ -48,6 +48,18 @@ class NotResident(Exception):
 
 class JournalCorrupt(Exception): ...
 
+class ChunkRun:
+    """Chunks on their way from a range of a pack into the cache: each is verified, decompressed and
+    cached as soon as all of it is there. Both calls give how many are settled: the first ones.
+    failed: those of them whose bytes have another length or hash; they are not cached."""
+
+    failed: list[int]
+
+    def take(self, piece: bytes | bytearray | memoryview) -> int:
+        """The bytes that follow, in any buffer that nobody changes meanwhile."""
+    def take_next(self, stored: bytes | bytearray | memoryview) -> int:
+        """The stored bytes of the next chunk alone."""
+
 class ChunkRef:
     """Where one chunk lies: enough to fetch, decode and verify it."""
 
@@ -233,6 +245,12 @@ class Engine:
     def cache_chunk(self, hash: bytes, data: bytes) -> None:
         """Hands in a verified, decoded chunk: kept in memory for a while and, where the disk
         allows, in cache_dir."""
+    def chunk_run(
+        self, start: int, wanted: list[tuple[int, int, int, int, bytes]], name_key: bytes | None = None
+    ) -> ChunkRun:
+        """For the bytes of a pack from `start` on: what is wanted of them, (offset in the pack, stored
+        length, raw length, codec, hash), in order of offset. name_key: of a store that names its
+        chunks by one."""
     def cached_chunk(self, hash: bytes, raw_length: int) -> bytes | None:
         """A chunk that is in the cache undamaged, with this length."""
     def assemble_file(self, ino: int) -> None:
@@ -244,11 +262,16 @@ class Engine:
         here."""
     def next_ahead(self) -> list[ChunkRef] | None:
         """Waits until a sequential reader will soon want chunks that are not in the cache: these,
-        nearest first, about 8 MiB. Readers take turns. None once the engine is closed."""
+        nearest first, 16 to 32 MiB of a file that is read on and on. Readers take turns. None once the engine is closed."""
     def evict(self, max_bytes: int) -> int:
         """Forgets what was not used for longest and can be loaded again, until inodes, entries and
         contents take at most about max_bytes (0: all that can be); returns bytes freed. Cheap
         unless much was loaded since the last call."""
+    def keep_chunks(self, chunks: Sequence[tuple[bytes, int]]) -> list[int]:
+        """Of chunks by hash and raw length: the numbers of those that are not in cache_dir. The
+        others count as used now."""
+    def cache_bytes(self) -> int:
+        """What cache_dir holds. Costs what `trim_cache` does."""
     def trim_cache(self, max_bytes: int) -> int:
         """Deletes least recently used files of cache_dir, blocks of indexes among them, until it
         holds at most max_bytes; returns bytes freed. Cheap unless something was added since the
@@ -369,6 +392,9 @@ class Engine:
         """Inodes whose extended attributes changed, each with all it has."""
     def layer_next_ino(self, layer: int) -> int: ...
     def read_staged(self, segment: int, offset: int, length: int) -> bytes: ...
+    def read_staged_into(self, segment: int, offset: int, target: bytearray | memoryview) -> None:
+        """Fills the whole target, which nobody else may look at meanwhile; after an error it holds
+        anything."""
     def layer_committed(self, layer: int, contents: FileRows) -> None:
         """The layer is in the store and its head number on local stable storage. For each file of
         contents: if it has not changed since the freeze its extents become these rows; else every
@@ -486,6 +512,10 @@ class Lane:
         """The kernel writes back and drops every page of the inode; returns when the writes have
         been answered. Not from a thread that holds anything an answer needs. ENOENT: the kernel
         does not know the inode."""
+    def invalidate_entry(self, parent: int, name: bytes) -> None:
+        """The kernel forgets what a name of a directory leads to, or that it leads nowhere. Waits for
+        requests about that directory. Not from a thread that one of them needs. ENOENT: the kernel
+        does not know the name or the directory."""
 
 def cut_points(
     data: bytes | bytearray | memoryview,
@@ -498,6 +528,10 @@ def cut_points(
     final False: only ends that no later bytes can move. Sizes: 128 KiB minimum, 512 KiB average,
     2 MiB maximum; `docs/format/chunks.md` says why. gear: another table than the public one, 256 numbers of
     8 bytes, big-endian. Nobody may write to data meanwhile."""
+
+def compressed(data: bytes | bytearray | memoryview) -> bytes | None:
+    """data as one zstd frame that declares its content size; None where that saves less than 3 %.
+    Nobody may write to data meanwhile."""
 
 def zero_runs(data: bytes | bytearray | memoryview, minimum: int, end: int | None = None) -> list[tuple[int, int]]:
     """(offset, length) of the runs of zero bytes of at least `minimum` bytes in data[:end],

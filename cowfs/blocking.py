@@ -2,39 +2,61 @@
 notebooks."""
 
 from cowfs.api.changes import Change
+from cowfs.api.collect_report import GcReport
 from cowfs.api.details import VolumeDetails
 from cowfs.api.files import Entry, ROFiles, RWFiles
 from cowfs.api.merge_report import MergedPath, MergeReport
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
+from cowfs.api.pruning import PlannedVersion, PrunePlan
+from cowfs.api.restoring import RestoreReport
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
+from cowfs.api.tagging import Tag
 from cowfs.api.transfer_report import TransferReport
 from cowfs.api.volume import Volume, volume
+from cowfs.api.warming import WarmReport
 from cowfs.control import MountOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
+from cowfs.maintain.push_report import PushReport
+from cowfs.maintain.repair_plan import PackRepair, RepairPlan
+from cowfs.maintain.stored_report import StoredBytes
+from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
 from cowfs.version.commit import Progress
 from cowfs.version.conflicts import Conflict
 
 __all__ = [
+    "BrokenPath",
     "Change",
     "Conflict",
+    "DamagedPack",
     "Entry",
+    "GcReport",
     "Locator",
     "MergeReport",
     "MergedPath",
     "MountOptions",
     "MountSummary",
+    "PackRepair",
+    "PlannedVersion",
     "Progress",
+    "PrunePlan",
+    "PushReport",
     "ROFiles",
     "ROVolume",
     "RWFiles",
     "RWVolume",
+    "RepairPlan",
+    "RestoreReport",
     "Stats",
+    "StoredBytes",
+    "Tag",
     "TransferReport",
+    "VerifyReport",
     "Volume",
     "VolumeDetails",
     "VolumeSummary",
+    "WarmReport",
     "WorkingCopySummary",
     "volume",
 ]

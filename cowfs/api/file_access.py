@@ -26,6 +26,7 @@ from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
+    from cowfs.session.mounted_files import MountedFiles
     from cowfs.session.opened_file import FileTree, OpenedFile
 
 _log = log.get("volume")
@@ -75,11 +76,27 @@ class VolumeAccess(SessionAccess):
     def _entered(self, stack: ExitStack) -> tuple[FileTree, FileSession | None]:
         if self._found() is None:  # while there is one, there is no mount
             entry = self._live()
-            if entry is not None and mount_paths.is_there(entry):
-                from cowfs.session.mounted_files import MountedFiles
-
-                return stack.enter_context(MountedFiles(os.fsencode(entry.mount_path))), None
+            if entry is not None and (files := _mounted(entry, stack)) is not None:
+                return files, None
         return super()._entered(stack)
+
+
+def _mounted(entry: MountEntry, stack: ExitStack) -> MountedFiles | None:
+    """None: the mount is gone. Looked at again once its root is open: before, it could go, and what lies
+    below its path be taken for it."""
+    from cowfs.session.mounted_files import MountedFiles
+
+    if not mount_paths.is_there(entry):
+        return None
+    with ExitStack() as opening:
+        try:
+            files = opening.enter_context(MountedFiles(os.fsencode(entry.mount_path)))
+        except FileNotFoundError:
+            return None
+        if not mount_paths.is_there(entry):
+            return None
+        stack.enter_context(opening.pop_all())
+    return files
 
 
 def of_version(store: stores.OpenStore, volume: str, version: str, folder: bytes) -> FileSession:

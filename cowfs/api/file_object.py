@@ -2,7 +2,7 @@
 
 Reading is buffered, and the engine reads ahead of sequential readers; `readinto` of large buffers
 goes past the buffer. What was written reaches the volume with flush(), close() or a full buffer, as
-with any file of Python; from then on it survives this process.
+with any file of Python, and when the interpreter ends; from then on it survives this process.
 
 A file whose session was ended (by unmount(force=True), finalize and the like) raises OSError EBADF.
 """
@@ -50,11 +50,12 @@ def flags(mode: object) -> int:
 def buffered(raw: RawFile, mode_flags: int) -> BinaryIO:
     """raw, as open() would give it."""
     access = mode_flags & os.O_ACCMODE
-    if access == os.O_RDWR:
-        return cast("BinaryIO", io.BufferedRandom(raw, BUFFER_BYTES))
-    if access == os.O_WRONLY:
-        return cast("BinaryIO", io.BufferedWriter(raw, BUFFER_BYTES))
-    return cast("BinaryIO", io.BufferedReader(raw, BUFFER_BYTES))
+    if access == os.O_RDONLY:
+        return cast("BinaryIO", io.BufferedReader(raw, BUFFER_BYTES))
+    kind = io.BufferedRandom if access == os.O_RDWR else io.BufferedWriter
+    file = kind(raw, BUFFER_BYTES)
+    raw.has_buffer(file)
+    return cast("BinaryIO", file)
 
 
 class RawFile(io.RawIOBase):
@@ -72,6 +73,11 @@ class RawFile(io.RawIOBase):
             session.watch(self)
         if self._is_appending:
             self._at = opened.size()
+
+    def has_buffer(self, file: io.BufferedIOBase) -> None:
+        """The session flushes it when the interpreter ends."""
+        if self._session is not None:
+            self._session.watch_buffer(file)
 
     @property
     def mode(self) -> str:

@@ -22,6 +22,7 @@ asks for another one.
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
@@ -60,6 +61,7 @@ class _Opened:
         self._ending = threading.Lock()
         self._discard = threading.Event()
         self.files: WeakSet[object] = WeakSet()
+        self.buffers: WeakSet[io.BufferedIOBase] = WeakSet()
         with ExitStack() as stack:
             self.session = open_session(spec, stack, self._discard, access=access)
             self.session.wait_patiently()
@@ -122,6 +124,10 @@ class FileSession:
     def watch(self, file: object) -> None:
         """`file` is open as long as it lives and its `closed` is False."""
         self._opened.files.add(file)
+
+    def watch_buffer(self, file: io.BufferedIOBase) -> None:
+        """It is flushed when the interpreter ends, if nobody has closed it."""
+        self._opened.buffers.add(file)
 
     def require_unused(self) -> None:
         """ConflictError while files are open."""
@@ -235,7 +241,19 @@ def _end_all() -> None:
     with _lock:
         left = list(_sessions.values())
     for opened in left:
+        _flush(opened)
         _end_quietly(opened)
+
+
+def _flush(opened: _Opened) -> None:
+    """What lies in the buffers of files that nobody has closed, as when local files are left open."""
+    for file in list(opened.buffers):
+        try:
+            file.flush()
+        except ValueError:
+            pass  # it is closed, or has been detached
+        except (CowfsError, OSError) as error:
+            _log.warning("what was written to a file that nobody has closed is lost: %s", error)
 
 
 def _end_quietly(opened: _Opened) -> None:

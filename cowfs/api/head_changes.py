@@ -10,11 +10,13 @@ A scratch session does the work: it needs no lease while files are written, and 
 its process is killed. It adopts the volume for the commit, which takes the lease for as long as that
 lasts. Another commit without a mount is waited for; a mount is not, since it may last.
 
-What the changes touch is compared by inode, size and times: every change of a file changes one.
+What the changes touch is compared by inode, size and times: every change of a file changes one. Of
+a path that symbolic links are on, it is where they lead, and that they lead there.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -49,6 +51,7 @@ WAIT_S = 150.0
 """For other commits without a mount: each ends by itself, or its lease expires after 120 s."""
 SHORTEST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @dataclass(frozen=True)
@@ -180,13 +183,25 @@ def _require_apart(
 
 
 def _identity(files: Files, path: bytes) -> list[Any] | None:
-    """Equal as long as nobody has changed anything at or below the path; None: nothing is there."""
+    """Equal as long as nobody has changed anything at or below the path, and it leads to the same; None:
+    nothing is there."""
     try:
-        attr = files.stat(path)
+        at = files.follow(path)
+        attr = files.stat(at)
+    except OSError as error:
+        if error.errno not in NOTHING_THERE:
+            raise
+        return _of_name(files, path)
+    below = files.walk(at) if stat.S_ISDIR(attr.mode) else iter(())
+    return [at, _of_name(files, path), _of(b"", attr), *(_of(name, each) for name, each in below)]
+
+
+def _of_name(files: Files, path: bytes) -> list[Any] | None:
+    """Of a link itself, which may lead nowhere."""
+    try:
+        return [_of(b"", files.stat(path))]
     except (FileNotFoundError, NotADirectoryError):
         return None
-    below = files.walk(path) if stat.S_ISDIR(attr.mode) else iter(())
-    return [_of(b"", attr), *(_of(name, each) for name, each in below)]
 
 
 def _of(name: bytes, attr: Attr) -> tuple[Any, ...]:

@@ -20,9 +20,10 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import cowfs
@@ -57,15 +58,17 @@ def start(
     spec: MountSpec,
     *,
     access: Access = AMBIENT,
+    known: Mapping[str, bytes] = MappingProxyType({}),
     progress: ProgressListener = lambda _: None,
     ready_timeout_s: float = READY_TIMEOUT_S,
 ) -> Started:
     """Starts a daemon and waits until it is mounted. access: how it asks its store; new credentials
-    are brought to it for as long as this process lives. progress hears how far the replay of a
-    journal is."""
+    are brought to it for as long as this process lives. known: objects of the store, by key, that this
+    process has read. progress hears how far the replay of a journal is."""
     given = access.identity.ready() if access.identity is not None else None
     key = access.key.value.hex() if isinstance(access.key, StoreKey) else None
-    handover = Handover(given, access.path_style, access.credential_process, access.is_fed, key)
+    texts = {name: data.decode() for name, data in known.items()}
+    handover = Handover(given, access.path_style, access.credential_process, access.is_fed, key, texts)
     process = _spawn(spec)
     try:
         answer = _exchange(process, spec, handover, progress, ready_timeout_s)

@@ -3,9 +3,8 @@
     lease, pin ─▶ branches' manifests ─▶ merge bases ─▶ Merger (three ways, by path) ─▶ publish, with all as parents
 
 No mount, no engine; file contents are read only to tell whether a file was merely appended to. The
-target must not be mounted here, nor have uncommitted work here, as for uploads. If another writer
-that ends by itself has it, or goes on with it first, the merge is made again on what is there then,
-until WAIT_S are over.
+target must not be mounted here, nor have uncommitted work here; another writer that ends by itself is
+waited for (`on_line`).
 
 The branches' manifests are read when the pin is there, so that what they name is protected for as
 long as it takes (docs/decisions/0046-merging.md).
@@ -17,13 +16,13 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from cowfs import clock, config
-from cowfs import store as stores
-from cowfs.api import kept_work, merge_report, tree_publishing
-from cowfs.api.head_changes import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, WAIT_S, ends_soon
+from cowfs import config
+from cowfs.api import merge_report
 from cowfs.api.merge_report import MergedPath, MergeReport, Strategy
+from cowfs.api.on_line import on_line
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
@@ -32,21 +31,21 @@ from cowfs.errors import (
     ConflictError,
     InvalidInputError,
     InvalidStateError,
-    LeaseHeldError,
-    LeaseLostError,
     NotFoundError,
 )
 from cowfs.ids import VersionId
-from cowfs.machine import registry
 from cowfs.version import volumes
 
 if TYPE_CHECKING:
+    from cowfs.api.transfer_report import Target
+    from cowfs.format.manifest import Manifest
     from cowfs.index import Index
+    from cowfs.session.publishing import Line
     from cowfs.store.packs import PackReader
     from cowfs.version.ancestry import Ancestry
     from cowfs.version.commit import Base, CommitRequest
     from cowfs.version.conflicts import Conflict, Resolve
-    from cowfs.version.merging import Branch, Merged
+    from cowfs.version.merge_states import Branch, Merged
 
 SHOWN_CONFLICTS = 5
 
@@ -79,7 +78,7 @@ def merge(
     request = commit_request(message or f"Merge {', '.join(branch.name for branch in branches)}")
     if dry_run:
         return _report(volume, _tried(target.store, target.name, branches, resolve))
-    return _report(volume, _published(volume, branches, resolve, request))
+    return _report(volume, on_line(volume, partial(_published, branches, resolve, request)))
 
 
 def _report(volume: RWVolume, done: _Outcome) -> MergeReport:
@@ -102,51 +101,24 @@ def _require_mergeable(branch: ROVolume, store: OpenStore) -> None:
         )
 
 
-def _published(volume: RWVolume, branches: Sequence[ROVolume], resolve: Resolve, request: CommitRequest) -> _Outcome:
-    end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
-    while True:
-        try:
-            return _publish(volume, branches, resolve, request)
-        except LeaseHeldError as error:
-            if not ends_soon(error) or clock.monotonic_s() > end_s:
-                raise
-        except LeaseLostError:  # another writer went on with the volume: what is there now is merged with
-            if clock.monotonic_s() > end_s:
-                raise
-        clock.sleep_s(pause_s * (0.5 + clock.random_bytes(1)[0] / 256))
-        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-
-
-def _publish(volume: RWVolume, branches: Sequence[ROVolume], resolve: Resolve, request: CommitRequest) -> _Outcome:
-    from cowfs.session.publishing import publishing
+def _published(
+    branches: Sequence[ROVolume], resolve: Resolve, request: CommitRequest, target: Target, line: Line
+) -> _Outcome:
     from cowfs.version.merge_source import MergeSource
 
-    target = volume.to_upload()
-    stores.require_writable(target.store.record)
-    if (entry := registry.find_by_volume(target.store.record.store_id.hex(), target.name)) is not None:
-        raise ConflictError(
-            f"volume {target.name!r} is mounted at {entry.mount_path}",
-            hint=f"Commit and unmount it first (`cowfs unmount {target.name} --commit`, finalize()), or merge into a fork.",
-        )
-    spec = tree_publishing.writing(target)
-    kept_work.require_all(target.working_copy, target.store.record.store_id)
-    tree_publishing.require_committed(target, spec)
-    try:
-        with publishing(spec, access=target.store.access) as line, ExitStack() as stack:
-            publisher = line.publisher
-            merge_of = _Merge(stack, target.store, target.name, publisher.base.version_id, publisher.index, branches)
-            if merge_of.merged is None:
-                return _Outcome(publisher.base, False, [], [], [])
-            found = merge_of.run(resolve)
-            if found.failed:
-                raise _refused(found.failed)
-            parents = tuple(VersionId.from_hex(branch.id) for branch in merge_of.merged)
-            source = MergeSource(found, publisher, parents)
-            paths = _paths(found)
-            base = publisher.publish(source, request)
-            return _Outcome(base, True, merge_of.merged, paths, found.conflicts)
-    finally:
-        target.working_copy.delete_if_committed()
+    publisher = line.publisher
+    with ExitStack() as stack:
+        merge_of = _Merge(stack, target.store, target.name, publisher.base.version_id, publisher.index, branches)
+        if merge_of.merged is None:
+            return _Outcome(publisher.base, False, [], [], [])
+        found = merge_of.run(resolve)
+        if found.failed:
+            raise _refused(found.failed)
+        parents = tuple(VersionId.from_hex(branch.id) for branch in merge_of.merged)
+        source = MergeSource(found, publisher, parents)
+        paths = _paths(found)
+        base = publisher.publish(source, request)
+        return _Outcome(base, True, merge_of.merged, paths, found.conflicts)
 
 
 def _tried(store: OpenStore, name: str, branches: Sequence[ROVolume], resolve: Resolve) -> _Outcome:
@@ -186,7 +158,7 @@ class _Merge:
         self._packs: PackReader = PackReader(store.objects)
         self._ancestry: Ancestry = Ancestry(store.objects)
         self._opened: dict[VersionId, Index] = {version: index} if index is not None else {}
-        self._bases: dict[VersionId, VersionId] = {}
+        self._bases: dict[VersionId, list[VersionId]] = {}
         self.merged = self._left(branches) or None
 
     def _left(self, branches: Sequence[ROVolume]) -> list[ROVolume]:
@@ -194,14 +166,15 @@ class _Merge:
         found: dict[VersionId, ROVolume] = {}
         for branch in branches:
             version = VersionId.from_hex(branch.id)
-            base = self._ancestry.merge_base(self._version, version)
-            if base is None:
+            bases = self._ancestry.merge_bases(self._version, version)
+            if not bases:
+                self._manifest(version)
                 raise InvalidStateError(
                     f"{self._name!r} and {branch.locator} have no version in common",
                     hint="Only forks of one version can be merged. Copy the files instead (`cowfs cp`, upload()).",
                 )
-            self._bases[version] = base
-            if base != version:
+            self._bases[version] = bases
+            if version not in bases:
                 found.setdefault(version, branch)
         return list(found.values())
 
@@ -218,13 +191,23 @@ class _Merge:
         return Merger(self._name, self._open(self._version), made, resolve, Prefixes(self._packs).begins_with).run()
 
     def _branch(self, branch: ROVolume, name: str) -> Branch:
-        from cowfs.version.merging import Branch
+        from cowfs.version.merge_states import Branch
 
         version = VersionId.from_hex(branch.id)
-        base = self._bases[version]
+        base, *others = self._bases[version]
         return Branch(
-            name, self._open(version), self._open(base), self._shared(base, version), self._shared(base, self._version)
+            name,
+            self._open(version),
+            self._open(base),
+            self._shared(base, version),
+            self._shared(base, self._version),
+            [(self._open(each), self._before(base, each)) for each in others],
         )
+
+    def _before(self, base: VersionId, other: VersionId) -> Index | None:
+        """What two merge bases come from."""
+        found = self._ancestry.merge_bases(base, other)
+        return self._open(found[0]) if found else None
 
     def _shared(self, one: VersionId, other: VersionId) -> int:
         common = self._ancestry.numbered_alike(one, other)
@@ -235,15 +218,19 @@ class _Merge:
         if index is None:
             from cowfs.index import open_index
 
-            manifest = self._ancestry.manifest(version)
-            if manifest is None:
-                raise NotFoundError(
-                    f"version {version.hex()[:12]} is gone, and is needed to merge",
-                    hint="`cowfs log` and history() show what was pruned. Copy the files instead (`cowfs cp`, upload()).",
-                )
-            index = open_index(self._store.objects, self._packs, manifest.index, cache_dir=config.cache_dir())
+            section = self._manifest(version).index
+            index = open_index(self._store.objects, self._packs, section, cache_dir=config.cache_dir())
             self._opened[version] = self._stack.enter_context(index)
         return index
+
+    def _manifest(self, version: VersionId) -> Manifest:
+        manifest = self._ancestry.manifest(version)
+        if manifest is None:
+            raise NotFoundError(
+                f"version {version.hex()[:12]} is gone, and is needed to merge",
+                hint="`cowfs log` and history() show what was pruned. Copy the files instead (`cowfs cp`, upload()).",
+            )
+        return manifest
 
 
 def _no_version(name: str) -> InvalidStateError:

@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs.api import local_paths
+from cowfs.api import local_paths, mount_paths
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.transfer_report import TransferReport
+from cowfs.errors import ConflictError
 from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import ProgressListener
 
@@ -58,6 +59,7 @@ def upload(
         tree, at, name = local_paths.source(stack, wanted.src)
         local_paths.read_pipe(tree)
         target = stack.enter_context(MountedFiles(os.fsencode(entry.mount_path)))
+        require_there(entry)
         with errors_of_ours(entry.mount_path, NOT_DOWN):
             first = tree.stat(at)
             to = _made(target, wanted, name, is_file=not stat.S_ISDIR(first.mode))
@@ -73,6 +75,15 @@ def upload(
 
             done = copying.copy(LocalSource(tree, leaves_out), at, target, to, progress, keeps=keeps)
     return TransferReport(**asdict(done), removed=removed, locator=locator, is_new=False, mount_path=entry.mount_path)
+
+
+def require_there(entry: MountEntry) -> None:
+    """ConflictError: it was unmounted, perhaps before its root was opened."""
+    if not mount_paths.is_there(entry):
+        raise ConflictError(
+            f"volume {entry.volume!r} was unmounted from {entry.mount_path} meanwhile",
+            hint="Do it again, without the mount.",
+        )
 
 
 def _made(target: MountedFiles, wanted: Upload, name: bytes, *, is_file: bool) -> bytes:

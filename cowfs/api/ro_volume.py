@@ -42,7 +42,10 @@ from cowfs.version import history, volumes
 from cowfs.version.volumes import Head
 
 if TYPE_CHECKING:
+    from cowfs.api.files import FilePath
     from cowfs.api.rw_volume import RWVolume
+    from cowfs.api.tagging import Tag
+    from cowfs.api.warming import WarmReport
     from cowfs.version.commit import ProgressListener
 
 
@@ -156,6 +159,12 @@ class ROVolume:
         """Version ids; one, but none for a first version and several for a merge. They may be
         pruned."""
         return [parent.hex() for parent in self._fetched().parents]
+
+    @property
+    def made_in(self) -> str:
+        """The volume that it was committed to. A fork also has versions of the volume that it came
+        from."""
+        return self._fetched().volume
 
     @property
     def stats(self) -> Stats:
@@ -287,7 +296,7 @@ class ROVolume:
                 socket=str(registry.socket_path(registration)),
                 options=options.resolved(),
             )
-            self.started = launch.start(spec, access=store.access)
+            self.started = launch.start(spec, access=store.access, known=store.known(self._manifest))
         self._mount_id, self._mount_path = registration, path
         return Path(path)
 
@@ -352,8 +361,9 @@ class ROVolume:
 
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
-        """This version and its ancestors, newest first, at most `limit`; one request each. Pruned
-        ones have is_pruned set. Of a folder, too, the versions are whole."""
+        """This version and its ancestors along all parents, across forks and merges, newest first, at
+        most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the versions
+        are whole."""
         arguments.limit(limit)
         return list(islice(self._history(), limit))
 
@@ -378,6 +388,41 @@ class ROVolume:
 
         [version] = versions([other])
         return iter(comparing.changes(self, version, path, times=times, renames=renames))
+
+    @names_locator
+    def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
+        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long as
+        the tag is there. Tagging it again with the same name changes nothing.
+
+        move: the tag may be on another version now; expect: only on the one with this id, so that
+        of several who move it at once one does. ConflictError: it is on another version, or was
+        moved meanwhile. NotFoundError: this version is pruned, or never was its volume's last one:
+        what a fork has from its origin is tagged there.
+        """
+        from cowfs.api import tagging
+
+        return tagging.set_tag(self, name, move=move, expect=expect)
+
+    @names_locator
+    def warm(
+        self,
+        path: FilePath = "/",
+        *,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> WarmReport:
+        """Fetches what is at `path`, with all below it, into this machine's cache, which mounts, `files`
+        and later versions read from. Whole packs, several at once; what is there is not fetched, so
+        that an interrupted call is repeated. Mounts may run meanwhile.
+
+        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left
+        out: then the report's `is_complete` is False. progress hears of the stage "warm". CorruptError,
+        SourceChangedError: raised when all else was fetched.
+        """
+        from cowfs.api import warming
+
+        return warming.warm(self, path, cache_dir=cache_dir, cache_size=cache_size, progress=progress)
 
     def to_compare(self) -> Manifest:
         """What says where the version's index lies, for who reads it without mount and session."""

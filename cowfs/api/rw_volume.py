@@ -20,7 +20,7 @@ for each other, commits in the daemon.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,10 +42,12 @@ from cowfs.api import (
     mounts,
     overview,
     rescue,
+    sources,
     stores,
     unmounted,
     used_mount,
 )
+from cowfs.api.changes import Change, Located
 from cowfs.api.claiming import Claim
 from cowfs.api.file_access import VolumeAccess
 from cowfs.api.file_session import FileSession
@@ -54,7 +56,7 @@ from cowfs.api.located import names_locator
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, WorkingCopySummary
 from cowfs.api.provenance import commit_request
-from cowfs.api.ro_volume import ROVolume
+from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.storage.storage import Storage
 from cowfs.api.transfer_report import Target
 from cowfs.api.used_files import UsedFiles
@@ -199,6 +201,30 @@ class RWVolume:
             kept_work.elsewhere(working_copy, self._opened().record.store_id)
         )
 
+    @names_locator
+    def diff(
+        self,
+        other: Located | None = None,
+        *,
+        path: str | os.PathLike[str] = "/",
+        times: bool = False,
+        renames: bool = True,
+    ) -> Iterator[Change]:
+        """What became of `other` in the volume as it is now, with work that is in no version: each path
+        at which they differ. other: a version of the same store, or a folder of one; None: the version
+        that the work stands on, so that it is what commit() would publish.
+
+        The rest is as for `diff` of a version. Nothing is published. Bytes that were written since the
+        last commit are read from this machine's disk, and commits wait meanwhile. InvalidStateError:
+        the volume is mounted as a copy.
+        """
+        from cowfs.api import work
+
+        self._require_not_ended()
+        version = versions([other])[0] if other is not None else None
+        below = sources.place(f":{os.fspath(path)}").path
+        return iter(work.compared(self, version, below, times=times, renames=renames).changes)
+
     def status(self) -> MountSummary | WorkingCopySummary | None:
         """What `cowfs status` shows of the volume: its writable mount here, else its working copy
         here, else None."""
@@ -284,10 +310,9 @@ class RWVolume:
                     place = WorkingCopy.locate(store_id, self.name, meta_dir=meta_dir).path
                     used_mount.require_work_at(self.live(), place, meta_dir)
                 entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
-                if entry is None:
+                if entry is None or not copies.join(entry, chosen):
                     path = self._mount_or_copy(mount_path, chosen, hears)
                 else:  # of this user on this machine: a cell or a task is run again, or one of several workers
-                    copies.join(entry, chosen)
                     path = Path(entry.mount_path)
                     if not entry.is_copy and (identity := self._opened().access.identity) is not None:
                         feeding.start(entry.socket, identity)
@@ -339,7 +364,7 @@ class RWVolume:
                 socket=str(registry.socket_path(registration)),
                 options=options.resolved(),
             )
-            self.started = launch.start(spec, access=store.access, progress=progress)
+            self.started = launch.start(spec, access=store.access, known=store.known(), progress=progress)
             kept_work.warn_if_overtaken(self.name, self.started.ready)
         self._mount_used.use(registration, path, is_handed_in=options.fuse_fd is not None)
         if not options.foreground and (entry := self._mount_used.entry()) is not None:

@@ -1,5 +1,6 @@
 """What SOURCE means on the command line: NAME, NAME@ (its last version), NAME@TAG, NAME@VERSION (8
-hex digits or more will do) or a locator.
+hex digits or more will do), NAME@{3} (three versions before), NAME@{2026-11-20T12:00} or a locator
+(`version.source_names`).
 
 A bare name means the volume and can be written to; everything else means one version and can only
 be read.
@@ -19,7 +20,7 @@ from cowfs.api import stores
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.locator import Locator, is_locator
 from cowfs.ids import VersionId
-from cowfs.version import history, near_names, volumes
+from cowfs.version import near_names, source_names, volumes
 from cowfs.version.volumes import Head
 
 _LOCATOR_AND_PATH = re.compile(r"(cowfs\+.*?/-/[^/@]+@[0-9a-f]{64}):(.*)", re.DOTALL)
@@ -57,7 +58,7 @@ class Place:
 
 def is_place(text: str) -> bool:
     """Whether text means a place in a volume or version, where it could be a local path as well."""
-    before, colon, _ = text.partition(":")
+    before, colon, _ = source_names.split_place(text)
     return is_locator(text) or bool(colon and before and "/" not in before)
 
 
@@ -67,7 +68,7 @@ def place(text: object) -> Place:
         raise InvalidInputError(f"a source is text, not {text!r}", hint="Give NAME, NAME@VERSION or a locator.")
     if is_locator(text):
         return _place_of_locator(text.strip())
-    source, _, path = text.partition(":")
+    source, _, path = source_names.split_place(text)
     if path.startswith("//"):
         raise InvalidInputError(
             f"{text} is a URL", hint="Name the store with --store (store=), and its volume as NAME."
@@ -92,7 +93,7 @@ def _placed(source: str, text: str) -> Place:
 def find(text: str, named: stores.Named) -> Source:
     """The volume or version that `text` means; named None: the default store, or the locator's
     own."""
-    parsed = history.parse_source(text)
+    parsed = source_names.parse_source(text)
     if isinstance(parsed, Locator):
         require_same_store(parsed, named)
         opened = stores.open_located(parsed.store_url, stores.storage_of(named))
@@ -102,7 +103,7 @@ def find(text: str, named: stores.Named) -> Source:
     if at is None:
         head = near_names.read_head(store.objects, name)
         return Source(store, name, head.version, head)
-    return Source(store, name, history.resolve_name(store.objects, name, at))
+    return Source(store, name, source_names.resolve_name(store.objects, name, at))
 
 
 def require_same_store(locator: Locator, named: stores.Named) -> None:

@@ -19,10 +19,14 @@ from cowfs.api import arguments
 from cowfs.api.storage.resolving import access
 from cowfs.api.storage.storage import Storage
 from cowfs.errors import InvalidInputError
+from cowfs.format import keys
+from cowfs.format.manifest import Manifest, version_id
 from cowfs.format.records import StoreRecord
+from cowfs.format.sealing import PLAIN
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import Access, ObjectStore, trust
 from cowfs.store.named import place_named, placed
+from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import store_key_of
 
 
@@ -39,6 +43,15 @@ class OpenStore:
     @property
     def url(self) -> str:
         return self.objects.url
+
+    def known(self, manifest: Manifest | None = None) -> dict[str, bytes]:
+        """What was read of it, as objects by key: for another process, which need not read it
+        again."""
+        found = {keys.STORE: self.record.encode()}
+        if manifest is not None and sealing_of(self.objects) is PLAIN:
+            data = manifest.encode()
+            found[keys.version(version_id(data))] = data
+        return found
 
 
 _lock = Lock()

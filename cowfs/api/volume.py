@@ -6,17 +6,48 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
 
-from cowfs.api import deleting, details, importing, merging, names, overview, sources, stores
+from cowfs.api import (
+    collecting,
+    counting,
+    deleting,
+    details,
+    importing,
+    merging,
+    names,
+    overview,
+    pruning,
+    pushing,
+    repairing,
+    restoring,
+    sources,
+    stores,
+    tagging,
+    verifying,
+    warming,
+)
 from cowfs.api.changes import Located
+from cowfs.api.collect_report import GcReport
+from cowfs.api.counting import By
 from cowfs.api.details import VolumeDetails
+from cowfs.api.files import FilePath
 from cowfs.api.merge_report import MergeReport, Strategy
 from cowfs.api.overview import VolumeSummary
+from cowfs.api.pruning import PlannedVersion, PrunePlan
+from cowfs.api.restoring import RestoreReport
 from cowfs.api.ro_volume import ROVolume, versions
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.storage import Storage
+from cowfs.api.tagging import Tag
+from cowfs.api.warming import WarmReport
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import Locator
+from cowfs.maintain.push_report import PushReport
+from cowfs.maintain.repair_plan import RepairPlan
+from cowfs.maintain.stored_report import StoredBytes
+from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
 
 
@@ -64,8 +95,10 @@ class Volume:
     @staticmethod
     def version(source: str, *, store: str | os.PathLike[str] | Storage | None = None) -> ROVolume:
         """The version that `source` means, as on the command line: NAME (its last one), NAME@TAG,
-        NAME@VERSION (8 digits or more), or a locator; with :PATH behind it, that folder of it.
-        NotFoundError, also for a volume without versions.
+        NAME@VERSION (8 digits or more), NAME@{3} (three versions before its last one),
+        NAME@{2026-11-20T12:00} (its last one at that time, which is local unless it has an offset),
+        or a locator; with :PATH behind it, that folder of it. NotFoundError, also for a volume
+        without versions; its hint names near ones.
         """
         place, meant = stores.name(store), sources.place(source)
         found = sources.find(meant.source, place)
@@ -180,6 +213,271 @@ class Volume:
         """
         volume = Volume.open(into, store=store)
         return merging.merge(volume, versions(branches), strategy=strategy, message=message, dry_run=dry_run)
+
+    @staticmethod
+    def restore(
+        name: str,
+        version: Located,
+        *,
+        to: str | os.PathLike[str] | None = None,
+        store: str | os.PathLike[str] | Storage | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Brings back what a version has: the next version of the volume has at `to` what `version`
+        has, and nothing else there. No content moves, and the versions in between stay. If nothing
+        differs, there is no new version (`is_new`).
+
+        version: of this volume or another one of the store, or a folder or file of it
+        (`Volume.version("NAME@TAG:PATH")`). to: where it is put; None: where it was. dry_run: nothing
+        is published.
+
+        Of a volume that is mounted here nothing is published: its working copy has at `to` what the
+        version has, uncommitted changes there are lost, the rest stays, and the next commit has it
+        (`mount_path`). What differs is fetched. Programs that have a replaced or removed file open keep
+        it as it is.
+
+        NotFoundError: the version has not got that path, or the volume no directory for it.
+        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to be.
+        InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is brought
+        back is linked. InvalidInputError: a message, though nothing is published.
+        """
+        volume = Volume.open(name, store=store)
+        return restoring.restore(volume, versions([version])[0], to=to, message=message, dry_run=dry_run)
+
+    @staticmethod
+    def rollback(
+        name: str,
+        version: Located,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """As `restore` of all that the version has: the volume's next version is what `version` is."""
+        volume = Volume.open(name, store=store)
+        return restoring.rollback(volume, versions([version])[0], message=message, dry_run=dry_run)
+
+    @staticmethod
+    def tags(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[Tag]:
+        """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such volume."""
+        return tagging.list_tags(names.checked(name), stores.name(store))
+
+    @staticmethod
+    def untag(
+        name: str,
+        tag: str,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        expect: str | None = None,
+    ) -> Tag:
+        """Removes a tag, and returns what it was; its version stays as long as something else keeps
+        it. expect: only if it is on the version with this id, else ConflictError. NotFoundError: no
+        such volume or tag."""
+        return tagging.remove_tag(names.checked(name), tag, stores.name(store), expect=expect)
+
+    @staticmethod
+    def plan_prune(
+        name: str,
+        *,
+        last: int = 0,
+        within: str | timedelta | None = None,
+        hourly: int = 0,
+        daily: int = 0,
+        weekly: int = 0,
+        monthly: int = 0,
+        yearly: int = 0,
+        store: str | os.PathLike[str] | Storage | None = None,
+    ) -> PrunePlan:
+        """Which versions of a volume these rules keep, and which would go; `prune` carries it out.
+
+        last: so many of the last ones. within: those made at most so long before the last one ("30d",
+        "12h", "6mo", or a timedelta). hourly to yearly: the last one of each of so many hours, days,
+        weeks, months, years (of UTC) that have any. A version stays if one rule keeps it. Kept always:
+        the last one, those with a tag, and those that a mount (a read-only one only if it is on this
+        machine), uncommitted work or a fork stands on. No rule at all: those that the volume has saved
+        (`set_retention`). InvalidInputError: it has none.
+        """
+        rules = pruning.given(last, within, hourly, daily, weekly, monthly, yearly)
+        return pruning.plan(names.checked(name), stores.name(store), rules)
+
+    @staticmethod
+    def set_retention(
+        name: str,
+        *,
+        last: int = 0,
+        within: str | timedelta | None = None,
+        hourly: int = 0,
+        daily: int = 0,
+        weekly: int = 0,
+        monthly: int = 0,
+        yearly: int = 0,
+        store: str | os.PathLike[str] | Storage | None = None,
+    ) -> None:
+        """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were there;
+        no rule at all removes them. Nothing is pruned: `plan_prune` without rules, `plan_maintain` and
+        `cowfs maintain` go by them. NotFoundError: no such volume."""
+        rules = pruning.given(last, within, hourly, daily, weekly, monthly, yearly)
+        pruning.save_rules(names.checked(name), stores.name(store), rules)
+
+    @staticmethod
+    def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:
+        """The rules that the volume has saved, as `set_retention` takes them; empty: none. NotFoundError:
+        no such volume."""
+        return pruning.rules(names.checked(name), stores.name(store))
+
+    @staticmethod
+    def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:
+        """A plan for each volume of the store that has saved rules, by them; `prune` carries each out, and
+        `gc` then gives back the room. Volumes without rules, and deleted ones, are left out."""
+        return pruning.plan_all(stores.name(store))
+
+    @staticmethod
+    def prune(
+        plan: PrunePlan, *, store: str | os.PathLike[str] | Storage | None = None
+    ) -> builtins.list[PlannedVersion]:
+        """Prunes the versions that a plan lets go: the volume has them no more, for good, and what only
+        they need may be collected. Returns those that were pruned: what was tagged, mounted or forked
+        since the plan was made stays. store: needed if the plan's was given with credentials."""
+        return pruning.prune(plan, stores.name(store))
+
+    @staticmethod
+    def gc(
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        dry_run: bool = False,
+        plan: GcReport | None = None,
+    ) -> GcReport:
+        """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag, nor a
+        mount or kept work. Writers go on meanwhile; what they may still use stays, and what is younger
+        than an hour. A deleted volume can be brought back for a week; then its versions go, too.
+
+        dry_run: says what would go, to the byte. plan: what such a call has returned; nothing that it
+        does not name is deleted. `is_done` is False if a writer does not answer: nothing was deleted
+        then, and the next call goes on. A killed call is gone on with by the next one as well.
+
+        InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError: a
+        process of this machine is at it. Any error before something is deleted: a head, a tag or a
+        pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
+        """
+        return collecting.gc(stores.name(store), dry_run=dry_run, plan=plan)
+
+    @staticmethod
+    def verify(
+        source: str | None = None,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        sample: float = 1.0,
+        resume: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> VerifyReport:
+        """Reads the packs of a version (as `version` takes it), or of the whole store, again, checks
+        every byte, and says which packs are damaged and which paths of which versions that breaks.
+        Nothing is written. Of linked files only the state of their objects is looked at.
+
+        sample: that part of the packs, chosen by chance; that the others are there is seen from the
+        list. resume: what an interrupted run on this machine has read is left out. A store that does
+        not answer raises; damage does not.
+        """
+        return verifying.verify(source, stores.name(store), sample=sample, resume=resume, progress=progress)
+
+    @staticmethod
+    def warm(
+        source: str,
+        path: FilePath = "/",
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> WarmReport:
+        """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one. It
+        may be SOURCE:PATH."""
+        return warming.warm_from(
+            source, path, store=stores.name(store), cache_dir=cache_dir, cache_size=cache_size, progress=progress
+        )
+
+    @staticmethod
+    def plan_repair(
+        store: str | os.PathLike[str] | Storage | None = None,
+        *,
+        sources: Sequence[str | os.PathLike[str] | Storage] = (),
+        report: VerifyReport | None = None,
+        progress: ProgressListener | None = None,
+    ) -> RepairPlan:
+        """Reads the whole store as `verify` does, and looks for what is lost: in this machine's cache,
+        in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in other
+        packs of the store. Says what `repair` would do, and which paths stay broken. Nothing is
+        written. sources: other stores that have some of the same versions, or local directories that
+        have files of them (a download, a mount). report: of a `verify` of this store: only its damaged
+        packs are read again. InvalidInputError: a source has another key.
+        """
+        return repairing.plan(stores.name(store), sources, report=report, progress=progress)
+
+    @staticmethod
+    def repair(plan: RepairPlan, *, progress: ProgressListener | None = None) -> RepairPlan:
+        """Does what a plan of this process says, and returns what was done: what was found of each
+        damaged pack is put into a new one, and a record says so to readers. Addresses, versions and
+        locators stay as they are; nothing is deleted. CorruptError: a source has changed since."""
+        return repairing.repair(plan, progress)
+
+    @staticmethod
+    def push(
+        source: str,
+        to: str | os.PathLike[str] | Storage,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> PushReport:
+        """Copies a version (as `version` takes it) to another store, which is made if there is none, and
+        makes it the last one of the volume there: of the same name, or `name`. Its id stays the same,
+        and its locator differs in the store alone. Only packs that the target has not travel, each
+        checked before and after, so that a push that was interrupted is repeated, and so is one that
+        keeps a mirror.
+
+        all_versions: also the volume's earlier versions that are not pruned, and its tags. The target
+        needs none of them to read the version. ConflictError: the target's volume has a version that
+        this one did not come from; nothing is replaced. LeaseHeldError: somebody writes to it.
+        InvalidInputError: one of the stores is encrypted, and the other has not the same key.
+        CorruptError: a pack is damaged.
+        """
+        return pushing.push(
+            source, stores.name(store), stores.name(to), name=name, all_versions=all_versions, progress=progress
+        )
+
+    @staticmethod
+    def pull(
+        source: str,
+        origin: str | os.PathLike[str] | Storage,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        name: str | None = None,
+        all_versions: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> PushReport:
+        """As `push`, of a version in the store `origin`, to `store`."""
+        return pushing.push(
+            source, stores.name(origin), stores.name(store), name=name, all_versions=all_versions, progress=progress
+        )
+
+    @staticmethod
+    def stored_bytes(
+        source: str | None = None,
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        by: By | None = None,
+        progress: ProgressListener | None = None,
+    ) -> builtins.list[StoredBytes]:
+        """How much of the store each version of `source` (a volume, or one version) needs, or each
+        volume of the store, and what of that nothing else needs: the room that it takes alone. Bytes
+        count as they are stored, once however often they are used.
+
+        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads the
+        whole index of every version that the store keeps.
+        """
+        return counting.counted(source, stores.name(store), by, progress).groups
 
     @staticmethod
     def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:

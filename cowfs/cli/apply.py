@@ -1,28 +1,17 @@
 """cowfs apply: compares what a file declares with stores and this machine, shows the plan, asks, and does
-it.
-
-Exit codes: with --dry-run 0 when nothing is to be done, CHANGES when something is; else as everywhere.
-"""
+it."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cowfs.cli import output
-from cowfs.errors import InvalidInputError
+from cowfs.cli import output, plans
 
 if TYPE_CHECKING:
     from cowfs.api.declared.emitting import Kind
     from cowfs.api.declared.model import Declared
-    from cowfs.api.declared.mounting import Outcome
-    from cowfs.api.declared.plan import Plan, Step
-
-CHANGES = 2
-SIGNS = {"create": "+", "register": "+", "change": "~", "mount": "+", "delete": "-", "keep": " ", "skip": "!"}
 
 
 @click.command("apply")
@@ -56,89 +45,15 @@ def command(
     undelete`.
     """
     from cowfs import Declared
-    from cowfs.cli.start import tidy_up_when_terminated
 
     declared = Declared.load(file)
     if emit is not None:
         _emit(declared, emit, as_json=as_json)
         return 0
     plan = declared.plan(prune=prune, mounts=not no_mount)
-    _show(plan, as_json=as_json)
-    done: list[dict[str, Any]] = []
-    if plan.has_changes and not dry_run:
-        _ask(plan, is_agreed=is_agreed, as_json=as_json)
-        tidy_up_when_terminated()
-
-        def hears(step: Step, outcome: Outcome | None) -> None:
-            done.append({"action": step.action, **(output.outcome(outcome) if outcome is not None else _place(step))})
-            output.say(as_json, _said(step, outcome))
-
-        with closing(output.ProgressLine(progress_style)) as progress:
-            plan.apply(progress=progress, hears=hears)
-    record = {
-        "file": str(declared.file),
-        "has_changes": plan.has_changes,
-        "is_applied": plan.has_changes and not dry_run,
-        "steps": [_record(step) for step in plan.steps],
-        "done": done,
-        "notes": list(plan.notes),
-    }
-    output.emit(as_json, record, "")
-    return CHANGES if dry_run and plan.has_changes else 0
+    return plans.carry_out(plan, dry_run=dry_run, is_agreed=is_agreed, progress_style=progress_style, as_json=as_json)
 
 
 def _emit(declared: Declared, kind: Kind, *, as_json: bool) -> None:
     text = declared.emit(kind)
     output.emit(as_json, {"file": str(declared.file), "emitted": text}, text.rstrip("\n"))
-
-
-def _show(plan: Plan, *, as_json: bool) -> None:
-    if as_json:
-        return
-    rows = [
-        (f"{SIGNS[step.action]} {step.action}", step.volume, step.path, step.store_url, output.printable(step.details))
-        for step in plan.steps
-    ]
-    if rows:
-        click.echo(output.table(("ACTION", "VOLUME", "PATH", "STORE", "WHY"), rows))
-    for note in plan.notes:
-        output.say(as_json, f"Note: {output.printable(note)}")
-    if not plan.has_changes:
-        output.say(as_json, "Nothing to do.")
-
-
-def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
-    if is_agreed:
-        return
-    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidInputError(
-            "nobody can be asked whether to apply this plan", hint="Add -y to apply it, or --dry-run to only see it."
-        )
-    count = sum(step.is_change for step in plan.steps)
-    click.confirm(f"Apply {count} step{'s' if count != 1 else ''}?", abort=True, err=True)
-
-
-def _said(step: Step, outcome: Outcome | None) -> str:
-    if outcome is not None:
-        return output.outcome_line(outcome)
-    said = {
-        "create": "Created",
-        "register": "Registered",
-        "change": "Changed",
-        "delete": "Deleted" if step.is_destroyed else "Forgot",
-    }[step.action]
-    return f"{said} {step.volume} ({step.path})"
-
-
-def _place(step: Step) -> dict[str, Any]:
-    return {"what": "done", "volume": step.volume, "mount_path": step.path, "uncommitted": False, "error": None}
-
-
-def _record(step: Step) -> dict[str, Any]:
-    return {
-        "action": step.action,
-        "volume": step.volume,
-        "store_url": step.store_url,
-        "path": step.path,
-        "details": step.details,
-    }

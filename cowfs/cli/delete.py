@@ -1,4 +1,4 @@
-"""cowfs delete NAME: deletes volumes. Refused while somebody writes to one."""
+"""cowfs delete NAME..., or -f FILE: deletes volumes. Refused while somebody writes to one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import sys
 
 import click
 
-from cowfs.cli import completing, output
+from cowfs.cli import completing, output, plans
 from cowfs.errors import InvalidInputError
 
 
 @click.command("delete")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.volumes)
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completing.volumes)
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(),
+    help="What `cowfs apply` of FILE has created; volumes that were there before are only forgotten.",
+)
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @click.option(
     "--force",
@@ -20,9 +26,27 @@ from cowfs.errors import InvalidInputError
     help="Also while somebody writes to it, or there is uncommitted work: who writes can publish nothing more.",
 )
 @output.common_options
-def command(names: tuple[str, ...], is_agreed: bool, is_forced: bool, store: str | None, as_json: bool) -> None:
+def command(
+    names: tuple[str, ...], file: str | None, is_agreed: bool, is_forced: bool, store: str | None, as_json: bool
+) -> int:
     """Delete volume NAME. `cowfs undelete NAME` brings it back; its forks, and locators of its
     versions, are as before."""
+    if (file is not None) == bool(names):
+        raise InvalidInputError(
+            "name volumes, or a file that declares them", hint="`cowfs delete NAME`, or `cowfs delete -f FILE`."
+        )
+    if file is not None:
+        from cowfs import Declared
+
+        if store is not None:
+            raise InvalidInputError("a file says itself in which stores its volumes lie", hint="Leave --store out.")
+        plan = Declared.load(file).plan_deletion()
+        return plans.carry_out(plan, is_agreed=is_agreed, is_forced=is_forced, as_json=as_json)
+    _delete(names, store, is_agreed=is_agreed, is_forced=is_forced, as_json=as_json)
+    return 0
+
+
+def _delete(names: tuple[str, ...], store: str | None, *, is_agreed: bool, is_forced: bool, as_json: bool) -> None:
     from cowfs.blocking import Volume
 
     if not is_agreed:

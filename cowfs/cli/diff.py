@@ -1,4 +1,4 @@
-"""cowfs diff: what differs between two versions, without a mount."""
+"""cowfs diff: what differs between two versions, or a version and a volume as it is now."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ LETTERS = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
 
 @click.command("diff")
 @click.argument("old", metavar="A[:PATH]", shell_complete=completing.volumes)
-@click.argument("new", metavar="B[:PATH]", shell_complete=completing.volumes)
+@click.argument("new", metavar="[B[:PATH]]", required=False, shell_complete=completing.volumes)
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--stat", "shows", flag_value="stat", help="Bytes added and removed for each path, and sums.")
 @click.option("--name-status", "shows", flag_value="names", help="Letter and paths, with tabs between them.")
 @click.option("--patch", "-p", "shows", flag_value="patch", help="How lines of small text files differ.")
+@click.option("--work", is_flag=True, help="B is a volume with its uncommitted work on this machine.")
 @click.option("--times", is_flag=True, help="Also what only has another time of modification.")
 @click.option("--no-renames", is_flag=True, help="What was moved is removed and added.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if anything differs.")
 @output.common_options
 def command(
     old: str,
-    new: str,
+    new: str | None,
     paths: tuple[str, ...],
     shows: str | None,
+    work: bool,
     times: bool,
     no_renames: bool,
     exit_code: bool,
@@ -44,16 +46,22 @@ def command(
 ) -> int:
     """Show what became of A in B (each NAME, NAME@TAG, NAME@VERSION or a LOCATOR), only below the PATHs
     if any are given: A added, D removed, M changed, R renamed. What lies below a renamed directory
-    has moved along and is not listed."""
+    has moved along and is not listed.
+
+    Of NAME[:PATH] alone: what its uncommitted work on this machine changes, mounted or not, which is what
+    `cowfs commit NAME` would publish. With --work B is such a volume, too."""
     from cowfs.api import comparing
 
     if as_json and shows is not None:
         raise InvalidInputError("--json has everything but patches", hint="Leave out --stat, --name-status or --patch.")
-    two = comparing.compared(old, new, paths, store, times=times, renames=not no_renames)
+    if new is None or work:
+        two = comparing.compared_with_work(old, new, paths, store, times=times, renames=not no_renames)
+    else:
+        two = comparing.compared(old, new, paths, store, times=times, renames=not no_renames)
     count = Counter(change.kind for change in two.changes)
     record = {
-        "from": two.old.locator,
-        "to": two.new.locator,
+        "from": two.old.locator if two.old is not None else None,
+        "to": two.new.locator if new is not None and not work else None,
         "changes": [dataclasses.asdict(change) for change in two.changes],
         "totals": {
             **{kind: count[kind] for kind in ("added", "removed", "changed", "renamed")},

@@ -1,4 +1,5 @@
-"""cowfs du: how much lies below each directory of SOURCE[:PATH], without a mount."""
+"""cowfs du: how much lies below each directory of SOURCE[:PATH], without a mount; or how much of the
+store versions and volumes need."""
 
 from __future__ import annotations
 
@@ -7,15 +8,40 @@ import dataclasses
 import click
 
 from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError
+
+SHOWN_ID = 12
 
 
 @click.command("du")
-@click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
+@click.argument("place", metavar="[SOURCE[:PATH]]", required=False, shell_complete=completing.volumes)
 @click.option("-s", "--summarize", is_flag=True, help="Only the sum.")
+@click.option("--stored", is_flag=True, help="What the store keeps for versions or volumes, and for nothing else.")
+@click.option(
+    "--by",
+    type=click.Choice(["version", "volume", "owner", "store"]),
+    help="With --stored: for each of these; default: versions of SOURCE, else volumes.",
+)
 @output.common_options
-def command(place: str, summarize: bool, store: str | None, as_json: bool) -> None:
+def command(place: str | None, summarize: bool, stored: bool, by: str | None, store: str | None, as_json: bool) -> None:
     """Show size and number of the files below each directory of PATH in SOURCE (NAME, NAME@TAG,
-    NAME@VERSION or a LOCATOR). Sizes are those that programs read; the store has less."""
+    NAME@VERSION or a LOCATOR). Sizes are those that programs read; the store has less.
+
+    With --stored show instead how many bytes of the store each version of SOURCE, or each volume of
+    the store, needs, and how many of these nothing else does: the room that it takes alone."""
+    if stored:
+        if summarize:
+            raise InvalidInputError("--summarize is about directories", hint="Use --by store for the sum.")
+        _show_stored(place, by, store, as_json)
+    elif place is None or by is not None:
+        raise InvalidInputError(
+            "a SOURCE is missing" if place is None else "--by needs --stored", hint="Give SOURCE, or --stored."
+        )
+    else:
+        _show_files(place, summarize, store, as_json)
+
+
+def _show_files(place: str, summarize: bool, store: str | None, as_json: bool) -> None:
     from cowfs import sizes
     from cowfs.api import looking
 
@@ -25,3 +51,22 @@ def command(place: str, summarize: bool, store: str | None, as_json: bool) -> No
     rows = [(sizes.shown(each.bytes), str(each.files), output.printable(each.path)) for each in shown]
     record = {"locator": found.locator, "directories": [dataclasses.asdict(each) for each in shown]}
     output.emit(as_json, record, output.table(header, rows))
+
+
+def _show_stored(place: str | None, by: str | None, store: str | None, as_json: bool) -> None:
+    from cowfs import sizes
+    from cowfs.api import counting
+
+    found = counting.counted(place, store, by)  # type: ignore[arg-type]  # click has checked it
+    rows = [
+        (
+            sizes.shown(each.stored_bytes),
+            sizes.shown(each.unique_bytes),
+            sizes.shown(each.shared_bytes),
+            str(each.versions),
+            output.printable(each.group[:SHOWN_ID] if found.by == "version" else each.group),
+        )
+        for each in found.groups
+    ]
+    header = ("STORED", "UNIQUE", "SHARED", "VERSIONS", found.by.upper())
+    output.emit(as_json, dataclasses.asdict(found), output.table(header, rows))

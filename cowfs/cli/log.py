@@ -1,5 +1,5 @@
-"""cowfs log SOURCE: a version and its ancestors, newest first. Pruned ones are shown by their names
-alone."""
+"""cowfs log SOURCE: a version and its ancestors, newest first, across forks and merges. Pruned ones are
+shown by their names alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from cowfs.blocking import ROVolume
@@ -17,21 +18,38 @@ if TYPE_CHECKING:
 @click.command("log")
 @click.argument("source", shell_complete=completing.volumes)
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many.")
+@click.option("--graph", is_flag=True, help="Draw how the versions come from each other.")
 @output.common_options
-def command(source: str, limit: int | None, store: str | None, as_json: bool) -> None:
-    """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first."""
-    from cowfs.api import sources
+def command(source: str, limit: int | None, graph: bool, store: str | None, as_json: bool) -> None:
+    """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first: its own,
+    those of the volumes that it was forked from, and what was merged into them. Tags stand in
+    parentheses."""
+    from cowfs.api import sources, tagging
     from cowfs.blocking import Volume
     from cowfs.cli import versions
 
+    if graph and as_json:
+        raise InvalidInputError("--graph is for people", hint="--json has the parents of each version.")
     found = sources.find(source, store)
     past = [] if found.version is None else Volume.from_locator(found.locator()).history(limit)
     if not past:
         output.say(as_json, f"Volume {found.volume} has no version yet")
-    has_links = any(not version.is_pruned and version.stats.linked_bytes for version in past)
+    tags = tagging.by_version(found.store, found.volume) if past else {}
+    record = {
+        "volume": found.volume,
+        "versions": [{**versions.record(each), **versions.names(each, tags)} for each in past],
+    }
+    output.emit(as_json, record, _text(past, tags, with_graph=graph) if past else "")
+
+
+def _text(past: list[ROVolume], tags: dict[str, list[str]], *, with_graph: bool) -> str:
+    known = [version for version in past if not version.is_pruned]
+    has_links = any(version.stats.linked_bytes for version in known)
+    has_origins = len({version.made_in for version in known}) > 1
     header = (
         "VERSION",
         "COMMITTED",
+        *(("VOLUME",) if has_origins else ()),
         "FILES",
         "SIZE",
         *(("LINKED",) if has_links else ()),
@@ -39,22 +57,34 @@ def command(source: str, limit: int | None, store: str | None, as_json: bool) ->
         "AUTHOR",
         "MESSAGE",
     )
-    rows = [_row(version, has_links=has_links) for version in past]
-    record = {"volume": found.volume, "versions": [versions.record(version) for version in past]}
-    output.emit(as_json, record, output.table(header, rows) if rows else "")
+    rows = [
+        _row(version, tags.get(version.id, []), len(header), has_origins=has_origins, has_links=has_links)
+        for version in past
+    ]
+    if not with_graph:
+        return output.table(header, rows)
+    from cowfs.cli.graph import Graph
+
+    drawn, lanes = [], Graph()
+    for version, row in zip(past, rows, strict=True):
+        first, *others = lanes.lines(version.id, [] if version.is_pruned else version.parents)
+        drawn += [(first, *row), *((line, *("",) * len(header)) for line in others)]
+    return output.table(("", *header), drawn)
 
 
-def _row(version: ROVolume, *, has_links: bool) -> tuple[str, ...]:
+def _row(version: ROVolume, tags: list[str], columns: int, *, has_origins: bool, has_links: bool) -> tuple[str, ...]:
     name = version.id[:12]
+    named = f"({', '.join(tags)}) " if tags else ""
     if version.is_pruned:
-        return (name, "pruned", *("",) * (6 if has_links else 5))
+        return (name, "pruned", *("",) * (columns - 3), named.strip())
     return (
         name,
         output.time(version.created_ns),
+        *((version.made_in,) if has_origins else ()),
         str(version.stats.files),
         sizes.shown(version.stats.bytes),
         *((sizes.shown(version.stats.linked_bytes),) if has_links else ()),
         sizes.shown(version.stats.stored_bytes_added),
         output.printable(version.author),
-        output.printable(version.message),
+        named + output.printable(version.message),
     )

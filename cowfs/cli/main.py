@@ -4,7 +4,8 @@ code.
     stdout    data; with --json exactly one JSON document, on failure {"error": {kind, message, hint, details}}; docs/reference/json.md
     stderr    progress and talk; failures as `cowfs: MESSAGE` and `hint: …`; never a traceback
     exit      0, or the code of the error's kind (the table in cowfs.errors; `cowfs --help` shows it); 130 after Ctrl-C
-              (cp, upload, download, import, export, merge, apply and up also: 143 after SIGTERM, 129 after SIGHUP)
+              (cp, upload, download, import, export, merge, push, pull, restore, rollback, apply and up also:
+              143 after SIGTERM, 129 after SIGHUP)
 
 Commands load only what they use, so that `cowfs --help` and completion stay quick.
 """
@@ -32,8 +33,13 @@ COMMANDS = {
     "unmount": "Unmount; uncommitted work is kept.",
     "fork": "Make a volume that starts from a version.",
     "log": "Show a volume's versions.",
+    "show": "Show what is recorded of a version.",
+    "tag": "Name versions of a volume, or list their names.",
     "diff": "Show what differs between two versions.",
     "merge": "Merge versions of forks into a volume.",
+    "restore": "Bring back what an older version has.",
+    "rollback": "Make a volume what an older version was.",
+    "prune": "Let go of versions that no rule keeps.",
     "ls": "List volumes, or the files of one.",
     "get": "Show what is known of one volume.",
     "find": "Print the paths of a version's files.",
@@ -49,8 +55,15 @@ COMMANDS = {
     "apply": "Make volumes and mounts as a file declares them.",
     "up": "Mount the volumes that a file declares.",
     "down": "Unmount what `up` or `apply` has mounted.",
+    "warm": "Fetch a version's contents into this machine's cache.",
+    "verify": "Read a version or a store again, and say what is damaged.",
+    "repair": "Look for what damaged packs have lost, and put it back.",
+    "push": "Copy versions to another store, under the same ids.",
+    "pull": "Copy versions from another store, under the same ids.",
     "delete": "Delete a volume.",
     "undelete": "Bring a deleted volume back.",
+    "gc": "Give back the room of what nothing needs any more.",
+    "maintain": "Prune volumes by their saved rules, and collect garbage.",
     "status": "List mounts and working copies on this machine.",
     "completion": "Print what a shell needs to complete commands and names.",
     "bench": "Measure a directory beside the local disk.",
@@ -62,11 +75,13 @@ COMMANDS = {
 ELSEWHERE = {
     "add": "cp",
     "branch": "fork",
+    "check": "verify",
     "checkout": "mount",
     "clone": "fork",
     "compare": "diff",
     "copy": "cp",
     "destroy": "delete",
+    "fsck": "verify",
     "history": "log",
     "init": "create",
     "list": "ls",
@@ -77,15 +92,12 @@ ELSEWHERE = {
     "password": "key",
     "ps": "status",
     "publish": "commit",
-    "pull": "mount",
-    "push": "commit",
     "put": "cp",
     "read": "cat",
     "remove": "delete",
-    "restore": "undelete",
     "rm": "delete",
+    "revert": "rollback",
     "save": "commit",
-    "show": "get",
     "info": "get",
     "inspect": "get",
     "describe": "get",
@@ -97,7 +109,10 @@ ELSEWHERE = {
 """What the same, or the nearest, is called by other programs."""
 
 
-ALSO = {1: "; of `diff --exit-code`: there are differences", 2: "; of `apply --dry-run`: something is to be done"}
+ALSO = {
+    1: "; of `diff --exit-code`: there are differences; of `verify` and `repair`: something is lost",
+    2: "; of `apply --dry-run`: something is to be done",
+}
 """What else an exit code means."""
 
 

@@ -37,6 +37,11 @@ def record(version: ROVolume) -> dict[str, Any]:
     }
 
 
+def names(version: ROVolume, tags: dict[str, list[str]]) -> dict[str, Any]:
+    """What else a history tells of each version. made_in: null when it is pruned."""
+    return {"made_in": None if version.is_pruned else version.made_in, "tags": tags.get(version.id, [])}
+
+
 def summary(version: ROVolume) -> str:
     """Of a commit's result."""
     if not version.is_new:

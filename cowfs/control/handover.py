@@ -1,4 +1,4 @@
-"""How a mount daemon comes by credentials that a program gave.
+"""How a mount daemon comes by credentials that a program gave, and by what was read for it already.
 
     at the start     a `Handover`, as one line behind the specification on the daemon's standard input
     later            FEED on the control socket: a process that can make new ones asks whether they are wanted, and brings them
@@ -21,13 +21,15 @@ from cowfs.store import Credentials
 class Handover:
     """How a daemon asks its store. credentials None: with what its environment has.
     credential_process: prints others. is_fed: the process that gives them will make others, too.
-    store_key: of an encrypted store, in hexadecimal."""
+    store_key: of an encrypted store, in hexadecimal. known: texts of objects of the store, by key, that
+    were read a moment ago."""
 
     credentials: Credentials | None = field(default=None, repr=False)
     path_style: bool | None = None
     credential_process: str | None = field(default=None, repr=False)
     is_fed: bool = False
     store_key: str | None = field(default=None, repr=False)
+    known: dict[str, str] = field(default_factory=dict, repr=False)
 
     def to_line(self) -> bytes:
         return json.dumps(to_json(self)).encode() + b"\n"

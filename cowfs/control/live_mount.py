@@ -13,17 +13,23 @@ from cowfs.control.client import Client, wait_gone
 from cowfs.control.messages import (
     ADOPT,
     COMMIT,
+    COMPARE,
     DETACH,
     DISCARD,
     PING,
+    RESTORE,
     STATUS,
     UNMOUNT,
     Adoption,
     Committed,
+    Compared,
+    Comparison,
     Ending,
     Left,
     MountStatus,
     Nothing,
+    Restoration,
+    Restored,
 )
 from cowfs.errors import ConflictError, CowfsError, UnavailableError
 from cowfs.machine.registry import MountEntry
@@ -52,6 +58,16 @@ def status(entry: MountEntry) -> MountStatus:
 def commit(entry: MountEntry, request: CommitRequest, progress: ProgressListener | None = None) -> Committed:
     """Publishes what was written before the call."""
     return Client(entry.socket).ask(COMMIT, request, progress)
+
+
+def compare(entry: MountEntry, wanted: Comparison) -> Compared:
+    """What became of a version in the mounted volume, committed or not."""
+    return Client(entry.socket).ask(COMPARE, wanted)
+
+
+def restore(entry: MountEntry, wanted: Restoration) -> Restored:
+    """Puts what a version has into the mounted volume's working copy."""
+    return Client(entry.socket).ask(RESTORE, wanted)
 
 
 def adopt(entry: MountEntry, volume: str) -> None:

@@ -4,6 +4,8 @@ whoever shows it.
     PING     Nothing         Pong
     STATUS   Nothing         MountStatus                     what `cowfs status` shows
     COMMIT   CommitRequest   Committed                       with progress, as often as there is news
+    COMPARE  Comparison      Compared                        what `diff` shows of work that is in no version
+    RESTORE  Restoration     Restored                        changes the working copy, and publishes nothing
     ADOPT    Adoption        Nothing                         of a scratch: its commits go to that volume from now on
     UNMOUNT  Ending          Left                            the process ends after the answer
     DETACH   Nothing         Nothing                         off its path at once, served until the last file is closed
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from cowfs.control.handover import Offer, Wanted
 from cowfs.control.server import Handler
@@ -27,6 +29,7 @@ from cowfs.control.typed import from_json, to_json
 from cowfs.format.manifest import Manifest, version_id
 from cowfs.ids import VersionId
 from cowfs.version.commit import CommitRequest, ProgressListener
+from cowfs.version.named_changes import Change
 
 _TOLD_BYTES = 64 << 10  # of a manifest in an answer
 
@@ -135,6 +138,53 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """version: None: the one that the work stands on. folder: of the version, path: below it, and of
+    the volume; from the root, without slashes at the ends. times, renames: as `differences.compare`
+    has them."""
+
+    version: VersionId | None = None
+    folder: str = ""
+    path: str = ""
+    times: bool = False
+    renames: bool = True
+
+
+@dataclass(frozen=True)
+class Compared:
+    """version: that was compared with, None before the first."""
+
+    version: VersionId | None
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """What the version has at `path` is put at `to` in the volume; both from the root, without slashes at
+    their ends. dry_run: it is only told what that does."""
+
+    version: VersionId
+    path: str
+    to: str
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class RestoredPath:
+    path: str
+    kind: Literal["added", "removed", "changed"]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """version: the one that the volume's uncommitted work stands on, None before the first. paths: of the
+    volume."""
+
+    version: VersionId | None
+    paths: tuple[RestoredPath, ...]
+
+
+@dataclass(frozen=True)
 class Adoption:
     """volume: one that was just forked from the version that the scratch stands on."""
 
@@ -196,6 +246,8 @@ class Operation(Generic[A, R]):
 PING = Operation("ping", Nothing, Pong)
 STATUS = Operation("status", Nothing, MountStatus)
 COMMIT = Operation("commit", CommitRequest, Committed)
+COMPARE = Operation("compare", Comparison, Compared)
+RESTORE = Operation("restore", Restoration, Restored)
 ADOPT = Operation("adopt", Adoption, Nothing)
 UNMOUNT = Operation("unmount", Ending, Left)
 DETACH = Operation("detach", Nothing, Nothing)

@@ -3,9 +3,12 @@
     request   {"op": NAME, ARGUMENT: …, …}
     reply     zero or more {"progress": {…}}, then one {"result": …} or {"error": {kind, message, hint, details}}
 
+A longer message than a line may be travels in pieces, one a line, {"piece": TEXT}, and ends with
+{"pieces": HOW MANY}: their texts, one after the other, are the message.
+
 A connection carries any number of requests, one after the other. Lines end with "\\n" and have at
-most LINE_LIMIT_BYTES; a longer one, a line that is not a JSON object, or an end in the middle of a
-line breaks the connection. Both ends are the same user on the same machine: nothing here is
+most LINE_LIMIT_BYTES, messages MESSAGE_LIMIT_BYTES; a longer one, a line that is not a JSON object,
+or an end in the middle of a line or message breaks the connection. Both ends are the same user on the same machine: nothing here is
 versioned or secret, and nothing is trusted either.
 """
 
@@ -18,6 +21,10 @@ from typing import Any
 from cowfs.errors import InvalidInputError
 
 LINE_LIMIT_BYTES = 1 << 20
+PIECE_BYTES = 256 << 10
+"""Of a long message: quotation marks and backslashes double on their way."""
+MESSAGE_LIMIT_BYTES = 1 << 28
+"""A comparison of a million paths."""
 
 
 class LineSocket:
@@ -30,15 +37,41 @@ class LineSocket:
 
     def send(self, message: dict[str, Any]) -> None:
         """OSError when the other side is gone."""
-        line = json.dumps(message, default=str).encode() + b"\n"
-        if len(line) > LINE_LIMIT_BYTES:
+        text = json.dumps(message, default=str)
+        if len(text) < LINE_LIMIT_BYTES:
+            self._connection.sendall(text.encode() + b"\n")
+            return
+        if len(text) > MESSAGE_LIMIT_BYTES:
             raise InvalidInputError(
-                f"a message of {len(line)} bytes is too long", hint=f"The limit is {LINE_LIMIT_BYTES}."
+                f"a message of {len(text)} bytes is too long", hint=f"The limit is {MESSAGE_LIMIT_BYTES}."
             )
-        self._connection.sendall(line)
+        pieces = [text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)]
+        for piece in pieces:
+            self._connection.sendall(json.dumps({"piece": piece}).encode() + b"\n")
+        self._connection.sendall(json.dumps({"pieces": len(pieces)}).encode() + b"\n")
 
     def receive(self) -> dict[str, Any] | None:
         """The next object, None at a clean end. InvalidInputError for anything else."""
+        pieces: list[str] = []
+        left_bytes = MESSAGE_LIMIT_BYTES
+        while (line := self._line()) is not None:
+            message = _decoded(line)
+            if isinstance(piece := message.get("piece"), str):
+                pieces.append(piece)
+                left_bytes -= len(piece)
+                if left_bytes < 0:
+                    raise _garbage(f"a message is longer than {MESSAGE_LIMIT_BYTES} bytes")
+            elif not pieces:
+                return message
+            elif message != {"pieces": len(pieces)}:
+                raise _garbage("a long message lacks pieces")
+            else:
+                return _decoded("".join(pieces))
+        if pieces:
+            raise _garbage("it ends in the middle of a message")
+        return None
+
+    def _line(self) -> bytes | None:
         end = -1
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
@@ -53,16 +86,20 @@ class LineSocket:
             self._buffer += data
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise _garbage("a line is not JSON") from error
-        if not isinstance(message, dict):
-            raise _garbage("a line is not a JSON object")
-        return message
+        return line
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _decoded(text: bytes | str) -> dict[str, Any]:
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _garbage("a line is not JSON") from error
+    if not isinstance(message, dict):
+        raise _garbage("a line is not a JSON object")
+    return message
 
 
 def _garbage(reason: str) -> InvalidInputError:

@@ -47,7 +47,8 @@ class Feeding:
         self._is_over = False
         self._identity = Identity(self, handover.credentials) if handover.credentials is not None else None
         key = StoreKey(bytes.fromhex(handover.store_key)) if handover.store_key is not None else None
-        self.access = Access(self._identity, handover.path_style, key=key)
+        known = {name: text.encode() for name, text in handover.known.items()}
+        self.access = Access(self._identity, handover.path_style, key=key, known=known)
 
     # -- as the identity's source
 

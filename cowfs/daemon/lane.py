@@ -145,6 +145,9 @@ class FastLane:
     def invalidate_inode(self, ino: int) -> None:
         self._native().invalidate_inode(ino)
 
+    def invalidate_entry(self, parent: int, name: bytes) -> None:
+        self._native().invalidate_entry(parent, name)
+
     def waiting(self) -> Waiting | None:
         if (lane := self._lane) is None:
             return Waiting(0, 0.0, self._abandoned)

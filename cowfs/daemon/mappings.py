@@ -16,23 +16,33 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec
 
 from cowfs.errors import CorruptError, InvalidStateError, NoSpaceError
 from cowfs.native import Engine
 from cowfs.session.lost import paths_of
 from cowfs.session.residency import Residency
 
+P = ParamSpec("P")
 NAMED = 5  # files that a message names
 
 
 class Mappings:
-    def __init__(self, engine: Engine, residency: Residency, invalidate: Callable[[int], None]) -> None:
-        """`invalidate` sends the notification about one inode."""
+    def __init__(
+        self,
+        engine: Engine,
+        residency: Residency,
+        invalidate: Callable[[int], None],
+        invalidate_entry: Callable[[int, bytes], None] = lambda parent, name: None,
+    ) -> None:
+        """`invalidate` sends the notification about one inode, `invalidate_entry` that about a name in a
+        directory."""
         self._engine = engine
         self._residency = residency
         self._invalidate = invalidate
+        self._invalidate_entry = invalidate_entry
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -47,7 +57,18 @@ class Mappings:
                     "the mount is being taken down", hint="Mount the volume again; its work is kept."
                 )
             for ino in self._engine.writable_handles():
-                self._write_back(ino)
+                self._send(self._invalidate, ino)
+
+    def forget(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int]) -> None:
+        """The kernel asks again for what was changed without it: names in directories, and inodes.
+        Nothing once the mount is being taken down."""
+        with self._lock:
+            if self._is_closed:
+                return
+            for parent, name in sorted(names):
+                self._send(self._invalidate_entry, parent, name)
+            for ino in sorted(inodes):
+                self._send(self._invalidate, ino)
 
     def check(self) -> None:
         """Raises, after a `flush`, if files lack bytes that were stored through mappings and could
@@ -75,10 +96,10 @@ class Mappings:
         """To be called with `paused` held."""
         self._is_closed = True
 
-    def _write_back(self, ino: int) -> None:
+    def _send(self, notice: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         try:
-            self._invalidate(ino)
+            notice(*arguments, **named)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTCONN, errno.ENODEV):
                 raise
-            # the kernel has forgotten the inode, or the whole mount: it has no pages of it
+            # the kernel has forgotten the inode, or the whole mount: it has nothing of it

@@ -136,7 +136,7 @@ class Daemon:
             mounting.check_descriptor(spec.options.fuse_fd)
         session = open_session(spec, stack, self._discard, self._report, access=self._feeding.access)
         keeper = Keeper(session, lambda: self._look_after(session, mappings))
-        mappings = Mappings(session.engine, session.residency, self._invalidate)
+        mappings = Mappings(session.engine, session.residency, self._invalidate, self._invalidate_entry)
         requests = Requests(
             spec,
             session,
@@ -262,6 +262,10 @@ class Daemon:
     def _invalidate(self, ino: int) -> None:
         if self._server is not None:
             self._server.invalidate_inode(ino)
+
+    def _invalidate_entry(self, parent: int, name: bytes) -> None:
+        if self._server is not None:
+            self._server.invalidate_entry(parent, name)
 
     def _look_after(self, session: Session, mappings: Mappings) -> None:
         if self._server is None:

@@ -19,12 +19,16 @@ from cowfs.control.handover import Handover
 from cowfs.control.messages import (
     Adoption,
     Committed,
+    Compared,
+    Comparison,
     Ending,
     Left,
     LostFile,
     MountStatus,
     Nothing,
     Pong,
+    Restoration,
+    Restored,
     Waiting,
     WriterStatus,
 )
@@ -34,6 +38,8 @@ from cowfs.daemon.mappings import Mappings
 from cowfs.errors import InvalidStateError, ReadOnlyError
 from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session, Writer
+from cowfs.session.work_comparing import compared
+from cowfs.session.work_restoring import Stale, restore
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
 from cowfs.version.volumes import locator
 
@@ -77,6 +83,8 @@ class Requests:
             messages.PING.answered_by(self._ping),
             messages.STATUS.answered_by(self._status),
             messages.COMMIT.answered_by(self._commit),
+            messages.COMPARE.answered_by(self._compare),
+            messages.RESTORE.answered_by(self._restore),
             messages.ADOPT.answered_by(self._adopt),
             messages.UNMOUNT.answered_by(self._unmount),
             messages.DETACH.answered_by(self._detach),
@@ -138,10 +146,7 @@ class Requests:
     def _commit(self, request: CommitRequest, progress: ProgressListener) -> Committed:
         writer = self._writer()
         with self._audience.joined(progress), self._commits:
-            if self._ended:
-                raise InvalidStateError(
-                    "the mount is being taken down", hint="Mount the volume again; its work is kept."
-                )
+            self._require_not_ended()
             if writer.lease_lost is not None:
                 raise writer.lease_lost
             self.is_committing = True
@@ -155,6 +160,24 @@ class Requests:
                 self._audience.end()
                 self.is_committing = False
         return self._committed(base, is_new=base.version_id != before.version_id)
+
+    def _compare(self, wanted: Comparison, progress: ProgressListener) -> Compared:
+        self._writer()
+        with self._commits:
+            self._mappings.flush()
+            return compared(self._session, wanted)
+
+    def _restore(self, wanted: Restoration, progress: ProgressListener) -> Restored:
+        self._writer()
+        stale = Stale()
+        with self._commits:
+            self._require_not_ended()
+            self._mappings.flush()
+            self._mappings.check()
+            try:
+                return restore(self._session, wanted, stale)
+            finally:
+                self._mappings.forget(stale.names, stale.inodes)
 
     def _adopt(self, adoption: Adoption, progress: ProgressListener) -> Nothing:
         if (scratch := self._session.scratch) is None:
@@ -179,6 +202,10 @@ class Requests:
             self._writer()
         self._end(ending.force, True)
         return Nothing()
+
+    def _require_not_ended(self) -> None:
+        if self._ended:
+            raise InvalidStateError("the mount is being taken down", hint="Mount the volume again; its work is kept.")
 
     def _writer(self) -> Writer:
         writer = self._session.writer

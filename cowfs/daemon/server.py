@@ -67,6 +67,11 @@ class KernelServer(Protocol):
         been answered. Not from a thread that an answer needs. ENOENT: the kernel does not know the
         inode. ENODEV: the server is closed."""
 
+    def invalidate_entry(self, parent: int, name: bytes) -> None:
+        """The kernel forgets what a name of a directory leads to, or that it leads nowhere; waits for
+        requests about the directory. Not from a thread that an answer needs. ENOENT, ENODEV: as for
+        `invalidate_inode`."""
+
     def waiting(self) -> Waiting | None:
         """None: this server does not count them."""
 

@@ -126,7 +126,8 @@ class PinRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class CondemnedRecord(Record):
-    """Packs that a collection is going to delete; writers must not refer to them any more.
+    """Packs that a collection is going to delete; writers must not refer to them any more. versions:
+    the same of versions, which nobody must begin to protect any more.
 
     shards: so many further lists of the same generation belong to this one; they were written
     before it.
@@ -138,11 +139,13 @@ class CondemnedRecord(Record):
     created_ns: int
     write_id: WriteId
     shards: int | None = None
+    versions: tuple[VersionId, ...] = ()
 
     def _body(self) -> dict[str, Any]:
         return {
             "generation": self.generation,
             "packs": [pack.hex() for pack in self.packs],
+            "versions": [version.hex() for version in self.versions] or None,
             "shards": self.shards,
             "created_ns": self.created_ns,
             "write_id": self.write_id.hex(),
@@ -153,7 +156,17 @@ class CondemnedRecord(Record):
         return {
             "generation": found.integer("generation", minimum=1),
             "packs": found.ids("packs", PackId),
+            "versions": _some_versions(found),
             "shards": found.optional_integer("shards"),
             "created_ns": found.integer("created_ns"),
             "write_id": found.id("write_id", WriteId),
         }
+
+
+def _some_versions(found: Fields) -> tuple[VersionId, ...]:
+    if found.is_null("versions"):
+        return ()
+    versions = found.ids("versions", VersionId)
+    if not versions:
+        raise found.damaged("versions", "is empty, where it would be left out")
+    return versions

@@ -1,8 +1,9 @@
-"""Heads, tags and volume records: the create-only sequences under `volumes/<name>/`.
+"""Heads, tags, pruned heads and volume records: the create-only sequences under `volumes/<name>/`.
 docs/format/refs.md has every field."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -103,6 +104,49 @@ class TagRecord(Record):
     def _arguments(cls, found: Fields) -> dict[str, Any]:
         return {
             "version": found.optional_id("version", VersionId),
+            "created_ns": found.integer("created_ns"),
+            "write_id": found.id("write_id", WriteId),
+            "holder": optional_holder(found),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedRecord(Record):
+    """Which heads of a volume keep their version no more. ranges: (first, last) numbers of heads, in
+    ascending order, with at least one head between two of them. The newest record counts, and has all
+    that the ones before it have.
+    """
+
+    record: ClassVar[str] = "pruned"
+    ranges: tuple[tuple[int, int], ...]
+    created_ns: int
+    write_id: WriteId
+    holder: Holder | None = None
+
+    def __post_init__(self) -> None:
+        before = -1
+        for first, last in self.ranges:
+            if not max(before + 2, 1) <= first <= last:
+                raise InvalidInputError(f"heads {first} to {last} are no range behind head {max(before, 0)}")
+            before = last
+
+    def has(self, number: int) -> bool:
+        """Whether head `number` is pruned."""
+        at = bisect_right(self.ranges, number, key=lambda each: each[0])
+        return at > 0 and number <= self.ranges[at - 1][1]
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "ranges": [{"first": first, "last": last} for first, last in self.ranges],
+            "created_ns": self.created_ns,
+            "write_id": self.write_id.hex(),
+            "holder": holder_body(self.holder),
+        }
+
+    @classmethod
+    def _arguments(cls, found: Fields) -> dict[str, Any]:
+        return {
+            "ranges": tuple((each.integer("first"), each.integer("last")) for each in found.objects("ranges")),
             "created_ns": found.integer("created_ns"),
             "write_id": found.id("write_id", WriteId),
             "holder": optional_holder(found),

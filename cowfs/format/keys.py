@@ -7,12 +7,15 @@
     volumes/<name>/meta/<n>                 what a volume is                 create-only
     volumes/<name>/head/<n>                 its line of versions             create-only, n without a gap
     volumes/<name>/tags/<tag>/<n>           its tags                         create-only
+    volumes/<name>/pruned/<n>               which heads are pruned           create-only
     volumes/<name>/lease/<epoch>            who writes                       create-only
     volumes/<name>/heartbeat/<epoch>        that the writer is alive         replaced by the lease's holder
     versions/<2 hex>/<version id>           manifests                        named by content
     pins/<pin id>/<n>                       what is held                     create-only
+    gc/<generation>/begin                   who began a collection           create-only
     gc/<generation>/condemned               what a collection will delete    create-only
     gc/<generation>/shards/<8 hex>          the rest of a long list          create-only, before `condemned`
+    gc/<generation>/done                    that a collection has ended      empty
 
 Numbers <n>, <epoch>, <generation> start at 1 and stand as 16 hex digits of 2⁶⁴-1-n: the newest
 sorts first. Key components are ASCII; the two hex digits are the id's first two, they spread keys
@@ -44,6 +47,8 @@ _VOLUME = re.compile(rf"volumes/({_NAME.pattern})/.+")
 _TAG = re.compile(rf"volumes/{_NAME.pattern}/tags/({_NAME.pattern})/[0-9a-f]{{16}}")
 _VERSION = re.compile(r"versions/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 _PACK = re.compile(r"packs/([0-9a-f]{2})/(\1[0-9a-f]{30})")
+_MOVED = re.compile(r"packs/([0-9a-f]{2})/(\1[0-9a-f]{30})\.moved/[0-9a-f]{16}")
+_OLD_PIN = re.compile(r"pins/([0-9a-f]{32})")
 _PIN = re.compile(r"pins/([0-9a-f]{32})/([0-9a-f]{16})")
 _GENERATION = re.compile(r"gc/([0-9a-f]{16})/.+")
 
@@ -121,6 +126,14 @@ def tag(name: str, tag_name: str, number: int) -> str:
     return tag_prefix(name, tag_name) + count_down(number)
 
 
+def pruned_prefix(name: str) -> str:
+    return f"{volume(name)}pruned/"
+
+
+def pruned(name: str, number: int) -> str:
+    return pruned_prefix(name) + count_down(number)
+
+
 def lease_prefix(name: str) -> str:
     return f"{volume(name)}lease/"
 
@@ -194,6 +207,18 @@ def parse_pack(key: str) -> PackId | None:
     """The pack whose own object this key is (not of a moved record)."""
     found = _PACK.fullmatch(key)
     return PackId.from_hex(found[2]) if found else None
+
+
+def parse_moved(key: str) -> PackId | None:
+    """The pack that a moved record is of."""
+    found = _MOVED.fullmatch(key)
+    return PackId.from_hex(found[2]) if found else None
+
+
+def parse_old_pin(key: str) -> WriteId | None:
+    """The pin that has one object for all its records, as earlier versions of cowfs made them."""
+    found = _OLD_PIN.fullmatch(key)
+    return WriteId.from_hex(found[1]) if found else None
 
 
 def parse_pin(key: str) -> tuple[WriteId, int] | None:

@@ -29,6 +29,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Self, overload
 
 from blake3 import blake3
@@ -50,6 +51,7 @@ HEADER_BYTES = _HEADER.size
 ENTRY_BYTES = _ENTRY.size
 FOOTER_BYTES = _FOOTER.size
 _CHECKED_BYTES = FOOTER_BYTES - 16
+_ROOM_BYTES = 20 << 20  # a usual pack, a chunk beyond, and its directory
 
 
 class PackKind(IntEnum):
@@ -139,18 +141,54 @@ class PackFooter:
     directory_hash: bytes
 
 
-class PackBuilder:
-    """Collects the blobs of one pack; not thread-safe."""
+class Room:
+    """Memory for the bytes of a pack, which another pack may have after it: to get new pages for each
+    costs more than all else that is done to its bytes (docs/decisions/0024-malloc.md)."""
 
-    def __init__(self, kind: PackKind, blobs: BlobSealing = PLAIN_BLOBS) -> None:
+    def __init__(self) -> None:
+        self._memory = mmap(-1, _ROOM_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        self._end = 0
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """There must be no view of it."""
+        end = self._end + len(data)
+        if end > len(self._memory):
+            self._memory.resize(max(end, 2 * len(self._memory)))
+        self._memory[self._end : end] = data
+        self._end = end
+
+    def view(self) -> memoryview:
+        """What was appended."""
+        return memoryview(self._memory)[: self._end]
+
+    def clear(self) -> bool:
+        """False, and it must not be used again: somebody has a view of it, perhaps a request that was
+        given up and whose connection is not closed yet."""
+        try:
+            self._memory.resize(len(self._memory))
+        except BufferError:
+            return False
+        self._end = 0
+        return True
+
+
+class PackBuilder:
+    """Collects the blobs of one pack; not thread-safe. room: its own from now on."""
+
+    def __init__(self, kind: PackKind, blobs: BlobSealing = PLAIN_BLOBS, room: Room | None = None) -> None:
         self._kind = PackKind(kind)
         self._blobs = blobs
-        self._data = bytearray(_HEADER.pack(HEADER_MAGIC, blobs.format, kind, bytes(5)))
+        self._room = room or Room()
+        self._room.append(_HEADER.pack(HEADER_MAGIC, blobs.format, kind, bytes(5)))
         self._directory = (
             bytearray()
         )  # entries as they will be stored: as objects those of tiny chunks outweigh the chunks
         self._end = HEADER_BYTES
         self._sealed = False
+
+    @property
+    def room(self) -> Room:
+        return self._room
 
     @property
     def size_bytes(self) -> int:
@@ -182,22 +220,22 @@ class PackBuilder:
             raise InvalidInputError(f"a pack holds at most {MAX_PACK_BYTES} bytes", hint="Seal it and start another.")
         entry = PackEntry(ChunkHash(hash), self._end, stored_length, raw_length, codec, BlobKind(blob_kind))
         self._directory += _packed(entry)
-        self._data += self._blobs.head
-        self._data += stored
-        self._data += self._blobs.tail
+        self._room.append(self._blobs.head)
+        self._room.append(stored)
+        self._room.append(self._blobs.tail)
         self._end += stored_length
         return entry
 
-    def seal(self) -> bytearray:
-        """The whole pack, not copied, of which nothing stays here; add refuses from now on."""
+    def seal(self) -> memoryview:
+        """The whole pack, a view of its room; add refuses from now on."""
         if self._sealed:
             raise InvalidStateError("the pack is sealed already")
         self._sealed = True
-        data, self._data = self._data, bytearray()
-        data += self._blobs.head
-        data += self._directory
-        data += self._blobs.tail
-        with memoryview(data) as whole:
+        room = self._room
+        room.append(self._blobs.head)
+        room.append(self._directory)
+        room.append(self._blobs.tail)
+        with room.view() as whole:
             if self._blobs.overhead_bytes:
                 self._seal_blobs(whole)
             directory = whole[self._end :]
@@ -213,8 +251,8 @@ class PackBuilder:
                 blake3(directory).digest(),
             )
             directory.release()
-        data += footer + blake3(footer).digest(8) + FOOTER_MAGIC
-        return data
+        room.append(footer + blake3(footer).digest(8) + FOOTER_MAGIC)
+        return room.view()
 
     def _seal_blobs(self, whole: memoryview) -> None:
         for _, offset, stored_length, raw_length, codec, _, _ in _ENTRY.iter_unpack(self._directory):

@@ -1,4 +1,4 @@
-"""The small records of a store: cowfs.json, keys, heads, tags, volume records, leases, heartbeats,
+"""The small records of a store: cowfs.json, keys, heads, tags, pruned heads, volume records, leases, heartbeats,
 pins, moved and condemned lists.
 
 Each is one object of canonical JSON in the envelope of `fields` (check, format, record). Keys stand
@@ -15,7 +15,7 @@ making ids and times (callers), putting and reading back (`store.refs`).
 from __future__ import annotations
 
 from cowfs.format.claims import CondemnedRecord, HeartbeatRecord, LeaseRecord, PinKind, PinRecord
-from cowfs.format.heads import HeadKind, HeadRecord, MetaRecord, Origin, Setting, TagRecord
+from cowfs.format.heads import HeadKind, HeadRecord, MetaRecord, Origin, PrunedRecord, Setting, TagRecord
 from cowfs.format.key_slots import KeysRecord
 from cowfs.format.moved import MovedBlob, MovedRecord
 from cowfs.format.record import FORMAT, Holder, Record
@@ -38,6 +38,7 @@ __all__ = [
     "PinKind",
     "PinRecord",
     "ProbeResult",
+    "PrunedRecord",
     "Record",
     "Setting",
     "StoreRecord",

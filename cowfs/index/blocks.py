@@ -14,7 +14,7 @@ fetched alone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
@@ -89,15 +89,16 @@ class StoreBlocks:
         """Where block `number` lies; None: it was never written."""
         return self.segment(number // SEGMENT_ENTRIES)[number % SEGMENT_ENTRIES]
 
-    def named(self, positions: Iterable[int]) -> dict[ChunkHash, int]:
-        """Hash and number of each block that these segments name; of equal ones one number."""
+    def named(self, positions: Iterable[int], *, without: Container[int] = ()) -> dict[ChunkHash, int]:
+        """Hash and number of each block that these segments name, but for the numbers in `without`; of
+        equal ones one number."""
         wanted = list(positions)
         _in_parallel(self.segment, [position for position in wanted if position not in self._segments])
         return {
             ref.hash: SEGMENT_ENTRIES * position + place
             for position in wanted
             for place, ref in enumerate(self.segment(position))
-            if ref is not None
+            if ref is not None and SEGMENT_ENTRIES * position + place not in without
         }
 
     def segment(self, position: int) -> Sequence[BlockRef | None]:

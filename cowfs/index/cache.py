@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,6 +82,13 @@ class BlockCache:
             self._memory[digest] = raw
             while self._memory_bytes > self._limit_bytes:
                 self._memory_bytes -= len(self._memory.popitem(last=False)[1])
+
+    def let_go(self, digests: Iterable[ChunkHash]) -> None:
+        """They will hardly be read soon: none stays in memory. Else a mount that commits for hours
+        would fill it with blocks of versions that are no more than history."""
+        with self._lock:
+            for digest in digests:
+                self._memory_bytes -= len(self._memory.pop(digest, b""))
 
     def _path(self, digest: ChunkHash) -> Path:
         name = digest.hex()

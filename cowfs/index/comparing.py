@@ -12,6 +12,9 @@ What is returned are keys: a superset of what differs, to be looked up in both. 
 - a value that goes on in overflow pages never cancels, and if an overflow page differs, every inode
   with such a value is named
 
+One of them may be published nowhere (`IndexDelta.unpublished`): pages that lie over published ones
+are taken for its own.
+
 Cost: both block lists' differing segments, and the differing pages of both. Memory: the rows on
 those pages of one side.
 """
@@ -22,11 +25,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cowfs.format.manifest import SEGMENT_ENTRIES
 from cowfs.index import statements
 from cowfs.index.blocks import StoreBlocks
 from cowfs.index.cells import LOCAL_BYTES, Entry, Ino, cells, holds_rows, owner
 from cowfs.index.damage import damaged
-from cowfs.index.overlay import ZERO_PAGE, Blocks
+from cowfs.index.overlay import ZERO_PAGE, Blocks, Overlay
 
 if TYPE_CHECKING:
     from cowfs.index.index import Index
@@ -96,22 +100,32 @@ def _owner(row: bytes, blocks: Blocks) -> Entry | Ino | None:
 
 def _own_pages(a: Blocks, b: Blocks) -> tuple[list[int], list[int]]:
     """Numbers of the pages that the other one does not have, wherever."""
-    if not (isinstance(a, StoreBlocks) and isinstance(b, StoreBlocks)):
+    below_a, changed_a = _stored(a)
+    below_b, changed_b = _stored(b)
+    if below_a is None or below_b is None:
         pages_a = {a.read(number): number for number in range(a.count)}
         pages_b = {b.read(number): number for number in range(b.count)}
         return (
             sorted(number for page, number in pages_a.items() if page not in pages_b),
             sorted(number for page, number in pages_b.items() if page not in pages_a),
         )
-    segments_a, segments_b = a.section.segments, b.section.segments
+    segments_a, segments_b = below_a.section.segments, below_b.section.segments
     both = min(len(segments_a), len(segments_b))
     same = {place for place in range(both) if segments_a[place].hash == segments_b[place].hash}
-    hashes_a = a.named(place for place in range(len(segments_a)) if place not in same)
-    hashes_b = b.named(place for place in range(len(segments_b)) if place not in same)
+    same -= {number // SEGMENT_ENTRIES for number in changed_a | changed_b}
+    hashes_a = below_a.named((place for place in range(len(segments_a)) if place not in same), without=changed_a)
+    hashes_b = below_b.named((place for place in range(len(segments_b)) if place not in same), without=changed_b)
     return (
-        sorted(number for digest, number in hashes_a.items() if digest not in hashes_b),
-        sorted(number for digest, number in hashes_b.items() if digest not in hashes_a),
+        sorted(changed_a | {number for digest, number in hashes_a.items() if digest not in hashes_b}),
+        sorted(changed_b | {number for digest, number in hashes_b.items() if digest not in hashes_a}),
     )
+
+
+def _stored(blocks: Blocks) -> tuple[StoreBlocks | None, set[int]]:
+    """The published pages, if there are any, and the numbers of those that lie over them."""
+    if isinstance(blocks, Overlay):
+        return blocks.base if isinstance(blocks.base, StoreBlocks) else None, blocks.written_numbers()
+    return blocks if isinstance(blocks, StoreBlocks) else None, set()
 
 
 def _rows_and_others(blocks: Blocks, numbers: list[int]) -> Iterator[bytes | None]:

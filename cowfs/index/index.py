@@ -1,7 +1,8 @@
 """An open index: queries, and the way to a changed one.
 
     Index ── ConnectionPool ── SQLite ── BlockFile ── StoreBlocks ── BlockCache, PackReader        a published version
-                                               └── MemoryBlocks                                a volume without versions
+                                               ├── MemoryBlocks                                a volume without versions
+                                               └── Overlay ── StoreBlocks, MemoryBlocks        work that is in no version (`IndexDelta`)
 
 An index is immutable. Each query is one look-up or one range of one table (a directory joins the
 inodes), on a connection of its own, so threads run beside each other; a query that needs a block
@@ -304,6 +305,10 @@ class IndexDelta:
             raise InvalidStateError("this index was not published yet")
         url = self.base.url if self.base is not None else ""
         return Index(StoreBlocks(self.reader, section, self.cache, url=url), self.cache)
+
+    def unpublished(self) -> Index:
+        """The changed index as it is, for one thread, to be closed before the delta is."""
+        return Index(self._overlay, self.cache)
 
     def close(self) -> None:
         self._overlay.close()

@@ -108,9 +108,11 @@ class Overlay:
     def written(self) -> Iterator[tuple[int, bytes]]:
         """(block number, page) of every block that was written or lies beyond the base,
         ascending."""
-        numbers = set(self._memory) | set(self._spilled) | set(range(self.base.count, self.count))
-        for number in sorted(numbers):
+        for number in sorted(self.written_numbers()):
             yield number, self.read(number)
+
+    def written_numbers(self) -> set[int]:
+        return set(self._memory) | set(self._spilled) | set(range(self.base.count, self.count))
 
     def close(self) -> None:
         self._memory.clear()

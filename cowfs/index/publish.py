@@ -92,6 +92,7 @@ def publish(
     receipts = uploader.flush()
     for digest, raw in blocks.uploaded():
         delta.cache.put(digest, raw)
+    delta.cache.let_go(blocks.replaced)
     delta.reader = reader
     return Published(section, receipts, added)
 
@@ -102,6 +103,7 @@ class _BlockList:
 
     def __init__(self, delta: IndexDelta, uploader: PackUploader) -> None:
         self.live: Counter[PackId] = Counter()
+        self.replaced: set[ChunkHash] = set()  # blocks and segments of the base that the new version has not there
         self._delta = delta
         self._base: StoreBlocks | None = delta.base
         self._uploader = uploader
@@ -141,6 +143,7 @@ class _BlockList:
     def _release(self, ref: BlockRef | None) -> None:
         if ref is None:
             return
+        self.replaced.add(ref.hash)
         self.live[ref.pack] -= 1
         if self.live[ref.pack] == 0:
             del self.live[ref.pack]
@@ -185,6 +188,8 @@ class _BlockList:
                 segments.append(old[position])
             else:
                 segments.append(self._upload_segment(position))
+        self.replaced.update(ref.hash for ref in set(old) - set(segments))
+        self.replaced -= {*self._refs, *(digest for digest, _ in self._segments)}
         return tuple(segments)
 
     def _upload_segment(self, position: int) -> SegmentRef:

@@ -18,6 +18,7 @@ READ_PLACES = (
     "SELECT parent, name, ino FROM dirents WHERE ino IN (SELECT value FROM json_each(?)) ORDER BY parent, name"
 )
 READ_ENTRIES_ROOT = "SELECT rootpage FROM sqlite_schema WHERE name = 'dirents'"
+READ_EXTENTS_ROOT = "SELECT rootpage FROM sqlite_schema WHERE name = 'extents'"
 READ_LONG_XATTRS = "SELECT DISTINCT ino FROM xattrs WHERE length(value) > ?"
 READ_ANY_ENTRY = "SELECT 1 FROM dirents WHERE parent = ? LIMIT 1"
 READ_DIRECTORY = (
@@ -27,6 +28,12 @@ READ_DIRECTORY = (
 READ_EXTENTS = (
     "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec "
     "FROM extents WHERE ino = ? ORDER BY offset"
+)
+READ_USED_PACKS = "SELECT DISTINCT pack FROM extents"
+READ_STORED_PLACES = "SELECT DISTINCT pack, pack_offset, stored_length FROM extents"
+READ_EXTENTS_IN = (
+    "SELECT ino, offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
+    "WHERE pack IN (SELECT value FROM json_each(?)) ORDER BY ino, offset"
 )
 READ_XATTRS = "SELECT name, value FROM xattrs WHERE ino = ? ORDER BY name"
 

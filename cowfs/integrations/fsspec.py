@@ -2,7 +2,7 @@
 opens URLs.
 
     cowfs://NAME/path             the newest version of a volume in the default store; may be written
-    cowfs://NAME@TAG/path         a version; NAME@VERSION likewise, 8 digits or more
+    cowfs://NAME@TAG/path         a version; NAME@VERSION likewise, 8 digits or more, NAME@{3}, NAME@{2026-11-20T12:00}
     LOCATOR/path                  cowfs+s3://bucket/prefix/-/NAME@ID/path: a version, wherever its store is
     cowfs+s3://bucket/-/NAME/path a volume there; `store=` says the same of cowfs:// URLs
 
@@ -21,10 +21,8 @@ uses it has them.
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -36,30 +34,24 @@ from urllib.parse import quote, unquote
 from fsspec.spec import AbstractFileSystem
 from fsspec.transaction import Transaction
 
-from cowfs import log
 from cowfs.api import head_changes, overview, sources, stores
-from cowfs.api.files import Entry, ROFiles, RWFiles
+from cowfs.api.files import Entry, RWFiles
 from cowfs.api.head_changes import Change
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.volume import Volume
 from cowfs.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from cowfs.integrations.fsspec_files import ReadFile, WrittenFile
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from cowfs.ids import VersionId
 
 STORES = ("abfs", "abfss", "az", "file", "gs", "http", "https", "memory", "s3")
 PIECE_BYTES = 1 << 20
 VERSIONS_KEPT = 8
 """With their sessions, which have threads; others are opened anew. Open files keep theirs."""
-BUFFER_BYTES = 1 << 20
-SPOOLED_BYTES = 8 << 20
 _LOCATOR = re.compile(r"(cowfs\+.*?)/-/(.*)", re.DOTALL)
-_PINNED = re.compile(r"@[0-9a-f]{8,64}$")
-
-_log = log.get("fsspec")
+_PINNED = re.compile(r"@([0-9a-f]{8,64})$")
 
 
 class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -177,7 +169,8 @@ class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """What NAME, NAME@TAG or NAME@VERSION means now; None: a volume without versions."""
         with self._versions_lock:
             known = self._versions.get(source)
-            if known is not None and _PINNED.search(source):
+            pinned = _PINNED.search(source)  # unless it is a tag, which may move
+            if known is not None and pinned is not None and known.id.startswith(pinned[1]):
                 self._versions.move_to_end(source)
                 return known
         try:
@@ -412,80 +405,6 @@ class CowfsTransaction(Transaction):  # type: ignore[misc]
 
 
 CowfsFileSystem.transaction_type = CowfsTransaction
-
-
-class ReadFile(io.BufferedReader):
-    """A file of a version, with what programs expect of one of fsspec."""
-
-    def __init__(self, files: ROFiles, path: str, inner: str) -> None:
-        super().__init__(files.open(inner).detach(), BUFFER_BYTES)  # type: ignore[attr-defined]
-        self.path = path
-        self.size = self.seek(0, io.SEEK_END)
-        self.seek(0)
-
-
-class WrittenFile(io.BufferedIOBase):
-    """A file that is being written: in a temporary file of this machine until it is closed."""
-
-    def __init__(self, path: str, mode: str, finish: Callable[[BinaryIO], None]) -> None:
-        self.path, self.mode = path, mode
-        self._finish = finish
-        self._file = cast("BinaryIO", tempfile.SpooledTemporaryFile(SPOOLED_BYTES))  # noqa: SIM115 - the change closes it
-        self._is_dropped = False
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._require_open()
-        return self._file.write(bytes(data))
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._require_open()
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        self._require_open()
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Publishes the file, or adds it to the transaction."""
-        if self.closed:
-            return
-        super().close()
-        if not self._is_dropped:
-            self._is_dropped = True
-            self._finish(self._file)
-
-    def discard(self) -> None:
-        """Nothing of it is published."""
-        if not self._is_dropped:
-            self._is_dropped = True
-            self._file.close()
-        self.close()
-
-    def commit(self) -> None:
-        """For fsspec's transactions: the file is part of one."""
-        self.close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.discard()
-        self.close()
-
-    def __del__(self) -> None:
-        if not self.closed:
-            _log.warning("%s was never closed, and is not published", self.path)
-            self.discard()
-
-    def _require_open(self) -> None:
-        if self.closed:
-            raise ValueError("I/O operation on closed file.")
 
 
 def _written(inner: str, mode: str, content: BinaryIO) -> Change:

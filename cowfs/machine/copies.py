@@ -3,17 +3,19 @@
     of a volume      <working copy>/copy.json, copy.stamps          the work in the folder belongs to that working copy
     of a version     <state dir>/copies/<registration>/             the same two files; read-only
 
-    copy.json        {"format": 1, "mount_path", "root_ino", "is_made", "stage", "store_url", "store_id", "volume",
+    copy.json        {"format": 1, "mount_path", "root_ino", "root_device", "is_made", "stage", "store_url", "store_id", "volume",
                       "version" | null, "read_only", "process"}
     copy.stamps      what each file looked like when it was the version's (stamps.py)
 
-    stage   filling    the folder is not whole yet, and nobody was told of it: it may be filled again, or removed
-            whole      a user's
-            leaving    everything of it was set aside (`.cowfs-gone-…` in the folder), and is being deleted
+    stage   filling    the version is being written into a directory of its own, `.cowfs-aside-…` in the folder
+            arriving   it is whole there, and is being moved into the folder
+            whole      a user's; if something is aside, it belongs into the folder
+            leaving    everything of it was set aside again, and is being deleted
 
-Guarantees: nothing in the folder is deleted that is not as its stamp says, unless that is asked for;
-it is set aside by renames first, so that nobody who comes by its path writes to what is about to go.
-A folder that is not there any more, or is another one (`root_ino`), is never taken for an empty one.
+Guarantees: nothing in the folder is deleted that is not as its stamp says, unless that is asked for,
+and nothing that came into it while it was filled. What comes or goes is moved by renames, so that
+nobody who comes by its path writes to what is not whole yet, or about to go.
+A folder that is not there any more, or is another one (`is_there`), is never taken for an empty one.
 A crash at any moment leaves the folder whole, or one that `settle` makes whole, or finishes deleting.
 
 Who calls holds the copy's turn (`reservation`).
@@ -28,6 +30,7 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -41,14 +44,14 @@ from cowfs.machine.processes import ProcessIdentity
 from cowfs.machine.stamps import FileStamp
 
 FORMAT = 1
-_ASIDE = b".cowfs-gone-"
-_ASIDE_NAME = re.compile(rb"\.cowfs-gone-[0-9a-f]{16}")
+_ASIDE = b".cowfs-aside-"
+_ASIDE_NAME = re.compile(rb"\.cowfs-aside-[0-9a-f]{16}")
 _COARSE_NS = 2_000_000_000
 """How coarse a file system may keep times (FAT does)."""
 _log = log.get("copy")
 _libc = ctypes.CDLL(None, use_errno=True)
 
-Stage = Literal["filling", "whole", "leaving"]
+Stage = Literal["filling", "arriving", "whole", "leaving"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class CopyRecord:
 
     mount_path: str
     root_ino: int
+    root_device: int
     is_made: bool
     stage: Stage
     store_url: str
@@ -74,10 +78,19 @@ class CopyRecord:
 
 @dataclass(frozen=True)
 class Reading:
-    """since_ns: no change before has a later ctime, and none after an earlier one. mapped: inodes."""
+    """since_ns: no change before has a later ctime, and none after an earlier one, where times are kept
+    as exactly as still_ns says. mapped: inodes."""
 
     since_ns: int
+    still_ns: int
     mapped: set[int]
+
+    def is_still(self, stamp: FileStamp) -> bool:
+        """Whether every change from now on shows in it. Of a directory nothing but its stamp counts."""
+        if stat.S_ISDIR(stamp.mode):
+            return True
+        is_exact = stamps.still_ns(stamp.ctime_ns) <= self.still_ns
+        return is_exact and stamp.ctime_ns < self.since_ns and stamp.ino not in self.mapped
 
 
 class Copy:
@@ -119,21 +132,39 @@ class Copy:
         except OSError as error:
             raise config.inaccessible(self.record_path, error) from error
 
-    def begin(self, record: CopyRecord) -> None:
-        """Durable before the first file is written."""
+    def begin(self, record: CopyRecord) -> bytes:
+        """The directory to write the version into. What was begun is durable before it is made."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._store(record)
+        return _new_aside(os.fsencode(record.mount_path))
 
-    def end_filling(self, version: VersionId | None, expected: dict[bytes, tuple[int, int]]) -> None:
-        """The folder is whole. expected: (size, mtime_ns) of each path that was written; one that is not
-        so gets no stamp, and counts as changed."""
-        root = os.fsencode(self.record.mount_path)
+    def end_filling(self, aside: bytes, version: VersionId | None, expected: dict[bytes, tuple[int, int]]) -> None:
+        """Everything is in the directory that `begin` made, and comes into the folder now. expected:
+        (size, mtime_ns) of each path that was written; one that is not so gets no stamp, and counts
+        as changed. ConflictError: somebody has put something into the folder meanwhile."""
+        record = self.record
+        root = os.fsencode(record.mount_path)
         self.sync()
+        if others := [name for name in os.listdir(root) if os.path.join(root, name) != aside]:
+            raise ConflictError(
+                f"{record.mount_path} was empty, and has {os.fsdecode(others[0])!r} now that the copy was to come into it",
+                hint="Move what is there elsewhere, or choose another mount path; then mount again.",
+            )
         clock.sleep_s(stamps.STILL_NS / 1e9)
-        found = ((path, stamps.of(each)) for path, each in stamps.walk(root))
+        found = ((path, stamps.of(each)) for path, each in stamps.walk(aside))
         known = {path: each for path, each in found if _is_as(each, expected.get(path))}
         stamps.store(self.stamps_path, version, known)
-        self._store(replace(self.record, stage="whole"))
+        self._store(replace(record, stage="arriving"))
+        self._arrive()
+
+    def _arrive(self) -> None:
+        record = self.record
+        _bring_back(record)
+        self.sync()
+        _stand_still(record.mount_path)
+        root = os.fsencode(record.mount_path)
+        stamps.take_again(self.stamps_path, root, _moved(root))
+        self._store(replace(record, stage="whole"))
 
     def sync(self) -> None:
         """What is in the folder is on stable storage when this returns. Without it files that nobody has
@@ -149,16 +180,15 @@ class Copy:
     def begin_reading(self) -> Reading:
         """Before a commit reads the folder; what was written by now is on stable storage."""
         self.sync()
-        clock.sleep_s(stamps.STILL_NS / 1e9)  # so that what is written from now on has later times
-        return Reading(clock.now_ns() - stamps.STILL_NS // 2, used_paths.shared_inodes(self.record.mount_path))
+        path = self.record.mount_path
+        still_ns = _stand_still(path)
+        return Reading(clock.now_ns() - still_ns, still_ns, used_paths.shared_inodes(path))
 
     def move_base(self, version: VersionId | None, seen: stamps.Stamps, reading: Reading) -> None:
         """The folder's content has become that version; seen: what each file looked like when it was
         read. What was written to meanwhile, or was or is mapped, gets no stamp."""
-        mapped = reading.mapped | used_paths.shared_inodes(self.record.mount_path)
-        known = {
-            path: each for path, each in seen.items() if each.ctime_ns < reading.since_ns and each.ino not in mapped
-        }
+        reading = replace(reading, mapped=reading.mapped | used_paths.shared_inodes(self.record.mount_path))
+        known = {path: each for path, each in seen.items() if reading.is_still(each)}
         stamps.store(self.stamps_path, version, known)
 
     @property
@@ -169,7 +199,10 @@ class Copy:
             found = os.lstat(record.mount_path)
         except OSError:
             return False
-        return stat.S_ISDIR(found.st_mode) and found.st_ino == record.root_ino
+        if not stat.S_ISDIR(found.st_mode) or found.st_ino != record.root_ino:
+            return False
+        # File systems number their roots alike, and devices anew when they are mounted again.
+        return found.st_dev == record.root_device or stamps.has_known(self.stamps_path, os.fsencode(record.mount_path))
 
     def differs(self, version: VersionId | None) -> bool:
         """Whether there may be something in the folder that is not in the version. Never wrongly
@@ -207,7 +240,10 @@ class Copy:
             self._delete()
             return False
         if self.is_there:
-            _bring_back(os.fsencode(record.mount_path))
+            if record.stage == "arriving":
+                self._arrive()
+            elif record.stage == "whole":
+                _bring_back(record)
         return True
 
     def remove_unchanged(self, version: VersionId | None) -> bool:
@@ -220,26 +256,26 @@ class Copy:
         try:
             aside = _set_aside(root)
         except OSError as error:
-            _bring_back(root)
+            _bring_back(self.record)
             _log.warning("the copy %s stays: %s", self.record.mount_path, error)
             return False
-        changed = stamps.first_difference(aside, known, is_same=_was_moved)
+        changed = stamps.first_difference(aside, known, is_same=_moved(aside))
         if changed is not None or os.listdir(root) != [os.path.basename(aside)]:
-            _bring_back(root)
+            _bring_back(self.record)
             return False
         self._delete()
         return True
 
     def remove(self) -> None:
         """Deletes folder and record, whatever is in the folder; one that is not there is left alone."""
-        if self.record.stage != "leaving" and self.is_there:
+        if self.record.stage in ("arriving", "whole") and self.is_there:
             _set_aside(os.fsencode(self.record.mount_path))
         self._delete()
 
     def remove_filling(self) -> None:
-        """Of a folder that nobody was told of: all of it goes."""
+        """After a version was not written whole: what there is of it goes."""
         if self.exists and self.record.stage == "filling":
-            self.remove()
+            self._delete()
 
     def _delete(self) -> None:
         record = self.record
@@ -279,8 +315,10 @@ def sweep(live: set[str]) -> None:
             record = copy.record
             if directory.name in live or record.process.is_alive or copy.is_used:  # or it is just being made
                 continue
-            if record.stage == "filling" or not copy.is_there:
-                copy.remove()
+            if not copy.is_there:
+                copy.forget()
+            elif record.stage == "filling":
+                copy.remove_filling()
             elif copy.settle() and not copy.remove_unchanged(VersionId.from_hex(record.version or "")):
                 _log.warning("the read-only copy %s was written to; it stays, and is in no version", record.mount_path)
                 copy.forget()
@@ -288,10 +326,11 @@ def sweep(live: set[str]) -> None:
 
 def new_record(path: str, *, is_made: bool, version: VersionId | None, read_only: bool, **store: str) -> CopyRecord:
     """Of a folder that is about to be filled. store: store_url, store_id, volume."""
-    root_ino = os.lstat(path).st_ino
+    found = os.lstat(path)
     return CopyRecord(
         mount_path=path,
-        root_ino=root_ino,
+        root_ino=found.st_ino,
+        root_device=found.st_dev,
         is_made=is_made,
         stage="filling",
         version=version.hex() if version is not None else None,
@@ -312,32 +351,66 @@ def delete_tree(path: bytes) -> None:
     shutil.rmtree(path)
 
 
-def _set_aside(root: bytes) -> bytes:
-    """Renames everything in the folder into a directory of its own there."""
-    _open_up(root)
+def _stand_still(path: str) -> int:
+    """Waits until what is written from now on has later times than what was written before, and says
+    what for: see `stamps.still_ns`."""
+    still_ns = stamps.still_ns(os.lstat(path).st_ctime_ns)
+    clock.sleep_s(1.1 * still_ns / 1e9)
+    return still_ns
+
+
+def _new_aside(root: bytes) -> bytes:
     aside = os.path.join(root, _ASIDE + clock.random_bytes(8).hex().encode())
     os.mkdir(aside, 0o700)
-    for name in os.listdir(root):
-        if not _ASIDE_NAME.fullmatch(name):
-            path = os.path.join(root, name)
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                _open_up(path)  # to be moved a directory must be writable: it names the one above
-            os.rename(path, os.path.join(aside, name))
     return aside
 
 
-def _bring_back(root: bytes) -> None:
+def _set_aside(root: bytes) -> bytes:
+    """Moves everything in the folder into a directory of its own there."""
+    before = os.lstat(root)
+    _open_up(root)
+    aside = _new_aside(root)
+    os.chmod(aside, stat.S_IMODE(before.st_mode) | 0o700)  # if it is interrupted, that of the folder again
+    for name in os.listdir(root):
+        if not _ASIDE_NAME.fullmatch(name):
+            _move(os.path.join(root, name), os.path.join(aside, name))
+    _set_attributes(aside, before)
+    return aside
+
+
+def _bring_back(record: CopyRecord) -> None:
     """What was set aside, unless there is something of that name again."""
+    root = os.fsencode(record.mount_path)
     for aside in _aside_names(root):
-        for name in os.listdir(os.path.join(root, aside)):
+        above = os.path.join(root, aside)
+        before = os.lstat(above)
+        _open_up(above)
+        for name in os.listdir(above):
             if not os.path.lexists(os.path.join(root, name)):
-                os.rename(os.path.join(root, aside, name), os.path.join(root, name))
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.join(root, aside))
+                _move(os.path.join(above, name), os.path.join(root, name))
+        if not os.listdir(above):
+            os.rmdir(above)
+            if record.is_made:
+                _set_attributes(root, before)
+
+
+def _move(path: bytes, to: bytes) -> None:
+    """A directory has to be writable for that, since it names the one above."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISDIR(mode):
+        _open_up(path)
+    os.rename(path, to)
+    if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+        os.chmod(to, stat.S_IMODE(mode))
 
 
 def _aside_names(root: bytes) -> list[bytes]:
     return [name for name in os.listdir(root) if _ASIDE_NAME.fullmatch(name)]
+
+
+def _set_attributes(path: bytes, found: os.stat_result) -> None:
+    os.chmod(path, stat.S_IMODE(found.st_mode))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def _open_up(path: bytes) -> None:
@@ -347,14 +420,11 @@ def _open_up(path: bytes) -> None:
             os.chmod(path, stat.S_IMODE(mode) | 0o700)
 
 
-def _was_moved(path: bytes, now: FileStamp, known: FileStamp) -> bool:
-    """Whether what was renamed with its directory is as before: that changes its ctime, and opens up
-    directories."""
-    if b"/" in path:
-        return False
-    if stat.S_ISDIR(now.mode):
-        return now.mode | 0o700 == known.mode | 0o700 and now.mtime_ns == known.mtime_ns
-    return now[:4] == known[:4]
+def _moved(directory: bytes) -> Callable[[bytes, FileStamp, FileStamp], bool]:
+    """Tells whether what was moved into the directory is as before: moving changes a file's ctime, under
+    all its names."""
+    moved = {os.lstat(os.path.join(directory, name)).st_ino for name in os.listdir(directory)}
+    return lambda path, now, known: (b"/" not in path or now.ino in moved) and now[:4] == known[:4]
 
 
 def _is_as(found: FileStamp, expected: tuple[int, int] | None) -> bool:

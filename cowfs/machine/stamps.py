@@ -9,7 +9,7 @@ Stamps belong to one version. Those of another one, and those of a file that is 
 count for nothing: then every file is read. So the file may be lost at any moment.
 
 A stamp is taken only of a file that stands still: its last change lies further back than the clock
-that stamps changes is coarse (STILL_NS), so every later change has another time of change (ctime),
+that stamps changes is coarse (`still_ns`), so every later change has another time of change (ctime),
 which no program can set. What some process has mapped meanwhile gets none (`used_paths`): stores
 through a mapping that was stored through already change no time.
 
@@ -33,6 +33,10 @@ from cowfs.machine import state as states
 
 STILL_NS = 20_000_000
 """More than the kernel's tick, 1 to 10 ms."""
+COARSE_STILL_NS = 2_000_000_000 + STILL_NS
+"""More than what FAT keeps times to. Others that have no parts of a second: ext4 with inodes of 128
+bytes, HFS+, some that lie on other machines."""
+_SECOND_NS = 1_000_000_000
 _HEAD = b"cowfs-stamps 1 "
 _ROW = struct.Struct("<HIQQqq")
 _DIGEST_BYTES = 32
@@ -49,6 +53,12 @@ class FileStamp(NamedTuple):
 
 
 Stamps = dict[bytes, FileStamp]
+
+
+def still_ns(ctime_ns: int) -> int:
+    """How far back a change with this time must lie, so that a later one has another time. Whole
+    seconds come from file systems that keep no more."""
+    return STILL_NS if ctime_ns % _SECOND_NS else COARSE_STILL_NS
 
 
 def of(found: os.stat_result) -> FileStamp:
@@ -101,27 +111,66 @@ def first_difference(
 
 def load(path: Path, version: VersionId | None) -> Stamps | None:
     """The stamps that were stored for that version; None: there are none that count."""
+    head, stamps = _read(path)
+    return stamps if head == _head(version) else None
+
+
+def has_known(path: Path, root: bytes) -> bool:
+    """Whether a file in the directory is the one, changed or not, that a stamp was taken of; True, too,
+    if there are no stamps of files."""
+    _, stamps = _read(path)
+    files = [(name, each.ino) for name, each in stamps.items() if not stat.S_ISDIR(each.mode)]
+    return not files or any(_ino(os.path.join(root, name)) == ino for name, ino in files)
+
+
+def _ino(path: bytes) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return None
+
+
+def take_again(path: Path, root: bytes, is_same: Callable[[bytes, FileStamp, FileStamp], bool]) -> None:
+    """Of what is as before, or is_same (path, found, stamp); for the same version."""
+    head, before = _read(path)
+    found = ((name, of(each)) for name, each in walk(root))
+    _write(
+        path,
+        head,
+        {
+            name: now
+            for name, now in found
+            if (known := before.get(name)) is not None and (now == known or is_same(name, now, known))
+        },
+    )
+
+
+def _read(path: Path) -> tuple[bytes, Stamps]:
+    """The head, empty if the file is missing or damaged, and all stamps."""
     try:
         data = path.read_bytes()
     except OSError:
-        return None
-    head = _head(version)
+        return b"", {}
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    if not body.startswith(head) or blake3(body).digest() != digest:
-        return None
+    at = len(_head(None))
+    if not body.startswith(_HEAD) or len(body) < at or blake3(body).digest() != digest:
+        return b"", {}
     stamps: Stamps = {}
-    at = len(head)
     while at < len(body):
         length, *row = _ROW.unpack_from(body, at)
         at += _ROW.size + length
         stamps[body[at - length : at]] = FileStamp(*row)
-    return stamps
+    return body[: len(_head(None))], stamps
 
 
 def store(path: Path, version: VersionId | None, stamps: Stamps) -> None:
     """Replaces the file, durably."""
+    _write(path, _head(version), stamps)
+
+
+def _write(path: Path, head: bytes, stamps: Stamps) -> None:
     rows = (_ROW.pack(len(each), *stamps[each]) + each for each in sorted(stamps))
-    body = b"".join((_head(version), *rows))
+    body = b"".join((head, *rows))
     states.replace_durably(path, body + blake3(body).digest())
 
 

@@ -375,9 +375,11 @@ def list_working_copies(meta_dir: Path | None = None) -> list[WorkingCopy]:
     are not among them."""
     roots = [root for root in (working_root(meta_dir), _earlier_root(meta_dir)) if root is not None]
     found = [path for root in roots for path in config.listed(root)]
-    elsewhere = [path for path in places.remembered() if path not in found] if meta_dir is None else []
-    copies = map(WorkingCopy, (*found, *elsewhere))
-    return [working_copy for working_copy in copies if working_copy.exists or working_copy.is_out_of_reach]
+    remembered = places.remembered()
+    elsewhere = sorted({*remembered} - {*found}) if meta_dir is None else []
+    copies = [WorkingCopy(path) for path in (*found, *elsewhere)]
+    out_of_reach = {path for path in remembered if not config.is_there(path)}
+    return [each for each in copies if each.exists or each.path in out_of_reach]
 
 
 def _name(store_id: StoreId, volume: str) -> str:

@@ -12,6 +12,7 @@ from cowfs._native import (
     ChunkRef,
     FileRows,
     LayerExtent,
+    compressed,
     cut_points,
     zero_runs,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "ChunkRef",
     "FileRows",
     "LayerExtent",
+    "compressed",
     "cut_points",
     "zero_runs",
 ]

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING
 
+from cowfs import apart
 from cowfs.index import ChangeSet, Link, Stream
 from cowfs.native.chunks import FileRows
 from cowfs.session.linked import REQUEST_BYTES, LinkedBytes
@@ -52,6 +53,13 @@ class Absorbing:
         self.files = self.bytes = 0
 
     def draft(self) -> Draft:
+        return apart.run(self._draft, self._end)
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._hurry()
+
+    def _draft(self) -> Draft:
         index, contents = self._publisher.index, FileRows()
         self.files = self.bytes = 0
         total = sum(link.size for _, link in index.links())
@@ -71,12 +79,13 @@ class Absorbing:
 
             try:
                 for ino, link in index.links():
+                    if self._stop.is_set():
+                        raise Stopped
                     waiting.append((ino, link, helpers.submit(self._stored, ino, link)))
                     settle(WAITING_MAX)
                 settle(0)
             except BaseException:
-                self._stop.set()
-                self._hurry()
+                self._end()
                 helpers.shutdown(cancel_futures=True)
                 raise
         inodes = Stream(lambda: _inodes(index, contents))

@@ -9,26 +9,40 @@ After an error before the head the layer rejoins the working copy: nothing is lo
 has it. While a head's outcome is unknown its layer waits for it, and the next commit, or heartbeat,
 settles that first.
 
+The same frozen layer, compared instead of published, is what `diff` and `restore` see of work that
+is in no version (`working_index`).
+
 Quiet files are uploaded early (`EarlyUploads`), so that a commit mostly publishes.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cowfs.errors import UnavailableError
+from cowfs.ids import PackId
+from cowfs.index import Stream
+from cowfs.native.chunks import FileRows
 from cowfs.session.early import EarlyUploads
 from cowfs.session.frozen_layer import FrozenLayer
+from cowfs.session.layer_changes import layer_changes, layer_files
 from cowfs.session.lost import LostFiles
 from cowfs.session.staged_contents import StagedContents
 from cowfs.version.commit import Base, CommitRequest, ProgressListener
+from cowfs.version.contents import files_of
 
 if TYPE_CHECKING:
-    from cowfs.index import Index
+    from cowfs.index import Index, IndexDelta
     from cowfs.native import Engine
     from cowfs.session.residency import Residency
     from cowfs.version.publish import Publisher
+
+NOT_STORED = PackId(bytes(PackId.length))
+"""Stands for where chunks would lie that are in no pack, in an index that is published nowhere."""
 
 
 class Committer:
@@ -93,6 +107,49 @@ class Committer:
                 progress=progress,
             )
             return self._publisher.publish(layer, request, progress)
+
+    @contextmanager
+    def working_index(self) -> Iterator[Index]:
+        """The volume as it is now, committed or not, as an index that is published nowhere: to be used
+        within the block and by this thread. Bytes that are in no chunk are read and named, not stored.
+
+        Commits wait meanwhile; whoever writes does not. CorruptError as for `commit`.
+        """
+        self._commit_waits.set()
+        with self._mutex:
+            self._commit_waits.clear()
+            self._publisher.resume()
+            self.lost.refuse()
+            if (delta := self._working_delta()) is None:
+                yield self._publisher.index
+                return
+            with delta, delta.unpublished() as index:
+                yield index
+
+    def _working_delta(self) -> IndexDelta | None:
+        """None: nothing has changed since the last version. The layer is frozen for as long as it is read."""
+        number = self._engine.freeze()
+        if number is None:
+            return None
+        try:
+            contents = FileRows()
+            early, not_stored = self._early.rows, self._publisher.pack_number(NOT_STORED)
+            for ino, version in layer_files(self._engine, number):
+                known = early.get(ino) if early.version(ino) == version else None
+                if known is not None:
+                    contents.put(ino, version, known[1])
+                    continue
+                extents = self._engine.layer_extents(number, ino)
+                try:
+                    contents.put(ino, version, self._contents.named_rows(extents, not_stored))
+                except OSError as error:
+                    self.lost.refuse_unreadable(number, ino, error)
+            changes = layer_changes(self._engine, number, contents)
+            rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(contents)))
+            packs = self._publisher.chunks.new_packs(contents)
+            return self._publisher.index.apply(replace(changes, contents=rows, packs=packs))
+        finally:
+            self._engine.layer_failed(number)
 
     def upload_quiet(self, idle_s: float = 5.0) -> int:
         """Uploads chunks of files nobody has written for idle_s; a later commit finds them. Returns

@@ -1,6 +1,7 @@
-"""A version's files into the folder of a copy, as a download writes them (`copying`, `VersionTree`).
+"""A version's files into a directory of a copy, as a download writes them (`copying`, `VersionTree`).
 
-The folder is empty before. read_only: nobody gets permission to write. Devices, pipes and sockets of the version are left out.
+The directory is empty before, and gets the attributes of the version's root. read_only: nobody gets
+permission to write. Devices, pipes and sockets of the version are left out.
 """
 
 from __future__ import annotations
@@ -21,16 +22,14 @@ WRITING = 0o222
 
 
 def fill(
-    tree: VersionTree, path: bytes, *, is_made: bool, read_only: bool, report: ProgressListener | None = None
+    tree: VersionTree, path: bytes, *, read_only: bool, report: ProgressListener | None = None
 ) -> dict[bytes, tuple[int, int]]:
-    """(size, mtime_ns) of each path that the folder has now. is_made: the folder itself gets the
-    attributes of the version's root."""
+    """(size, mtime_ns) of each path that the directory has now."""
     source = _Noting(tree)
     with (_ReadOnlyTarget if read_only else LocalFiles)(path) as target:
         copying.copy(source, b"", target, b"", report, expect=tree.expect)
-        if is_made:
-            root = tree.stat(b"")
-            target.set_attributes(b"", mode=root.mode & KEPT_BITS, mtime_ns=root.mtime_ns)
+        root = tree.stat(b"")
+        target.set_attributes(b"", mode=root.mode & KEPT_BITS, mtime_ns=root.mtime_ns)
     return source.noted
 
 

@@ -25,7 +25,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs.errors import CorruptError
 from cowfs.version.commit import Progress, ProgressListener
 
@@ -92,7 +92,7 @@ def copy(
 
 
 class _Copy:
-    """One copy. The thread that runs it goes through directories, its helpers copy files."""
+    """One copy. A thread goes through directories, its helpers copy files."""
 
     def __init__(
         self,
@@ -109,9 +109,7 @@ class _Copy:
         self._expect = expect
         self._lock = threading.Lock()  # counts and `_error`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
-        self._stop = threading.Event()
-        self._at_work = 0
-        self._idle = threading.Condition()  # of `_at_work`
+        self._is_stopped = False
         self._error: BaseException | None = None
         self._done = dict.fromkeys(("files", "directories", "symlinks", "bytes", "skipped", "unchanged"), 0)
         self._done_bytes = 0
@@ -125,18 +123,7 @@ class _Copy:
         first = self._source.stat(at)
         if self._report is not None:
             self._total = self._counted(at, first)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-copy") as helpers:
-            try:
-                self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
-                self._wait_for_helpers()  # here, so that Ctrl-C stops those that are at work still
-            except BaseException:
-                self._stop.set()
-                helpers.shutdown(cancel_futures=True)
-                with self._idle:  # a thread whose start was interrupted is not known to the pool
-                    self._idle.wait_for(lambda: self._at_work == 0)
-                raise
-        if self._error is not None:
-            raise self._error
+        apart.run(lambda: self._copy_all(at, to, first), self._stop)
         for existing, path in self._links:
             self._target.link(existing, path)
         for path, attr in reversed(self._directories):  # last, since what is put into a directory changes its time
@@ -144,11 +131,24 @@ class _Copy:
         self._tell(0, is_last=True)
         return Copied(**self._done)
 
+    def _copy_all(self, at: bytes, to: bytes, first: Attributes) -> None:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-copy") as helpers:
+            try:
+                self._walk(at, to, first, lambda *file: self._submit(helpers, *file))
+            except BaseException:
+                self._stop()
+                raise
+        if self._error is not None:
+            raise self._error
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+
     def _walk(
         self, at: bytes, to: bytes, first: Attributes, submit: Callable[[bytes, bytes, Attributes], None]
     ) -> None:
         waiting = [(at, to, first)]
-        while waiting and self._error is None:
+        while waiting and not self._is_stopped:
             path, there, attr = waiting.pop()
             if stat.S_ISDIR(attr.mode):
                 self._count(directories=1)
@@ -156,20 +156,20 @@ class _Copy:
                     self._directories.append((there, attr))
                 entries = self._source.list(path)
                 waiting += ((_below(path, name), _below(there, name), each) for name, each in reversed(entries))
-            elif stat.S_ISLNK(attr.mode):
-                if not self._keeps(path, there, attr):
-                    self._target.symlink(there, self._source.readlink(path), mtime_ns=attr.mtime_ns)
-                self._count(symlinks=1)
-            elif not stat.S_ISREG(attr.mode):
+            elif not (stat.S_ISREG(attr.mode) or stat.S_ISLNK(attr.mode)):
                 self._count(skipped=1)
             elif attr.nlink > 1 and attr.ino in self._named:
                 self._keeps(path, there, attr)  # it may refuse
                 self._links.append((self._named[attr.ino], there))
-                self._count(files=1, bytes=attr.size)
+                self._count(**({"symlinks": 1} if stat.S_ISLNK(attr.mode) else {"files": 1, "bytes": attr.size}))
             else:
                 if attr.nlink > 1:
                     self._named[attr.ino] = there
-                if self._keeps(path, there, attr):
+                if stat.S_ISLNK(attr.mode):
+                    if not self._keeps(path, there, attr):
+                        self._target.symlink(there, self._source.readlink(path), mtime_ns=attr.mtime_ns)
+                    self._count(symlinks=1)
+                elif self._keeps(path, there, attr):
                     self._count(files=1, bytes=attr.size, unchanged=1)
                     self._tell(attr.size)
                 else:
@@ -181,17 +181,9 @@ class _Copy:
         future = helpers.submit(self._copy_file, *file)
         future.add_done_callback(lambda _: self._room.release())
 
-    def _wait_for_helpers(self) -> None:
-        """Not by joining them: before Python 3.13 a thread whose join is interrupted is taken for
-        one that has ended. Nobody would wait for it then, and its file would be left half written."""
-        for _ in range(WAITING_MAX):
-            self._room.acquire()
-
     def _copy_file(self, path: bytes, there: bytes, attr: Attributes) -> None:
-        with self._idle:
-            self._at_work += 1  # before it looks at `_stop`
         try:
-            if not self._stop.is_set():
+            if not self._is_stopped:
                 with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
                     watched = self._watched(path, pieces)
                     self._target.put(there, watched, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
@@ -205,16 +197,12 @@ class _Copy:
                 raised.filename = raised.filename or os.fsdecode(there)
             with self._lock:
                 self._error = self._error or error
-            self._stop.set()
-        finally:
-            with self._idle:
-                self._at_work -= 1
-                self._idle.notify_all()
+            self._stop()
 
     def _watched(self, path: bytes, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
         size = 0
         while (piece := _next(path, pieces)) is not None:
-            if self._stop.is_set():
+            if self._is_stopped:
                 raise _Stopped
             yield piece
             size = max(size, piece[0] + len(piece[1]))

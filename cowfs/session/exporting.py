@@ -25,9 +25,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs.errors import InvalidInputError, NotFoundError, SourceChangedError
 from cowfs.session import links
+from cowfs.session.upload_reading import Stopped
 from cowfs.store.origin import OriginObject
 from cowfs.version.commit import Progress, ProgressListener
 
@@ -80,6 +81,7 @@ class Export:
         self._target = target
         self._excluded = excluded
         self._progress = progress
+        self._stop = threading.Event()
         self._lock = threading.Lock()  # guards the next two
         self._made: dict[str, list[Any]] = {}
         self._done_bytes = 0
@@ -90,7 +92,7 @@ class Export:
         there = {found.key: found for found in self._target.list()}
         known = self._read_record() if RECORD in there else {}
         total = sum(item.attr.size for item in items)
-        self._put_all(items, there, known, total)
+        apart.run(lambda: self._put_all(items, there, known, total), self._stop.set)
         gone = sorted(there.keys() - {item.key for item in items} - {RECORD}) if delete else []
         self._target.delete(gone)
         self.done.removed = len(gone)
@@ -161,6 +163,8 @@ class Export:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-export") as helpers:
             try:
                 for done, item in enumerate(items):
+                    if self._stop.is_set():
+                        raise Stopped
                     content = self._tree.content_id(item.path)
                     entry, found = known.get(item.key), there.get(item.key)
                     if found is not None and entry == [content, found.state, found.size] and found.state:
@@ -178,6 +182,7 @@ class Export:
                     self._tell(len(items) - len(waiting), total)
                     self._record_now_and_then()
             except BaseException:
+                self._stop.set()
                 helpers.shutdown(wait=True, cancel_futures=True)
                 raise
 
@@ -194,6 +199,8 @@ class Export:
         """All of the file, its holes as zeros."""
         end = 0
         for offset, data in self._tree.pieces(item.path):
+            if self._stop.is_set():
+                raise Stopped
             while end < offset:
                 yield ZEROS[: offset - end]
                 end += min(offset - end, len(ZEROS))

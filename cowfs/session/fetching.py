@@ -5,7 +5,8 @@ takes what is left.
     ahead     nobody waits yet: at most AHEAD_THREADS at once, so that a miss always finds a thread that is free or soon will be
 
 What runs at once has MEMORY_BYTES in requests at most, and what is ahead three quarters of it: a
-request's bytes are in memory until they are decoded. A task that does not fit waits, and so does
+request's bytes are in memory until they are decoded, and who queues it says how many that will be
+at once. A task that does not fit waits, and so does
 what stands behind it; a single one always runs.
 
 An ahead task that somebody comes to wait for is made urgent (`promote`), unless it has begun. Tasks
@@ -28,7 +29,7 @@ from cowfs import log
 THREADS = 16
 AHEAD_THREADS = 12
 FIRST_THREADS = 2
-MEMORY_BYTES = 20 << 20  # 5 requests of 4 MiB: some 600 MB/s at 30 ms a request
+MEMORY_BYTES = 20 << 20  # six requests of any length, whose bytes are taken as they arrive
 
 Task = Callable[[], None]
 

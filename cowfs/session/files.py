@@ -58,14 +58,14 @@ class Files:
 
     def stat(self, path: Path) -> Attr:
         """FileNotFoundError, NotADirectoryError."""
-        return self._ask(self._engine.getattr, self._find(path))
+        return self.ask(self._engine.getattr, self._find(path))
 
     def list(self, path: Path = "") -> list[tuple[bytes, Attr]]:
         """Names and attributes of a directory's entries, sorted by name."""
-        fh = self._ask(self._engine.open_directory, self._find(path))
+        fh = self.ask(self._engine.open_directory, self._find(path))
         try:
             found, cookie = [], 0
-            while entries := self._ask(self._engine.read_directory, fh, cookie, ENTRIES_AT_ONCE):
+            while entries := self.ask(self._engine.read_directory, fh, cookie, ENTRIES_AT_ONCE):
                 found += [(name, attr) for name, _, attr in entries if name not in (b".", b"..")]
                 cookie = entries[-1][1]
         finally:
@@ -92,7 +92,7 @@ class Files:
         return VersionFile(self.stat(path), lambda offset, length: self.read(path, offset, length))
 
     def readlink(self, path: Path) -> bytes:
-        return self._ask(self._engine.readlink, self._find(path))
+        return self.ask(self._engine.readlink, self._find(path))
 
     def follow(self, path: Path) -> bytes:
         """Where the path leads when its symbolic links are followed. FileNotFoundError: out of the
@@ -109,8 +109,8 @@ class Files:
 
     def new_symlink(self, path: Path, target: bytes) -> None:
         """As symlink(2)."""
-        parent, name = self._place(path)
-        self._engine.forget(self._ask(self._engine.symlink, parent, name, target, self._caller).ino, 1)
+        parent, name = self.place(path)
+        self._engine.forget(self.ask(self._engine.symlink, parent, name, target, self._caller).ino, 1)
 
     def chmod(self, path: Path, mode: int) -> None:
         self._set(self._find(path), mode=mode)
@@ -135,47 +135,47 @@ class Files:
             self.chmod(target, found.mode & 0o777)
 
     def mkdir(self, path: Path) -> None:
-        parent, name = self._place(path)
-        self._engine.forget(self._ask(self._engine.mkdir, parent, name, 0o755, self._caller).ino, 1)
+        parent, name = self.place(path)
+        self._engine.forget(self.ask(self._engine.mkdir, parent, name, 0o755, self._caller).ino, 1)
 
     def remove(self, path: Path) -> None:
         """A file, a link, or an empty directory."""
-        parent, name = self._place(path)
+        parent, name = self.place(path)
         is_directory = stat.S_ISDIR(self.stat(path).mode)
-        self._ask(self._engine.rmdir if is_directory else self._engine.unlink, parent, name, self._caller)
+        self.ask(self._engine.rmdir if is_directory else self._engine.unlink, parent, name, self._caller)
 
     def move(self, source: Path, target: Path) -> None:
         """As rename(2): replaces a file, or an empty directory."""
-        self._ask(self._engine.rename, *self._place(source), *self._place(target), 0, self._caller)
+        self.ask(self._engine.rename, *self.place(source), *self.place(target), 0, self._caller)
 
     # -- open files
 
     def open(self, path: Path, flags: int) -> EngineFile:
         """As open(2), of regular files only, and of a link that is the last name an error."""
-        parent, name = self._place(path)
+        parent, name = self.place(path)
         if not name:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
         access = flags & os.O_ACCMODE
         if flags & os.O_CREAT:
             try:
                 new = stat.S_IFREG | 0o644, access | os.O_EXCL
-                attr, fh = self._ask(self._engine.create, parent, name, *new, self._caller)
+                attr, fh = self.ask(self._engine.create, parent, name, *new, self._caller)
             except FileExistsError:  # a directory, a link or a file: looked at below
                 if flags & os.O_EXCL:
                     raise
             else:
                 self._engine.forget(attr.ino, 1)
                 return EngineFile(self, attr.ino, fh)
-        found = self._ask(self._engine.getattr, self._look_up(parent, name))
+        found = self.ask(self._engine.getattr, self._look_up(parent, name))
         if stat.S_ISDIR(found.mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(path))
         if not stat.S_ISREG(found.mode):
             raise OSError(errno.EINVAL, "it is no regular file", os.fsdecode(path))
         truncates = flags & os.O_TRUNC if is_for_writing(flags) else 0
-        return EngineFile(self, found.ino, self._ask(self._engine.open_file, found.ino, access | truncates))
+        return EngineFile(self, found.ino, self.ask(self._engine.open_file, found.ino, access | truncates))
 
     def read_handle(self, fh: int, offset: int, length: int) -> bytes:
-        return self._ask(self._engine.read, fh, offset, length)
+        return self.ask(self._engine.read, fh, offset, length)
 
     def write_handle(self, fh: int, offset: int, data: bytes) -> None:
         for first in range(0, len(data), PIECE_BYTES):
@@ -192,10 +192,10 @@ class Files:
         self._set(ino, size=size)
 
     def size_of(self, ino: int) -> int:
-        return self._ask(self._engine.getattr, ino).size
+        return self.ask(self._engine.getattr, ino).size
 
     def sync_handle(self, fh: int) -> None:
-        self._ask(self._engine.fsync, fh, False)
+        self.ask(self._engine.fsync, fh, False)
 
     def release_handle(self, fh: int) -> None:
         self._engine.release(fh)
@@ -205,7 +205,7 @@ class Files:
     def _share_range(self, source: EngineFile, target: EngineFile, offset: int, length: int) -> int:
         """How many bytes were copied; 0: the source has become shorter."""
         try:
-            return self._ask(self._engine.copy_range, (source.fh, offset), (target.fh, offset), length)
+            return self.ask(self._engine.copy_range, (source.fh, offset), (target.fh, offset), length)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
@@ -220,7 +220,8 @@ class Files:
             return False
         return True
 
-    def _ask(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    def ask(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What the engine answers once everything that it needs has been loaded."""
         return answered(lambda: call(*arguments, **named), self._load)
 
     def _find(self, path: Path) -> int:
@@ -232,23 +233,24 @@ class Files:
     def _look_up(self, parent: int, name: bytes) -> int:
         """The kernel's count is not raised for good: nothing here holds an inode between two
         calls."""
-        ino = self._ask(self._engine.lookup, parent, name).ino
+        ino = self.ask(self._engine.lookup, parent, name).ino
         self._engine.forget(ino, 1)
         return ino
 
-    def _place(self, path: Path) -> tuple[int, bytes]:
+    def place(self, path: Path) -> tuple[int, bytes]:
+        """The number of the directory that it lies in, and its name there."""
         directory, _, name = _bytes(path).strip(b"/").rpartition(b"/")
         return self._find(directory), name
 
     def _set(self, ino: int, **values: int) -> None:
-        self._ask(self._engine.setattr, ino, self._caller, **values)
+        self.ask(self._engine.setattr, ino, self._caller, **values)
 
     def _write(self, fh: int, offset: int, data: bytes) -> None:
         if self._engine.is_reclaim_overdue():
             self._engine.reclaim_overdue()
         while data:
             try:
-                done = self._ask(self._engine.write, fh, offset, data)
+                done = self.ask(self._engine.write, fh, offset, data)
             except OSError as error:
                 if error.errno != errno.ENOSPC or self._relieve() == 0:
                     raise

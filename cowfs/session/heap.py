@@ -19,7 +19,7 @@ from functools import cache
 
 ARENAS = 2
 MAPPED_BYTES = 4 << 20  # packs, and what else is as large
-READ_ONLY_MAPPED_BYTES = 2 << 20  # requests for up to 4 MiB of chunks; a chunk has less
+READ_ONLY_MAPPED_BYTES = 2 << 20  # a chunk has less
 RELEASE_BYTES = 16 << 20
 _M_ARENA_MAX = -8  # malloc.h
 _M_TRIM_THRESHOLD = -1

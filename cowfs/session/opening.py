@@ -221,6 +221,9 @@ def _open_writable(
     prepare_working_copy(spec, working_copy, store, record)
     writer, head = claim(spec, stack, store, working_copy)
     opening.enter_context(renewed(writer))
+    if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
+        working_copy.rebase(head.number, head.version)  # what it was made from may have been collected
+        writer.protection.pin.renew(number=head.number)
 
     packs = PackReader(store)
     inner = stack.enter_context(ExitStack())

@@ -7,16 +7,16 @@ in the engine, chunks in its chunk cache, index blocks in theirs.
 
 What a linked file is made of comes from where it lies (`linked`).
 
-Chunks are fetched in parallel, neighbours of a pack in one request of at most REQUEST_BYTES. What
-the engine expects sequential readers to want next is fetched too: a thread takes it from the
-engine, which has the readers take turns, as long as less than AHEAD_BYTES of it are under way, all
+Chunks are fetched in parallel, neighbours of a pack in one request (`chunk_requests`): a whole pack,
+for who reads a large file from end to end. Its bytes are taken as they arrive, so it costs the memory
+of STREAM_BYTES. What the engine expects sequential readers to want next is fetched too: a thread
+takes it from the engine, which has the readers take turns, as long as less than AHEAD_BYTES of it are under way, all
 readers together. Nobody waits for that, what somebody waits for goes before it (`fetching`), and an
 error there is dropped, since the reader that really needs the chunk will meet it again.
 
-Small chunks come in company: files that were committed together lie together in a pack and are
-mostly read together. From the second small miss in a pack on, one request brings the
-NEIGHBOURHOOD_BYTES that follow the chunk, as the pack's directory lists them; a tree of small files
-then costs a request a megabyte, not one a file.
+Small chunks come in company: what follows them in their pack, as its directory lists it, comes with
+the same request, the more the longer misses follow one another (`neighbourhood`). A tree of small
+files so costs some requests a pack, not one a file.
 
 Every load has somebody who is at it: a task of `fetching`, or the thread that asked first.
 `fail_abandoned`, called now and then, ends loads whose thread has gone, so that an error nobody
@@ -35,28 +35,31 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import log
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.flights import Flights
-from cowfs.ids import ChunkHash, PackId
+from cowfs.ids import ChunkHash
 from cowfs.index import content_with_links
 from cowfs.native import DirectoryRows
+from cowfs.native.chunks import ChunkRef
+from cowfs.session.chunk_requests import Load, Request, parts, runs
 from cowfs.session.fetching import Fetchers
 from cowfs.session.linked import LinkedBytes, is_linked
+from cowfs.session.neighbourhood import LARGE_BYTES, Neighbourhoods
 from cowfs.store.packs import ChunkRequest, DirectoryCache, PackReader
 from cowfs.version.pack_numbers import PackNumbers
 
 if TYPE_CHECKING:
+    from cowfs.format.pack import PackDirectory, PackEntry
     from cowfs.index import ExtentRow, Index, InodeRow
     from cowfs.native import Engine, NotResident, Recovery
-    from cowfs.native.chunks import ChunkRef
 
-REQUEST_BYTES = 4 << 20  # one ranged read: long enough that 2 ms of latency cost little at 1 GB/s
-AHEAD_BYTES = 64 << 20
-SMALL_BYTES = 64 << 10
-NEIGHBOURHOOD_BYTES = 1 << 20
+STREAM_BYTES = 3 << 20  # of a request under way: a piece or two, a chunk, and what that is decompressed to
+AHEAD_BYTES = 128 << 20
+NEIGHBOURS_MAX = 4096
 REPLAY_BATCH = 1000
 TRANSFER_TRIES = 3  # before commits wait for a load
 DIRECTORY_BYTES = 8 << 20  # pack directories kept in memory: 170,000 chunks
@@ -86,7 +89,7 @@ class Residency:
         self._room = threading.Condition(self._lock)
         self._ahead_bytes = 0
         self._closed = False
-        self._small_misses: Counter[int] = Counter()  # by pack number
+        self._neighbourhoods = Neighbourhoods()
         self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
         self._fetchers = Fetchers()
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
@@ -181,7 +184,9 @@ class Residency:
         return len(abandoned)
 
     def _is_attended(self, load: Future[None], loader: threading.Thread | None) -> bool:
-        return loader.is_alive() if loader is not None else self._fetchers.has(load)
+        if loader is not None:
+            return loader.is_alive()
+        return isinstance(load, Load) and self._fetchers.has(load.request)
 
     def rebase(self, index: Index) -> None:
         """Reads from `index` from now on; the caller may close the one used so far."""
@@ -195,7 +200,7 @@ class Residency:
         return self._query(lambda index: index.names_of(wanted))[1]
 
     def close(self) -> None:
-        """Waits for fetches under way; further loads fail."""
+        """Waits for what fetches are at; the rest of them, and further loads, fail."""
         with self._room:
             self._closed = True
             self._room.notify_all()
@@ -299,15 +304,19 @@ class Residency:
         loads: dict[Future[None], None] = {}
         wanted = {chunk.hash: chunk for chunk in chunks}
         missing = [chunk for hash, chunk in wanted.items() if not self._joins(hash, loads, urgent=urgent)]
-        for run in _runs(missing):
-            load: Future[None] = Future()
-            mine = self._loads.board([chunk.hash for chunk in run], load)
-            for chunk in run:
-                if chunk.hash not in mine:  # another thread was faster, just now
-                    self._joins(chunk.hash, loads, urgent=urgent)
-            if mine:
-                loads[load] = None
-                self._submit([chunk for chunk in run if chunk.hash in mine], load, urgent=urgent)
+        for run in runs(missing):
+            request = Request()
+            for part in parts(run):
+                load = Load(request)
+                mine = self._loads.board([chunk.hash for chunk in part], load)
+                for chunk in part:
+                    if chunk.hash not in mine:  # another thread was faster, just now
+                        self._joins(chunk.hash, loads, urgent=urgent)
+                if mine:
+                    loads[load] = None
+                    request.add(load, [chunk for chunk in part if chunk.hash in mine])
+            if request.chunks:
+                self._submit(request, urgent=urgent)
         return list(loads)
 
     def _joins(self, hash: bytes, loads: dict[Future[None], None], *, urgent: bool) -> bool:
@@ -316,62 +325,85 @@ class Residency:
         if load is None:
             return False
         loads[load] = None
-        if urgent:
-            self._fetchers.promote(load)
+        if urgent and isinstance(load, Load):
+            self._fetchers.promote(load.request)
         return True
 
-    def _submit(self, run: list[ChunkRef], load: Future[None], *, urgent: bool) -> None:
+    def _submit(self, request: Request, *, urgent: bool) -> None:
         try:
-            size_bytes = sum(chunk.stored_length for chunk in run)
-            task = partial(self._fetch_run, run, load)
-            if not self._fetchers.submit(load, task, urgent=urgent, size_bytes=size_bytes):
+            size_bytes = min(sum(chunk.stored_length for chunk in request.chunks), STREAM_BYTES)
+            task = partial(self._fetch_request, request)
+            if not self._fetchers.submit(request, task, urgent=urgent, size_bytes=size_bytes):
                 raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
         except BaseException as error:  # noqa: BLE001 — others may wait for it already; they and the caller get it
-            self._loads.end(load, error)
+            self._end(request, error)
 
-    def _fetch_run(self, run: list[ChunkRef], load: Future[None]) -> None:
+    def _fetch_request(self, request: Request) -> None:
         try:
-            self._fetch_with_neighbours(run, load)
+            number, asked = request.chunks[0].pack, len(request.chunks)
+            if not is_linked(number):
+                self._add_neighbours(number, request)
+            for i in self._bring(number, [_request(chunk) for chunk in request.chunks], asked):
+                if (load := request.arrived(i)) is not None:
+                    self._loads.end(load, None)
+                if self._closed:
+                    raise InvalidStateError("the mount is ending", hint="Mount the volume again.")
         except BaseException as error:  # noqa: BLE001 — it goes to all who wait
-            self._loads.end(load, error)
+            self._end(request, error)
         else:
-            self._loads.end(load, None)
+            self._end(request, None)
 
-    def _fetch_with_neighbours(self, run: list[ChunkRef], load: Future[None]) -> None:
-        requests = [_request(chunk) for chunk in run]
-        number = run[0].pack
-        if not is_linked(number) and max(request.stored_length for request in requests) < SMALL_BYTES:
-            pack = self.pack_numbers.id(number)
-            try:
-                self._read(number, [*requests, *self._neighbours(run[-1], pack, load)])
-                return
-            except (CorruptError, NotFoundError) as error:
-                _log.debug("neighbours of a chunk in pack %s: %s", pack, error)  # not what was asked for
-        self._read(number, requests)
+    def _end(self, request: Request, error: BaseException | None) -> None:
+        """Damage is told to those who asked for the request; others ask again, and alone."""
+        for load in request.along:
+            self._loads.end(load, None if isinstance(error, CorruptError | NotFoundError) else error)
+        for load in request.loads:
+            self._loads.end(load, error)
 
-    def _read(self, number: int, requests: list[ChunkRequest]) -> None:
+    def _bring(self, number: int, requests: list[ChunkRequest], needed: int) -> Iterator[int]:
+        """Caches chunks of one pack; the number of each request when its chunk is there. needed: as of
+        `PackReader.fill`."""
+        if not is_linked(number):
+            yield from self._packs.fill(self._engine, self.pack_numbers.id(number), requests, needed)
+            return
         for i, data in self._read_each(number, requests):
             self._engine.cache_chunk(requests[i].hash, data)
+            yield i
 
     def _read_each(self, number: int, requests: list[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
         if is_linked(number):
             return self._linked.read_each(number, requests, lambda ino: self._query(lambda index: index.link(ino))[1])
         return self._packs.read_each(self.pack_numbers.id(number), requests)
 
-    def _neighbours(self, chunk: ChunkRef, pack: PackId, load: Future[None]) -> list[ChunkRequest]:
-        """What follows a small chunk in its pack and no thread is at, brought by `load` too;
-        nothing at a pack's first miss."""
-        with self._lock:
-            self._small_misses[chunk.pack] += 1
-            if self._small_misses[chunk.pack] < 2:
-                return []
-        following = self._directories.get(pack).after(chunk.offset, NEIGHBOURHOOD_BYTES)
-        mine = self._loads.board([entry.hash for entry in following], load)
-        return [
-            ChunkRequest(entry.offset, entry.stored_length, entry.raw_length, entry.codec, entry.hash)
-            for entry in following
-            if entry.hash in mine
+    def _add_neighbours(self, number: int, request: Request) -> None:
+        """What is probably missed next, no thread is at and is not here is brought by the request too."""
+        first, last = request.chunks[0], request.chunks[-1]
+        longest = max(chunk.stored_length for chunk in request.chunks)
+        end = last.offset + last.stored_length
+        before, behind = self._neighbourhoods.company(number, first.offset, end, longest)
+        if behind == 0:
+            return
+        pack = self.pack_numbers.id(number)
+        try:
+            directory = self._directories.get(pack)
+        except (CorruptError, NotFoundError) as error:
+            _log.debug("neighbours of a chunk in pack %s: %s", pack, error)  # not what was asked for
+            return
+        earlier = directory.after(first.offset - before - 1, before)
+        later = list(takewhile(_comes_along, directory.after(last.offset, behind)))[:NEIGHBOURS_MAX]
+        if later:
+            end = later[-1].offset + later[-1].stored_length
+        self._neighbourhoods.brought(number, end, is_last=end == _end_of(directory))
+        company = [
+            ChunkRef(entry.hash, number, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
+            for entry in (*filter(_comes_along, earlier), *later)
         ]
+        absent = self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in company])
+        for part in parts([company[at] for at in absent]):
+            load = Load(request)
+            request.bring_along(load)
+            mine = self._loads.board([chunk.hash for chunk in part], load)
+            request.add(load, [chunk for chunk in part if chunk.hash in mine])
 
     def _read_ahead(self) -> None:
         """Fetches what sequential readers will want, until the engine is closed."""
@@ -418,17 +450,12 @@ def _request(chunk: ChunkRef) -> ChunkRequest:
     return ChunkRequest(chunk.offset, chunk.stored_length, chunk.raw_length, chunk.codec, ChunkHash(chunk.hash))
 
 
-def _runs(chunks: Iterable[ChunkRef]) -> list[list[ChunkRef]]:
-    """Chunks by pack and offset, in runs that one request of about REQUEST_BYTES can fetch."""
-    runs: list[list[ChunkRef]] = []
-    pack, size = -1, 0
-    for chunk in sorted(chunks, key=lambda chunk: (chunk.pack, chunk.offset)):
-        if chunk.pack != pack or size + chunk.stored_length > REQUEST_BYTES:
-            runs.append([])
-            pack, size = chunk.pack, 0
-        runs[-1].append(chunk)
-        size += chunk.stored_length
-    return runs
+def _comes_along(entry: PackEntry) -> bool:
+    return entry.stored_length < LARGE_BYTES
+
+
+def _end_of(directory: PackDirectory) -> int:
+    return directory[-1].offset + directory[-1].stored_length
 
 
 def _when_all_are_done(futures: list[Future[None]], done: Callable[[BaseException | None], None]) -> None:

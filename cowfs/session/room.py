@@ -47,6 +47,12 @@ class Room:
         if (missing_bytes := _missing_bytes(self._cache_dir)) > 0:
             self._engine.free_cache(missing_bytes)
 
+    def cacheable_bytes(self) -> int:
+        """How much can be put into the cache before some of it is deleted again. A trim frees a little
+        more than it must, and blocks of indexes take their part."""
+        free_bytes = -_missing_bytes(self._cache_dir)
+        return min(self._cache_bytes * 7 // 8, max(self._engine.cache_bytes() + free_bytes, 0))
+
     def release_committed(self) -> None:
         """What of a commit's bytes is beyond their part goes at once."""
         if self._working_copy is not None:

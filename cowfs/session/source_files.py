@@ -3,7 +3,8 @@ of this machine (`SourceFile`), or of a version, which never changes (`VersionFi
 
 A file of this machine may be written to while it is read. It counts as read only if its size,
 times and number are the same afterwards, and if its last change lies further back than the clock
-that stamps changes is coarse (`settled`): a change within the same tick would not show.
+that stamps changes is coarse (`settled`): a change within the same tick, or on a file system that
+keeps whole seconds within the same second, would not show.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs import clock
+from cowfs.machine.stamps import still_ns
 from cowfs.native.chunks import ChunkRef
 
 if TYPE_CHECKING:
     from cowfs.native import Attr
 
 SETTLE_MAX = 10
-STAMP_NS = 20_000_000  # a file's times come from the kernel's tick: 1 to 10 ms
 
 
 class SourceChanged(Exception):
@@ -77,8 +78,9 @@ class SourceFile:
         """The stamp, once every later change will alter it; None: it is written to all the time."""
         for _ in range(SETTLE_MAX):
             found = self.stamp()
-            wait_ns = found.ctime_ns + STAMP_NS - clock.now_ns()
-            if not 0 < wait_ns <= STAMP_NS:  # long ago; or by a clock that is not ours
+            still = still_ns(found.ctime_ns)
+            wait_ns = found.ctime_ns + still - clock.now_ns()
+            if not 0 < wait_ns <= still:  # long ago; or by a clock that is not ours
                 return found
             clock.sleep_s(wait_ns / 1e9)
         return None

@@ -1,21 +1,34 @@
 """Stores files as the engine has them: reads what is staged, or is in a chunk that is on this
 machine, and makes rows of it. What shows bytes of a linked object (`linked`) is read from there and
-stored as if it had been written."""
+stored as if it had been written. `named_rows` says what would be stored.
+
+A large file that keeps none of its chunks is read natively into buffers that are used again
+(`version.cut_file`); any other is cut with its neighbours (`version.recut`). Both cut at the same
+places.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cowfs.errors import SourceChangedError
+from cowfs.format.codec import Codec
 from cowfs.session.linked import is_linked
+from cowfs.version.contents import kept
+from cowfs.version.recut import Piece, recut
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
     from cowfs.native import Engine
     from cowfs.native.chunks import ChunkRef, LayerExtent
     from cowfs.version.publish import Publisher
+
+
+# Where cutting in buffers pays: each range takes one, and so few would wait for each other.
+LARGE_RANGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,8 @@ class StagedContents:
     def rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
         """All rows of a file of these extents. OSError: staged bytes cannot be read, or are not
         those that were written. SourceChangedError: neither can the rest of a linked file."""
+        if (ranges := _large_ranges(extents)) is not None:
+            return self._publisher.file_rows(ino, ranges, _StagedFile(self._engine, extents).read_into)
         try:
             return self._publisher.rows(ino, [_to_store(extent) for extent in extents], self._read)
         except SourceChangedError as error:
@@ -50,6 +65,20 @@ class StagedContents:
                 "Remove that file or overwrite all of it, and commit again; nothing that was written is lost.",
                 details=error.details,
             ) from error
+
+    def named_rows(self, extents: Sequence[LayerExtent], pack: int) -> list[ExtentRow]:
+        """As `rows`, but nothing is stored: what would be, lies in `pack`. Equal content has equal rows,
+        but for where its chunks lie."""
+        sealing = self._publisher.chunks.sealing
+        rows: list[ExtentRow] = []
+        for part in recut([_to_store(extent) for extent in extents], self._read, sealing.gear):
+            if isinstance(part, Piece):
+                length = len(part.data)
+                name = bytes(sealing.name(part.data))
+                rows.append((part.offset, length, name, pack, 0, length, length, 0, Codec.RAW))
+            else:
+                rows.append(kept(part))
+        return rows
 
     def _read(self, extent: LayerExtent | _FromLink, first: int, length: int) -> bytes | None:
         if isinstance(extent, _FromLink):
@@ -64,6 +93,43 @@ class StagedContents:
         assert extent.chunk is not None
         raw = self._engine.cached_chunk(extent.chunk.hash, extent.chunk.raw_length)
         return None if raw is None else raw[extent.skip + first : extent.skip + first + length]
+
+
+class _StagedFile:
+    """The bytes of a file that is staged in `extents`, in order of offset."""
+
+    def __init__(self, engine: Engine, extents: Sequence[LayerExtent]) -> None:
+        self._engine = engine
+        self._extents = extents
+        self._offsets = [extent.offset for extent in extents]
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fills it, from a range without holes."""
+        place = bisect_right(self._offsets, offset) - 1
+        done = 0
+        while done < len(target):
+            extent = self._extents[place]
+            first = offset + done - extent.offset
+            length = min(extent.length - first, len(target) - done)
+            self._engine.read_staged_into(extent.segment, extent.segment_offset + first, target[done : done + length])
+            done += length
+            place += 1
+
+
+def _large_ranges(extents: Sequence[LayerExtent]) -> list[tuple[int, int]] | None:
+    """(offset, length) of what lies between the holes of a file that is staged and in no chunk; None: it
+    is not, or not large."""
+    ranges: list[tuple[int, int]] = []
+    total_bytes = 0
+    for extent in extents:
+        if extent.chunk is not None:
+            return None
+        total_bytes += extent.length
+        if ranges and sum(ranges[-1]) == extent.offset:
+            ranges[-1] = (ranges[-1][0], ranges[-1][1] + extent.length)
+        else:
+            ranges.append((extent.offset, extent.length))
+    return ranges if ranges and total_bytes >= len(ranges) * LARGE_RANGE_BYTES else None
 
 
 def _to_store(extent: LayerExtent) -> LayerExtent | _FromLink:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
 
-from cowfs import clock
+from cowfs import apart, clock
 from cowfs.errors import InvalidInputError
 from cowfs.failpoints import hit
 from cowfs.index import InodeRow
@@ -42,7 +42,7 @@ from cowfs.session.copy_stamps import is_left_alone
 from cowfs.session.copying import KEPT_BITS, Attributes
 from cowfs.session.object_tree import STATE, state_of
 from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
-from cowfs.session.upload_reading import Count, FileReader, Read, SourceTree, below
+from cowfs.session.upload_reading import Count, FileReader, Read, SourceTree, Stopped, below
 from cowfs.version.commit import ProgressListener
 from cowfs.version.publish import Draft
 from cowfs.version.tree_changes import CTIME, INO, MODE, MTIME, NLINK, SIZE, TARGET, TreeChanges
@@ -138,7 +138,7 @@ class _Batch:
 
 
 class _Drafting:
-    """One draft. The thread that runs it goes through directories and makes the change set; its
+    """One draft. A thread of its own (`apart`) goes through directories and makes the change set; its
     helpers read files."""
 
     def __init__(
@@ -169,6 +169,13 @@ class _Drafting:
         self._reader = FileReader(publisher, tree, self._stop, self._count, plan.done)
 
     def run(self) -> TreeChanges:
+        return apart.run(self._run, self._end)
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._hurry()
+
+    def _run(self) -> TreeChanges:
         hit("upload-before-files")
         if self._stamps is not None:
             self._stamps.begin()
@@ -182,8 +189,7 @@ class _Drafting:
                     self._walk_file(first)
                 self._settle(0)
             except BaseException:
-                self._stop.set()
-                self._hurry()
+                self._end()
                 self._helpers.shutdown(cancel_futures=True)
                 raise
         self._count.tell(is_last=True)
@@ -236,6 +242,8 @@ class _Drafting:
             base = dict(self._index.directory(directory.ino)) if directory.base is not None else {}
             found: list[tuple[bytes, _Directory]] = []
             for name, attr in self._tree.list(path):
+                if self._stop.is_set():
+                    raise Stopped
                 there, old = below(path, name), base.pop(name, None)
                 if self._is_excluded(there, attr):
                     continue
@@ -446,7 +454,8 @@ class _Drafting:
 
     def _put_file(self, file: _File, read: Read | None) -> None:
         if read is None:
-            return  # it has vanished since its directory was listed
+            self._put_vanished(file)
+            return
         self._counted(read.size)
         old = file.base
         self._take_read(file, read)
@@ -465,6 +474,7 @@ class _Drafting:
         if read.rows is None:  # its inode has come to stand for another file meanwhile
             read = self._read(file)
             if read is None:
+                self._put_vanished(file)
                 return
             self._take_read(file, read)
         rows = read.rows or []
@@ -481,6 +491,11 @@ class _Drafting:
         self._name(file.directory, file.name, ino, old)
         if file.attr.nlink > 1 and not read.is_other:
             self._linked[file.attr.ino] = ino
+
+    def _put_vanished(self, file: _File) -> None:
+        """It was there when its directory was listed, and is not in the source any more."""
+        if self._plan.delete and file.base is not None:
+            self._remove(file.directory, file.name, file.base)
 
     def _put_linked(self, file: _File, link: Link, read: Read) -> None:
         old = file.base

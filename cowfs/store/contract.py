@@ -19,6 +19,8 @@ AccessDeniedError, ReadOnlyError, NoSpaceError. After an error of `put` or `put_
 object may or may not be there: `put_if_absent` is never repeated inside; `cowfs.store.refs` shows
 how to find out. A list sees every put that returned before it started.
 
+A store may have `stream_range`, too (`streams`): a long range in pieces.
+
 Not here: what the bytes mean (`cowfs.format`), hashes (packs and their callers verify), retries
 (`retrying`).
 """

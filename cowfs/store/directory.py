@@ -37,6 +37,7 @@ from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoun
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore, check_key
 from cowfs.store.errors import from_os_error
 from cowfs.store.readonly import ReadOnlyStore
+from cowfs.store.streams import PIECE_BYTES
 
 INCOMING = ".incoming"
 # A writer needs seconds between creating and linking its file; one that sleeps longer gets ENOENT
@@ -78,6 +79,19 @@ class DirectoryStore:
                 f"{self._url}: {key} ends at byte {offset + len(data)}, bytes {offset} to {offset + length} were expected"
             )
         return data
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        path, end = self._path(key), offset + length
+        try:
+            with open(path, "rb", buffering=0) as file:
+                buffer = memoryview(bytearray(min(length, PIECE_BYTES)))
+                while offset < end and (count := os.preadv(file.fileno(), [buffer[: end - offset]], offset)):
+                    offset += count
+                    yield buffer[:count]
+        except OSError as error:
+            raise from_os_error(error, f"{self._url}: {key}") from error
+        if offset < end:
+            raise CorruptError(f"{self._url}: {key} ends at byte {offset}, bytes up to {end} were expected")
 
     def size(self, key: str) -> int | None:
         try:

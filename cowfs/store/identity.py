@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, TypeVar
 from weakref import WeakSet
@@ -283,13 +283,17 @@ class Access:
 
     For another process that is to ask it: credential_process, the command that prints credentials;
     is_fed, whether this process can make others. key: what opens an encrypted store; None: what a
-    person typed, else what the environment names (`unlocking`)."""
+    person typed, else what the environment names (`unlocking`).
+
+    known: objects, by key, that whoever hands this on has read a moment ago; each is taken from here
+    once."""
 
     identity: Identity | None = None
     path_style: bool | None = None
     credential_process: str | None = field(default=None, repr=False)
     is_fed: bool = False
     key: KeySource | None = field(default=None, repr=False)
+    known: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 AMBIENT = Access()

@@ -46,7 +46,7 @@ def open_store(url: str, *, create: bool = False, access: Access = AMBIENT) -> R
     NotFoundError: no such directory. No request is made to a remote store yet.
     """
     backend = _open_backend(placed(url), create=create, access=access)
-    store = RetryingStore(backend, key_source=access.key or AMBIENT_KEY)
+    store = RetryingStore(backend, key_source=access.key or AMBIENT_KEY, known=access.known)
     if access.identity is not None:
         access.identity.wakes(store)
     return store

@@ -30,7 +30,7 @@ from cowfs import clock
 from cowfs.errors import ConflictError, CorruptError, CowfsError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord, PinKind, PinRecord
-from cowfs.ids import PackId, WriteId
+from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import refs
 from cowfs.store.contract import ObjectStore
 
@@ -38,6 +38,9 @@ LIFETIME_S = 7 * 24 * 3600
 # An unchanged pin is written again only when this part of its time has passed.
 _RENEW_PART = 0.05
 _LISTED = 16
+LATE_DELETE_NS = 3600 * 10**9
+"""For so long after a collection has ended, a request of it, or of another collector that was at the same
+list, may still delete what the list names. Chosen: as the age below which nothing is garbage."""
 
 
 class Pin:
@@ -193,49 +196,84 @@ def _replace_old(store: ObjectStore, key: str) -> Pin | None:
 
 
 def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackId]]:
-    """(newest gc generation, packs condemned by generations > after_generation). One list request
-    when nothing is new.
+    """(newest gc generation with a list, packs condemned by generations > after_generation). One
+    list request when nothing is new.
 
-    With no collection yet the generation is 0.
+    With no collection yet the generation is 0. Lists of collections that have ended are not read:
+    what they named is gone, or was spared.
     """
     packs: set[PackId] = set()
     newest = after_generation
-    for generation in _condemned_generations(store, after_generation):
+    for generation, ended_ns in _condemned_generations(store, after_generation):
         newest = max(newest, generation)
-        key = keys.condemned(generation)
-        try:
-            record = CondemnedRecord.decode(store.get(key), what=f"the condemned list of collection {generation}")
-            packs.update(record.packs)
-            for shard in range(record.shards or 0):
-                packs.update(_shard(store, generation, shard).packs)
-        except NotFoundError:
-            # Only lists of collections that have ended are removed: what they named is gone.
-            if store.size(key) is not None:
-                raise
+        if ended_ns is None:
+            packs.update(pack for record in _lists(store, generation) for pack in record.packs)
     return newest, packs
+
+
+def condemned_versions(store: ObjectStore) -> set[VersionId]:
+    """Versions that no head, tag or pin may begin to protect any more."""
+    under_way = [generation for generation, ended_ns in _condemned_generations(store, 0) if ended_ns is None]
+    return {version for each in under_way for record in _lists(store, each) for version in record.versions}
+
+
+def lately_condemned(store: ObjectStore, now_ns: int) -> tuple[set[PackId], set[VersionId]]:
+    """What collections have named that ended not long ago, by the store's clock: its ids must not be put
+    again, since a request to delete them may still be on its way."""
+    found = [
+        record
+        for generation, ended_ns in _condemned_generations(store, 0)
+        if ended_ns is not None and ended_ns > now_ns - LATE_DELETE_NS
+        for record in _lists(store, generation)
+    ]
+    packs = {pack for record in found for pack in record.packs}
+    return packs, {version for record in found for version in record.versions}
 
 
 def newest_condemned(store: ObjectStore) -> int:
     """The newest collection that has published its list, 0 when there is none. One list request."""
-    return next(_condemned_generations(store, 0), 0)
+    return next((generation for generation, _ in _condemned_generations(store, 0)), 0)
 
 
-def _condemned_generations(store: ObjectStore, after_generation: int) -> Iterator[int]:
-    """Newest first; lists no further than needed."""
+def _lists(store: ObjectStore, generation: int) -> list[CondemnedRecord]:
+    key = keys.condemned(generation)
+    try:
+        first = CondemnedRecord.decode(store.get(key), what=f"the condemned list of collection {generation}")
+        return [first, *(_shard(store, generation, shard) for shard in range(first.shards or 0))]
+    except NotFoundError:
+        # Only lists of collections that have ended are removed: what they named is gone.
+        if store.size(key) is not None:
+            raise
+    return []
+
+
+def _condemned_generations(store: ObjectStore, after_generation: int) -> Iterator[tuple[int, int | None]]:
+    """Those that have published a list, and when they ended; newest first. Lists no further than
+    needed."""
     start_after = ""
+    newest: tuple[int, int | None] = (0, None)  # the one whose list was seen last
     while True:
         page = store.list(keys.GC, start_after=start_after, limit=_LISTED)
+        start_after = page[-1].key if page else ""
         for info in page:
             generation = keys.parse_generation(info.key)
             if generation is None:
                 continue
+            if newest[0] not in (0, generation):
+                yield newest
+                newest = (0, None)
             if generation <= after_generation:
                 return
             if info.key == keys.condemned(generation):
-                yield generation
+                newest = (generation, None)
+            elif info.key == keys.collection(generation, "done"):
+                newest = (newest[0], info.mtime_ns)
+            if info.key > keys.collection(generation, "done"):
+                start_after = keys.collection(generation, "shards0")  # behind the shards
         if len(page) < _LISTED:
-            return
-        start_after = page[-1].key
+            break
+    if newest[0]:
+        yield newest
 
 
 def _shard(store: ObjectStore, generation: int, shard: int) -> CondemnedRecord:

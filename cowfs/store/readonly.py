@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from cowfs.errors import ReadOnlyError
@@ -11,6 +11,7 @@ from cowfs.format.sealing import Sealing
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, patience_of
 from cowfs.store.sealed import Sealable, sealing_of
+from cowfs.store.streams import stream_range
 from cowfs.store.unlocking import AMBIENT_KEY, KeySource
 
 
@@ -47,6 +48,9 @@ class ReadOnlyStore:
 
     def get_range(self, key: str, offset: int, length: int) -> Data:
         return self._store.get_range(key, offset, length)
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        return stream_range(self._store, key, offset, length)
 
     def size(self, key: str) -> int | None:
         return self._store.size(key)

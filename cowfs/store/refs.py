@@ -15,7 +15,7 @@ its own side before, and repeats the same record after a doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
@@ -23,7 +23,16 @@ from typing import Generic, Protocol, Self, TypeVar
 from cowfs import clock
 from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.records import HeadRecord, KeysRecord, LeaseRecord, MetaRecord, MovedRecord, PinRecord, TagRecord
+from cowfs.format.records import (
+    HeadRecord,
+    KeysRecord,
+    LeaseRecord,
+    MetaRecord,
+    MovedRecord,
+    PinRecord,
+    PrunedRecord,
+    TagRecord,
+)
 from cowfs.ids import PackId, WriteId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.patience import Patience, Pauses, patience_of
@@ -50,8 +59,8 @@ R = TypeVar("R", bound=RefRecord)
 
 @dataclass(frozen=True)
 class Ref(Generic[R]):
-    """One sequence of records: made by `head`, `tag`, `meta`, `lease`, `moved`. prefix ends in
-    '/'."""
+    """One sequence of records: made by `head`, `tag`, `pruned`, `meta`, `lease`, `moved`. prefix ends
+    in '/'."""
 
     title: str
     prefix: str
@@ -66,6 +75,16 @@ def head(volume: str) -> Ref[HeadRecord]:
 def tag(volume: str, name: str) -> Ref[TagRecord]:
     return Ref(
         f"tag {name} of volume {volume}", keys.tag_prefix(volume, name), lambda n: keys.tag(volume, name, n), TagRecord
+    )
+
+
+def pruned(volume: str) -> Ref[PrunedRecord]:
+    """Use `cowfs.version.pruned`."""
+    return Ref(
+        f"the pruned heads of volume {volume}",
+        keys.pruned_prefix(volume),
+        lambda n: keys.pruned(volume, n),
+        PrunedRecord,
     )
 
 
@@ -93,13 +112,13 @@ def key_slots() -> Ref[KeysRecord]:
     return Ref("the keys of the store", keys.KEYS, keys.key_slots, KeysRecord)
 
 
-def newest(store: ObjectStore, ref: Ref[R]) -> tuple[int, R] | None:
+def newest(store: ObjectStore, ref: Ref[R], *, listed: int | None = None) -> tuple[int, R] | None:
     """The record with the highest number, None when there is none.
 
     Three requests (list, get, probe of the next number) when the list is right, two when there is
-    no record.
+    no record. listed: the highest number that a list of the caller's has shown, which saves one.
     """
-    number = _newest_listed(store, ref)
+    number = _newest_listed(store, ref) if listed is None else listed
     found: tuple[int, R] | None = None
     if number >= FIRST:
         found = (number, read(store, ref, number))
@@ -153,6 +172,18 @@ def history(store: ObjectStore, ref: Ref[R]) -> list[tuple[int, R]]:
     numbers = sorted((n for n in listed if n is not None and n >= FIRST), reverse=True)
     with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="cowfs-history") as pool:
         return list(zip(numbers, pool.map(lambda n: read(store, ref, n), numbers), strict=True))
+
+
+def backwards(store: ObjectStore, ref: Ref[R], number: int) -> Iterator[tuple[int, R]]:
+    """Record `number`, which exists, and those before it, newest first: one get for each, a few at
+    a time and not many more than are taken."""
+    count = 1
+    with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="cowfs-backwards") as pool:
+        while number >= FIRST:
+            numbers = range(number, max(number - count, FIRST - 1), -1)
+            yield from zip(numbers, pool.map(lambda n: read(store, ref, n), numbers), strict=True)
+            number -= len(numbers)
+            count = min(count * 2, _PARALLEL_READS)
 
 
 def _newest_listed(store: ObjectStore, ref: Ref[R]) -> int:

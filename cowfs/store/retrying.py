@@ -1,6 +1,7 @@
 """A store whose idempotent calls are repeated while the store does not answer.
 
     repeated        get, get_range, size, list, put, delete       on UnavailableError only
+    goes on         stream_range                                  the same, behind the last piece; each piece is a success
     never repeated  put_if_absent                                 a repeat could be refused by our own first attempt
 
 Where the store has no conditional create, `look_before_create` puts a look and a plain put in its
@@ -19,7 +20,8 @@ then costs a few bytes an attempt, not a whole body each time.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from cowfs import clock, log
@@ -30,6 +32,7 @@ from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.patience import Patience, Pauses, retry_after_s
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.sealed import SealedStore
+from cowfs.store.streams import stream_range
 from cowfs.store.unlocking import AMBIENT_KEY, KeySource
 from cowfs.store.uploads import UploadPace
 
@@ -42,16 +45,21 @@ _log = log.get("store")
 
 class RetryingStore:
     """Wraps `store`; thread-safe as far as it is. `patience.limit_s` may be changed at any time.
-    key_source: opens the store if it is encrypted."""
+    key_source: opens the store if it is encrypted. known: as of `Access`."""
 
     def __init__(
-        self, store: ObjectStore, patience: Patience | None = None, key_source: KeySource = AMBIENT_KEY
+        self,
+        store: ObjectStore,
+        patience: Patience | None = None,
+        key_source: KeySource = AMBIENT_KEY,
+        known: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._store = store
         self._patience = patience or Patience()
         self._pace = UploadPace(self._patience)
         self._looks_first = False
         self._sealing = PLAIN
+        self._known = dict(known)
         self.key_source = key_source
         forks.register(self)
 
@@ -73,10 +81,27 @@ class RetryingStore:
         self._store, self._sealing = SealedStore(self._store, sealing), sealing
 
     def get(self, key: str) -> bytes:
+        if (data := self._known.pop(key, None)) is not None:
+            return data
         return self._repeat(lambda: self._store.get(key))
 
     def get_range(self, key: str, offset: int, length: int) -> Data:
         return self._repeat(lambda: self._store.get_range(key, offset, length))
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        end, began_s, pauses = offset + length, clock.monotonic_s(), Pauses()
+        while offset < end:
+            try:
+                for piece in stream_range(self._store, key, offset, end - offset):
+                    offset += len(piece)
+                    yield piece
+                    began_s, pauses = clock.monotonic_s(), Pauses()
+            except UnavailableError as error:
+                if not self._waits(error, pauses, began_s):
+                    raise
+            else:
+                self._patience.succeeded()
+                return
 
     def size(self, key: str) -> int | None:
         return self._repeat(lambda: self._store.size(key))
@@ -128,14 +153,18 @@ class RetryingStore:
             try:
                 result = call()
             except UnavailableError as error:
-                pause_s = pauses.after(error)
-                _log.info("a request failed, the next attempt in %.1f s: %s", pause_s, error)
-                self._patience.tell(error, began_s)
-                if not self._patience.wait(pause_s, began_s):
+                if not self._waits(error, pauses, began_s):
                     raise
             else:
                 self._patience.succeeded()
                 return result
+
+    def _waits(self, error: UnavailableError, pauses: Pauses, began_s: float) -> bool:
+        """Pauses before the next attempt; False: there is none."""
+        pause_s = pauses.after(error)
+        _log.info("a request failed, the next attempt in %.1f s: %s", pause_s, error)
+        self._patience.tell(error, began_s)
+        return self._patience.wait(pause_s, began_s)
 
     def _put_large(self, key: str, data: Data) -> None:
         began_s = clock.monotonic_s()

@@ -4,6 +4,7 @@ for each 1,000 keys; a delete likewise).
     call            request                       notes
     put_if_absent   PUT with If-None-Match: *     412 is ConflictError; 409 (another one in flight) is UnavailableError
     get_range       GET with Range                a server may send less than asked: checked; a view of what arrived
+    stream_range    the same                      the body in pieces, as it arrives
     size            HEAD                          a refusal has no reason there: GET is asked for it
     list            ListObjectsV2, start-after    pages in the server's order; sorted when the whole answer is at hand
     delete          DeleteObjects                 one by one where the server does not know it, and a single key
@@ -58,6 +59,10 @@ class S3Requests(Protocol):
     def get(self, key: str) -> bytes: ...
 
     def get_range(self, key: str, offset: int, length: int) -> Data: ...
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        """The request is answered when this returns; S3Failure by any piece."""
+        ...
 
     def size(self, key: str) -> int: ...
 
@@ -122,6 +127,22 @@ class S3Store:
                 f"{self._url}: {key} gave {len(data)} bytes at {offset}, {length} were expected", details={"key": key}
             )
         return data
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        check_key(key)
+        if length == 0:
+            return
+        pieces, done = self._run(lambda requests: requests.stream_range(key, offset, length), key), 0
+        try:
+            for piece in pieces:
+                done += len(piece)
+                yield piece
+        except S3Failure as failure:
+            raise self._explained(from_failure(failure, url=self._url, key=key)) from None
+        if done != length:
+            raise CorruptError(
+                f"{self._url}: {key} gave {done} bytes at {offset}, {length} were expected", details={"key": key}
+            )
 
     def size(self, key: str) -> int | None:
         check_key(key)

@@ -38,6 +38,7 @@ from cowfs.store.identity import Credentials
 from cowfs.store.retry_after import retry_after_s
 from cowfs.store.s3_errors import Malformed, Refused, S3Failure, Silent
 from cowfs.store.s3_place import S3Place
+from cowfs.store.streams import RANGE_BYTES
 
 T = TypeVar("T")
 
@@ -72,6 +73,18 @@ class S3fsRequests:
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         return self._ask(lambda: self._get(key, {"Range": f"bytes={offset}-{offset + length - 1}"}))
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        """One request for each piece."""
+        first = self.get_range(key, offset, min(length, RANGE_BYTES))
+        return self._pieces(key, first, offset + len(first), offset + length)
+
+    def _pieces(self, key: str, piece: Data, offset: int, end: int) -> Iterator[Data]:
+        yield piece
+        while offset < end and piece:
+            piece = self.get_range(key, offset, min(end - offset, RANGE_BYTES))
+            offset += len(piece)
+            yield piece
 
     def size(self, key: str) -> int:
         return int(self._ask(lambda: self._call("head_object", key=key))["ContentLength"])

@@ -1,6 +1,7 @@
 """S3's requests through obstore: native, without the interpreter lock while bytes move.
 
     get, size, put         one request each, sent once: obstore's own retries are off
+    stream_range           the same; a body that nobody asks for any more ends its connection
     pages                  ListObjectsV2; a page is what the server gives (1,000), obstore cannot ask for less
     delete_batch, _one     DeleteObjects, DELETE
 
@@ -50,8 +51,10 @@ from cowfs.store.identity import Credentials
 from cowfs.store.retry_after import retry_after_s
 from cowfs.store.s3_errors import CredentialsFailed, Malformed, Refused, S3Failure, Silent, Unexpected
 from cowfs.store.s3_place import S3Place
+from cowfs.store.streams import PIECE_BYTES
 
 if TYPE_CHECKING:
+    from obstore import BytesStream, GetOptions
     from obstore.store import ClientConfig, S3CredentialProvider
     from obstore.store import S3Store as Native
 
@@ -104,6 +107,13 @@ class ObstoreRequests:
         return self._ask(
             lambda native: memoryview(obstore.get_range(native, self._path(key), start=offset, length=length))
         )
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        import obstore
+
+        options: GetOptions = {"range": (offset, offset + length)}
+        found = self._ask(lambda native: obstore.get(native, self._path(key), options=options))
+        return _pieces(found.stream(PIECE_BYTES))
 
     def size(self, key: str) -> int:
         import obstore
@@ -285,6 +295,11 @@ class _Wish:
         finally:
             connection.close()
         return retry_after_s(headers) if answer.status in (429, 503) else 0.0
+
+
+def _pieces(stream: BytesStream) -> Iterator[Data]:
+    while (piece := _off_the_main_thread(lambda: _attempt(lambda: next(stream, None)))) is not None:
+        yield piece
 
 
 class _NoETag(S3Failure):

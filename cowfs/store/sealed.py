@@ -12,13 +12,14 @@ sealed objects.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cowfs.format import keys
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.store import scratch
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
+from cowfs.store.streams import stream_range
 
 if TYPE_CHECKING:
     from cowfs.store.unlocking import KeySource
@@ -69,6 +70,9 @@ class SealedStore:
 
     def get_range(self, key: str, offset: int, length: int) -> Data:
         return self._store.get_range(key, offset, length)
+
+    def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+        return stream_range(self._store, key, offset, length)
 
     def size(self, key: str) -> int | None:
         return self._store.size(key)

@@ -91,7 +91,17 @@ def is_linkable(place: StoreUrl) -> bool:
         known = set(_named)
     known.update(_split(os.environ.get(VARIABLE, "")), config.trusted_endpoints())
     path = _directory(place)
-    return any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in known if each)
+    return any(
+        (path == each or path.startswith(f"{each.rstrip('/')}/")) and _is_really_within(place, each)
+        for each in known
+        if each
+    )
+
+
+def _is_really_within(place: StoreUrl, known: str) -> bool:
+    """Whether no symbolic link below the directory that is known leads out of it."""
+    above, below = (os.path.realpath("/" + each.path) for each in (StoreUrl.parse(known), place))
+    return os.path.commonpath([above, below]) == above
 
 
 def _directory(place: StoreUrl) -> str:

@@ -63,17 +63,17 @@ class Ancestry:
 
         return 0 if made_ns(a) >= made_ns(b) else 1
 
-    def merge_base(self, a: VersionId, b: VersionId) -> VersionId | None:
-        """A version that both descend from and that no other such one descends from. Of several the
-        newest, and of those made at one moment the one with the smallest id: the same, whichever of
-        the two is named first. None: they have nothing in common."""
+    def merge_bases(self, a: VersionId, b: VersionId) -> list[VersionId]:
+        """The versions that both descend from and that no other such one descends from: several, where
+        two lines have been merged into each other. The newest first, and of those made at one moment
+        the one with the smallest id: the same, whichever of the two is named first. None of them: they
+        have nothing in common."""
         if a == b:
-            return a
+            return [a]
         of_a, of_b = set(self._ancestors([a])), set(self._ancestors([b]))
         common = of_a & of_b
         older = set(self._ancestors(self._parents(common)))
-        best = sorted(common - older, key=lambda version: (-self._made_ns(version), version.hex()))
-        return best[0] if best else None
+        return sorted(common - older, key=lambda version: (-self._made_ns(version), version.hex()))
 
     def _parents(self, versions: Iterable[VersionId]) -> list[VersionId]:
         return [parent for version in versions for parent in self._parents_of(version)]

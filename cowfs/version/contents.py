@@ -68,6 +68,11 @@ class ContentStorer:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def rest(self) -> None:
+        """Nothing more is stored for a while: memory that was kept for it is freed."""
+        with self._one_file:
+            self._buffers.rest()
+
     def note(self, rows: Iterable[ExtentRow]) -> None:
         """Chunks of a file's earlier content, so that what is written again is found again."""
         chunks = [
@@ -83,7 +88,7 @@ class ContentStorer:
         try:
             for part in recut(extents, read, self._sealing.gear):
                 if not isinstance(part, Piece):
-                    rows.append(_kept(part))
+                    rows.append(kept(part))
                 elif len(part.data) < INLINE_BYTES:
                     rows.append(self._store(part, uploader))
                 else:
@@ -183,7 +188,8 @@ class ContentStorer:
         )
 
 
-def _kept(run: Run[E]) -> ExtentRow:
+def kept(run: Run[E]) -> ExtentRow:
+    """The row of bytes that are in a chunk already."""
     chunk = run.chunk
     assert chunk is not None
     return (

@@ -1,5 +1,6 @@
-"""Cuts a large file's own bytes in buffers that are used again: what `recut` does for a file of which
-nothing is kept, without copying and without pages that are zeroed for every window.
+"""Cuts a large file's own bytes, staged or of a source that is uploaded, in buffers that are used
+again: what `recut` does for a file of which nothing is kept, without copying and without pages that
+are zeroed for every window.
 
     buffer   [ rest of the one before | read from the file ................ ]
              [ chunk ][ zeros ][ chunk ][ chunk ] ... [ rest: its end may still move ]
@@ -50,6 +51,11 @@ class Buffers:
             buffer = Buffer()
         buffer.held = 1
         return buffer
+
+    def rest(self) -> None:
+        """Frees the memory of buffers that nobody holds."""
+        self._made -= len(self._free)
+        self._free.clear()
 
     def release(self, buffer: Buffer) -> None:
         buffer.held -= 1

@@ -44,7 +44,7 @@ LEFT_CHUNKS = 1 << 14  # uploaded early, then overwritten before a commit named 
 LOAD_WAIT_S = 10.0  # a commit does not wait longer for savings. Guessed
 FOREIGN_WAIT_S = 0.5  # and not longer than this for those of other volumes, plus what uploading would take
 FOREIGN_WAIT_BYTES_PER_S = 20 << 20
-DIRECTORY_BYTES = 16 << 20  # pack directories kept in memory: 350,000 chunks
+DIRECTORY_BYTES = 4 << 20  # pack directories kept in memory: 90,000 chunks
 MAX_NOTED = 4096  # chunks of files' earlier content; all of the file at hand whatever their number
 NAMED_AT_ONCE = 1024
 

@@ -21,7 +21,7 @@ from cowfs.ids import PackId
 from cowfs.index import ChangeSet, ExtentRow, Index, InodeRow
 from cowfs.native.chunks import FileRows
 from cowfs.version.differences import RDEV, UID, at
-from cowfs.version.merging import TARGET_SIDE, Merged, Part, State, Tail
+from cowfs.version.merge_states import TARGET_SIDE, Merged, Part, State, Tail
 from cowfs.version.publish import Draft
 from cowfs.version.tree_changes import CTIME, FLAGS, GID, HAS_XATTRS, INO, MODE, NLINK, SIZE, TARGET, with_values
 
@@ -87,6 +87,9 @@ class MergeChanges:
                 continue
             if stat.S_IFMT(state.body.row[MODE]) == stat.S_IFMT(row[MODE]):
                 comes_to[row[INO]].append(_key(state))
+        for state in self._merged.paths.values():  # a file of the target that gets another name stays what it is
+            if state is not None and _is_of_target(state):
+                comes_to.pop(state.body.row[INO], None)
         links = {row[INO]: row[NLINK] for row in there.values() if row is not None}
         found: set[int] = set()
         taken: set[_Key] = set()
@@ -157,12 +160,8 @@ class MergeChanges:
     def _file(self, state: State, in_place: set[int]) -> int:
         """The number of the file that is to be there, which is made the first time."""
         key = _key(state)
-        if (
-            state.body.side == TARGET_SIDE == state.attributes.side
-            and state.body == state.attributes
-            and not state.tails
-        ):
-            return state.body.row[INO]  # of the target, at another path
+        if _is_of_target(state):
+            return state.body.row[INO]  # at another path
         ino = self._made.get(key)
         if ino is not None and ino in self._rows:
             return ino
@@ -282,6 +281,10 @@ def _same_directory(merged: Merged, state: State, now: InodeRow) -> bool:
         and (new[MODE], new[UID], new[GID]) == (now[MODE], now[UID], now[GID])
         and _xattrs(merged, state.attributes) == _xattrs(merged, Part(TARGET_SIDE, now))
     )
+
+
+def _is_of_target(state: State) -> bool:
+    return state.body.side == TARGET_SIDE and state.body == state.attributes and not state.tails
 
 
 def _is_kept(state: State, now: InodeRow | None) -> bool:

@@ -1,5 +1,10 @@
 """A merge as what `publish` makes a version of. Its chunks lie in the store already: nothing is
-stored, looked up or read."""
+stored, looked up or read.
+
+They are there because the branches' manifests were, when the pin was there. Once a collection has
+taken the pin for dead that says nothing any more, so a merge is never drafted again behind its fence:
+LeaseLostError, and whoever merges begins anew.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from cowfs import clock
+from cowfs.errors import LeaseLostError
 from cowfs.ids import VersionId
 from cowfs.version.merge_changes import MergeChanges
-from cowfs.version.merging import Merged
+from cowfs.version.merge_states import Merged
 from cowfs.version.publish import Draft, Publisher
 
 if TYPE_CHECKING:
@@ -17,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class MergeSource:
-    """A `publish.Source`. parents: the versions that were merged, besides the target's."""
+    """A `publish.Source`. parents: the versions that were merged, besides the target's; their manifests
+    were read after the publisher was made."""
 
     layer = 0
 
@@ -25,8 +32,14 @@ class MergeSource:
         self._merged = merged
         self._publisher = publisher
         self._parents = parents
+        self._lapses = publisher.chunks.proven_lapses
 
     def draft(self) -> Draft:
+        if self._publisher.chunks.proven_lapses != self._lapses:
+            raise LeaseLostError(
+                "a garbage collection has gone on without this, perhaps while this machine slept; nothing was published",
+                hint="Do it again: it may have deleted a version that was to be merged or restored.",
+            )
         draft = MergeChanges(self._merged, self._publisher.pack_number, clock.now_ns()).draft()
         return Draft(draft.changes, draft.contents, self._parents)
 

@@ -16,6 +16,10 @@ same). Times never conflict: they come with the body, and of two the newer count
 What a branch changed and another one, too, is compared with the merge so far: the target is one
 side of it, and the branches before. Changes that do not meet come out the same in any order.
 
+Where a branch and the target have several merge bases, each has taken the other over before. A path at
+which the bases differ is compared with what their own merge has there; if they do not agree, with
+nothing, so that two sides that differ are a conflict: neither of them is known to be the older one.
+
 Memory: the differences of all branches. One thread.
 """
 
@@ -24,75 +28,23 @@ from __future__ import annotations
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias
 
 from cowfs.index import ExtentRow, Index, InodeRow
 from cowfs.version.conflicts import HOWS, Conflict, ConflictKind, How, Resolve
 from cowfs.version.differences import RDEV, UID, at, compare, shown
-from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
-
-TARGET_SIDE = 0
-
-
-@dataclass(frozen=True)
-class Branch:
-    """shared, shared_by_target: inode numbers below mean the same file in base and branch, in base and
-    target (`ancestry.numbered_alike`)."""
-
-    name: str
-    index: Index
-    base: Index
-    shared: int
-    shared_by_target: int
-
-
-class Part(NamedTuple):
-    """A file as one of the indexes has it."""
-
-    side: int
-    row: InodeRow
-
-
-class Tail(NamedTuple):
-    """Bytes of a file from `start` on, to be appended."""
-
-    part: Part
-    start: int
-
-
-class State(NamedTuple):
-    """What is to be at a path."""
-
-    body: Part
-    attributes: Part
-    tails: tuple[Tail, ...] = ()
-
-    @property
-    def is_directory(self) -> bool:
-        return stat.S_ISDIR(self.body.row[MODE])
-
-    @property
-    def mtime_ns(self) -> int:
-        return max(self.body.row[MTIME], *(tail.part.row[MTIME] for tail in self.tails), -(1 << 63))
-
-
-@dataclass
-class Merged:
-    """paths: what is at each that a branch changed; None: nothing. conflicts: those that were resolved,
-    too. sides: the indexes that parts count."""
-
-    sides: list[Index]
-    paths: dict[bytes, State | None] = field(default_factory=dict)
-    conflicts: list[Conflict] = field(default_factory=list)
-
-    @property
-    def failed(self) -> list[Conflict]:
-        return [each for each in self.conflicts if each.how == "fail"]
-
+from cowfs.version.merge_states import TARGET_SIDE, Branch, Merged, Part, State, Tail
+from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, NLINK, SIZE, TARGET
 
 Change: TypeAlias = "tuple[InodeRow | None, InodeRow | None]"
+
+
+class _Unknown:
+    """What merge bases come to where they do not agree."""
+
+
+UNKNOWN = _Unknown()
 
 
 class Merger:
@@ -133,8 +85,12 @@ class Merger:
         if id(branch.base) not in self._ours_of:
             self._ours_of[id(branch.base)] = _by_path(branch.base, self._target, branch.shared_by_target)
         ours = self._ours_of[id(branch.base)]
-        done = self._follow_renames(branch, side, base, ours, theirs)
-        for path in sorted(theirs.keys() - done):
+        disputed = self._disputed(branch, base)
+        done = self._follow_renames(branch, side, base, _without(disputed, ours), _without(disputed, theirs))
+        for path in sorted((theirs.keys() | disputed.keys()) - done):
+            if path in disputed:
+                self._settle_disputed(path, disputed[path], _state(side, at(branch.index, path)), branch)
+                continue
             old, new = theirs[path]
             other = _state(side, new)
             if self._is_changed(path, ours):
@@ -145,6 +101,49 @@ class Merger:
     def _put(self, path: bytes, state: State | None, branch: Branch) -> None:
         self._merged.paths[path] = state
         self._from[path] = branch.name
+
+    def _disputed(self, branch: Branch, base: int) -> dict[bytes, State | _Unknown | None]:
+        """Paths at which merge bases differ, and what these come to there."""
+        found: dict[bytes, State | _Unknown | None] = {}
+        sides: list[tuple[int, int | None]] = []
+        for other, before in branch.others:
+            sides.append((len(self._merged.sides), len(self._merged.sides) + 1 if before is not None else None))
+            self._merged.sides += [other, before] if before is not None else [other]
+            found.update(dict.fromkeys(_by_path(branch.base, other, 0)))
+        for path in found:
+            came_to: State | _Unknown | None = self._on(base, path)
+            for other_side, before_side in sides:
+                before_state = self._on(before_side, path) if before_side is not None else UNKNOWN
+                came_to = self._both(came_to, before_state, self._on(other_side, path))
+            found[path] = came_to
+        return found
+
+    def _both(
+        self, one: State | _Unknown | None, before: State | _Unknown | None, other: State | None
+    ) -> State | _Unknown | None:
+        if self._is_same(one, other) or self._is_same(before, other):
+            return one
+        return other if self._is_same(before, one) else UNKNOWN
+
+    def _settle_disputed(
+        self, path: bytes, base: State | _Unknown | None, theirs: State | None, branch: Branch
+    ) -> None:
+        ours = self._now_at(path)
+        if (ours is None and theirs is None) or self._is_same(base, theirs):
+            return
+        if self._is_same(base, ours):
+            self._put(path, theirs, branch)
+        else:
+            known = None if isinstance(base, _Unknown) else base
+            self._put(path, self._three_way(path, known, ours, theirs, branch), branch)
+
+    def _on(self, side: int, path: bytes) -> State | None:
+        return _state(side, at(self._merged.sides[side], path))
+
+    def _is_same(self, one: State | _Unknown | None, other: State | _Unknown | None) -> bool:
+        if isinstance(one, State) and isinstance(other, State):
+            return self._is_untouched(one, other)
+        return one is None and other is None
 
     def _follow_renames(
         self, branch: Branch, side: int, base: int, ours: dict[bytes, Change], theirs: dict[bytes, Change]
@@ -420,6 +419,10 @@ class Merger:
                 self._merged.paths[directory + b"/" + name] = None
                 if stat.S_ISDIR(each[MODE]):
                     waiting.append((directory + b"/" + name, each))
+
+
+def _without(paths: Collection[bytes], changes: dict[bytes, Change]) -> dict[bytes, Change]:
+    return {path: change for path, change in changes.items() if path not in paths} if paths else changes
 
 
 def _state(side: int, row: InodeRow | None) -> State | None:

@@ -10,7 +10,7 @@ from cowfs.ids import ChunkHash
 from cowfs.index import ExtentRow, Index
 from cowfs.store.packs import PackReader
 from cowfs.version.differences import shown
-from cowfs.version.merging import Part
+from cowfs.version.merge_states import Part
 from cowfs.version.tree_changes import INO, SIZE
 
 WINDOW_BYTES = 4 << 20

@@ -26,7 +26,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index, IndexDelta
     from cowfs.store import ObjectStore
     from cowfs.store.packs import PackReader
+    from cowfs.version.cut_file import ReadInto
     from cowfs.version.pack_numbers import PackNumbers
     from cowfs.version.protection import Protection
     from cowfs.version.recut import Read
@@ -287,12 +288,20 @@ class Publisher:
     def rows(self, ino: int, extents: Sequence[E], read: Read[E]) -> list[ExtentRow]:
         """Stores what the file is made of, and gives all its rows, to be drafted. Within `storing`,
         or `Source.draft`."""
-        earlier = self._index.stored_content(ino)[0] if ino < self._index.next_ino else ()
-        return self.chunks.rows(extents, read, earlier)
+        return self.chunks.rows(extents, read, self._earlier(ino))
+
+    def file_rows(self, ino: int, ranges: Iterable[tuple[int, int]], read_into: ReadInto) -> list[ExtentRow]:
+        """As `rows`, of a large file that keeps no chunk: with new bytes in `ranges`, (offset, length) in
+        order, and holes elsewhere."""
+        return self.chunks.file_rows(ranges, read_into, self._earlier(ino))
 
     def pack_number(self, pack: PackId) -> int:
         """By which rows that are drafted name a pack that is in the store."""
         return self._numbers.number(pack)
+
+    def _earlier(self, ino: int) -> Iterable[ExtentRow]:
+        """The rows of the file as it was."""
+        return self._index.stored_content(ino)[0] if ino < self._index.next_ino else ()
 
     # -- up to the manifest
 
@@ -448,7 +457,8 @@ class Publisher:
                 f"back (`cowfs undelete {self._volume}`, Volume.undelete()) and mount it again.",
                 details={"volume": self._volume},
             ) from error
-        is_ours = head.version == self._base.version_id and head.epoch == self._epoch
+        # A collection's fence has the epoch of the head before it: of an earlier writer, if this one has put none.
+        is_ours = head.version == self._base.version_id and head.epoch <= self._epoch
         if not is_ours or not is_only_fenced(self._store, self._volume, self._base.head_number, head):
             raise LeaseLostError(
                 f"another writer went on with volume {self._volume!r}; this commit was not published",

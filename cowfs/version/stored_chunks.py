@@ -31,6 +31,7 @@ from cowfs.version.uploads import UploadLog
 
 if TYPE_CHECKING:
     from cowfs.format.codec import Blob
+    from cowfs.format.sealing import Sealing
     from cowfs.index import ExtentRow
     from cowfs.native.chunks import FileRows
     from cowfs.store import ObjectStore
@@ -91,9 +92,12 @@ class StoredChunks:
         self.prove(number)
         try:
             yield
+            self._uploader.rest()
         except BaseException:
             self._replace_uploader()
             raise
+        finally:
+            self._storer.rest()
 
     @contextmanager
     def stored(self) -> Iterator[None]:
@@ -107,6 +111,8 @@ class StoredChunks:
         except BaseException:
             self._replace_uploader()
             raise
+        finally:
+            self._storer.rest()
 
     def rows(self, extents: Sequence[E], read: Read[E], earlier: Iterable[ExtentRow] = ()) -> list[ExtentRow]:
         """Stores what a file is made of, and gives all its rows. earlier: of the file as it was;
@@ -118,6 +124,11 @@ class StoredChunks:
         """As `rows`, of a small file that is one blob, of `length` raw bytes, named by `name_key`."""
         self._storer.note(earlier)
         return self._storer.blob_rows(blob, length, self._uploader)
+
+    @property
+    def sealing(self) -> Sealing:
+        """How the store's chunks are cut and named."""
+        return self._uploader.sealing
 
     @property
     def name_key(self) -> bytes | None:

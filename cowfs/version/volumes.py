@@ -6,9 +6,9 @@ wins, and a crash leaves either no volume or a whole one. The meta record is wri
 volume without one is read as having no settings, so that a failure to write it is no failure to
 create. A head of kind `void` says that the volume was forked too late: nothing can be made of it. One
 of kind `delete` says that there is no such volume any more, as long as no `undelete` follows
-(`deletion`).
+(`deletion`); one `void` behind it, that it never will be.
 
-Cost: creating is two objects, a fork likewise and a look at its source; listing is two requests a
+Cost: creating is two objects, a fork likewise and what keeps its source meanwhile (`keeping`); listing is two requests a
 volume. Not here: leases (`store.leases`), moving heads on (`heads`, `publish`).
 """
 
@@ -24,6 +24,7 @@ from cowfs.format.records import HeadRecord, MetaRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.version.keeping import being_deleted, keeping
 
 _log = log.get("volumes")
 
@@ -51,14 +52,25 @@ def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
 def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = "") -> Head:
     """Claims `name` for a volume whose first version is `source`'s, sharing every byte.
 
-    ConflictError when the name is taken, NotFoundError when the store has no such version.
+    ConflictError when the name is taken, NotFoundError when the store has no such version, or a
+    collection is deleting it.
     """
-    if store.size(keys.version(source.version)) is None:
-        raise NotFoundError(
-            f"{store.url} has no version {source.version}",
-            hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
-        )
-    return _claim(store, name, source.version, str(source), owner)
+    with keeping(store, source.volume, source.version, owner=owner) as kept:
+        if store.size(keys.version(source.version)) is None:
+            raise NotFoundError(
+                f"{store.url} has no version {source.version}",
+                hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
+            )
+        head = _claim(store, name, source.version, str(source), owner)
+        if not kept.is_alive:  # this process slept for long: the version may have gone
+            _make_void(store, head)
+            raise being_deleted(store, source.version)
+        return head
+
+
+def _make_void(store: ObjectStore, head: Head) -> None:
+    record = HeadRecord("void", None, head.epoch, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)))
+    refs.append(store, refs.head(head.volume), head.number + 1, record)
 
 
 def find_head(store: ObjectStore, name: str) -> Head | None:
@@ -88,8 +100,9 @@ def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
     """The head that `find_head` has found, or read_head's errors."""
     if head is not None and head.is_void:
         raise NotFoundError(
-            f"volume {name!r} of {store.url} was forked from a version that was being deleted",
-            hint="Fork another version under another name.",
+            f"volume {name!r} of {store.url} is gone for good: it was deleted too long ago, or forked from a version that "
+            "was being deleted",
+            hint="Its name stays taken. Choose another one.",
         )
     if head is not None and head.is_deleted:
         raise NotFoundError(

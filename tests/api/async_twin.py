@@ -38,7 +38,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -49,19 +49,29 @@ import anyio
 from cowfs.api import files, ro_volume, rw_volume
 from cowfs.api import volume as volume_module
 from cowfs.api.changes import Change, Located
+from cowfs.api.collect_report import GcReport
+from cowfs.api.counting import By
 from cowfs.api.details import VolumeDetails
 from cowfs.api.downloading import Overwrite
 from cowfs.api.files import Entry, FilePath
 from cowfs.api.merge_report import MergeReport, Strategy
 from cowfs.api.options import shows_options
 from cowfs.api.overview import MountSummary, VolumeSummary, WorkingCopySummary
+from cowfs.api.pruning import PlannedVersion, PrunePlan
+from cowfs.api.restoring import RestoreReport
 from cowfs.api.storage.storage import Storage
+from cowfs.api.tagging import Tag
 from cowfs.api.threads import in_thread, iterated
 from cowfs.api.transfer_report import TransferReport
+from cowfs.api.warming import WarmReport
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
+from cowfs.maintain.push_report import PushReport
+from cowfs.maintain.repair_plan import RepairPlan
+from cowfs.maintain.stored_report import StoredBytes
+from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
 
 __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]

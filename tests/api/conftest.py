@@ -39,6 +39,17 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix=f"cowfs-test-{os.getpid()}-"))
     for name in ("home", "run", "mnt"):
         (root / name).mkdir(mode=0o700)
+    enter(root, monkeypatch)
+    try:
+        yield root
+    finally:
+        enter(root, monkeypatch)  # the test may have left it, and must end nobody else's mounts
+        file_session._end_all()
+        end_all()
+        leave(root)
+
+
+def enter(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(root / "home"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
     monkeypatch.setenv("COWFS_CACHE_DIR", str(root / "c"))
@@ -46,15 +57,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("COWFS_STORE", (root / "store").as_uri())
     for variable in ("COWFS_AUTHOR", "COWFS_PRODUCED_BY", "COWFS_RESIDENT"):
         monkeypatch.delenv(variable, raising=False)
-    try:
-        yield root
-    finally:
-        monkeypatch.setenv("COWFS_STATE_DIR", str(root / "c" / "state"))
-        file_session._end_all()
-        end_all()
-        table = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-        left = [line.split()[4] for line in table.splitlines() if line.split()[4].startswith(f"{root}/")]
-        for path in reversed(left):  # innermost first; so that one failure is not followed by others
-            subprocess.run(["umount", "-l", path], check=True)
-        shutil.rmtree(root)
-        assert not left, f"mounts left behind: {left}"
+
+
+def leave(root: Path) -> None:
+    table = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    left = [line.split()[4] for line in table.splitlines() if line.split()[4].startswith(f"{root}/")]
+    for path in reversed(left):  # innermost first; so that one failure is not followed by others
+        subprocess.run(["umount", "-l", path], check=True)
+    shutil.rmtree(root)
+    assert not left, f"mounts left behind: {left}"

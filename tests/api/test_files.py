@@ -319,6 +319,8 @@ def test_the_end_of_the_program_keeps_the_work(place: Path) -> None:
         "vol = Volume.new('data')\n"
         "vol.files.write('file', b'x' * 100)\n"
         "file = vol.files.open('other', 'wb'); file.write(b'flushed'); file.flush()\n"
+        "left = vol.files.open('left', 'wb'); left.write(b'in the buffer')\n"
+        "gone = vol.files.open('gone', 'wb'); gone.write(b'x'); gone.detach()\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
     beats = [path.read_bytes() for path in (place / "store" / "volumes" / "data" / "heartbeat").iterdir()]
@@ -327,6 +329,7 @@ def test_the_end_of_the_program_keeps_the_work(place: Path) -> None:
     vol = Volume.open("data")
     assert vol.has_changes()
     assert (vol.files.read("file"), vol.files.read("other")) == (b"x" * 100, b"flushed")
+    assert vol.files.read("left") == b"in the buffer"
 
 
 KILLED = """

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.api import importing
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.control import wait_gone
 from cowfs.errors import AccessDeniedError, InvalidInputError, SourceChangedError
 from cowfs.format.manifest import LINKS
+from cowfs.index import Link
 from tests.api.conftest import place
 from tests.object_server import ObjectServer
 
@@ -258,6 +260,31 @@ def test_a_version_from_elsewhere_shows_nothing_of_this_machines_disk(
     monkeypatch.setattr("cowfs.store.trust._named", set())
     with pytest.raises(AccessDeniedError, match="place of this machine"):
         version.files.read("/key")
+
+
+@pytest.mark.parametrize("way", ["..", "link"])
+def test_a_version_from_elsewhere_leads_nowhere_out_of_a_directory_that_was_linked(
+    place: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    (place / "secret").mkdir()
+    (place / "secret" / "key").write_bytes(b"secret")
+    tree = place / "tree"
+    tree.mkdir()
+    (tree / "key").write_bytes(b"public")
+    (tree / "link").symlink_to(place / "secret")
+    Volume.import_(tree, "mine", link=True)
+    mtime_ns = (place / "secret" / "key").stat().st_mtime_ns
+
+    def crafted(directory: str) -> object:
+        url, key = (f"{tree.as_uri()}/link", b"key") if way == "link" else (tree.as_uri(), b"../secret/key")
+        return lambda path, attr: Link(url, key, len(b"secret"), mtime_ns, str(mtime_ns))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "_local_links", crafted)
+        version = Volume.import_(tree, "theirs", link=True)
+    with pytest.raises((AccessDeniedError, SourceChangedError)):
+        version.files.read("/key")
+    assert Volume.version("mine").files.read("/key") == b"public"
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ nothing that was written to it is lost, and nobody has to stay alive for that.""
 
 from __future__ import annotations
 
+import json
 import logging
 import mmap
 import os
@@ -10,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from cowfs.errors import (
     NeedsFuseError,
 )
 from cowfs.machine import stamps
-from cowfs.session import local_files
+from cowfs.session import copy_filling, local_files
 from cowfs.session.source_files import SourceFile
 from tests.api.conftest import place
 from tests.api.test_uploading import (
@@ -90,6 +92,8 @@ def is_whole(volume: RWVolume) -> bool:
 )
 @example(steps=[([("write", "a", b"x")], "stay"), ([("sneak", "a")], "unmount"), ([("sneak", "a")], "forget")])
 @example(steps=[([("write", "a", b"x"), ("link", "a", "b")], "stay"), ([("remove", "a"), ("sneak", "b")], "stay")])
+@example(steps=[([("symlink", "b", "a"), ("link", "b", "a")], "unmount")])
+@example(steps=[([("write", "b", b"x"), ("mkdir", "c"), ("link", "b", "c/b")], "unmount"), ([], "unmount")])
 def test_any_edits_are_what_the_next_version_has(steps: list[tuple[list[tuple[Any, ...]], str]]) -> None:
     with machine() as place:
         volume: RWVolume = Volume.new("data")
@@ -281,39 +285,102 @@ os.kill(os.getpid(), 9)
         assert (again / "file").read_text() == "written"
 
 
-@pytest.mark.parametrize("point", ["filled", "removing"])
-def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str) -> None:
-    """Half a copy is never taken for one, and half of one that goes is put back or goes."""
-    path = volume.path
-    if point == "filled":
-        volume.unmount()
-    kills = {"filled": "stamps.store", "removing": "stamps.first_difference"}[point]
-    then = {"filled": "Volume.open('data').mount(mode='copy')", "removing": "Volume.open('data').unmount(force=True)"}[
-        point
-    ]
-    program = f"""
+MOUNT, UNMOUNT = "Volume.open('data').mount(mode='copy')", "Volume.open('data').unmount(force=True)"
+
+
+def kill_at(point: str, call: int, program: str) -> None:
+    """Runs the program, which is killed when it calls that function of `machine` for the nth time."""
+    killed = f"""
 import os
 from cowfs.blocking import Volume
-from cowfs.machine import stamps
-original, calls = {kills}, []
+from cowfs.machine import copies, stamps
+original, calls = {point}, []
 def last(*arguments, **named):
     calls.append(1)
-    if len(calls) == {1 if point == "filled" else 2}:
+    if len(calls) == {call}:
         os.kill(os.getpid(), 9)
     return original(*arguments, **named)
-{kills} = last
-{then}
+{point} = last
+{program}
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", killed], check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("point", "call", "program"),
+    [
+        pytest.param("copies.Copy.end_filling", 1, MOUNT, id="written"),
+        pytest.param("copies._bring_back", 1, MOUNT, id="whole, all aside"),
+        pytest.param("copies._move", 2, MOUNT, id="half aside"),
+        pytest.param("stamps.take_again", 1, MOUNT, id="arrived"),
+        pytest.param("copies._move", 2, UNMOUNT, id="half set aside"),
+        pytest.param("stamps.first_difference", 2, UNMOUNT, id="set aside"),
+        pytest.param("copies.delete_tree", 1, UNMOUNT, id="leaving"),
+    ],
+)
+def test_killed_on_the_way_in_or_out(volume: RWVolume, place: Path, point: str, call: int, program: str) -> None:
+    """Half a copy is never taken for one, and half of one that goes is put back or goes."""
+    path = volume.path
+    (path / "dir").chmod(0o555)
+    path.chmod(0o750)
+    volume.commit("with modes")
+    if program == MOUNT:
+        volume.unmount()
+    kill_at(point, call, program)
     again = Volume.open("data")
-    assert not again.has_changes() or point == "removing"
     again.mount(mode="copy")
     assert sorted(os.listdir(path)) == ["dir", "file"]
+    is_kept = program == UNMOUNT and point != "copies.delete_tree"
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path / "dir")]
+    assert modes == [0o750 if is_kept else 0o755, 0o555]  # commits leave the root's mode as it is
     assert not again.commit().is_new
     assert not again.has_changes()
     again.unmount()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("by", ["mount", "sweep", "conflict"])
+def test_what_comes_into_a_folder_that_is_being_filled_stays(volume: RWVolume, place: Path, by: str) -> None:
+    version = volume.finalize()
+    path = place / "mnt" / "v"
+    mount = f"Volume.from_locator({version.locator!r}).mount({str(path)!r}, mode='copy')"
+    if by == "conflict":
+        fill = copy_filling.fill
+
+        def filled(*arguments: Any, **named: Any) -> Any:
+            (path / "mine").write_text("mine")
+            return fill(*arguments, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(copy_filling, "fill", filled)
+            with pytest.raises(ConflictError, match="'mine'"):
+                version.mount(path, mode="copy")
+    else:
+        kill_at("copies.Copy.end_filling", 1, mount)
+        (path / "mine").write_text("mine")
+    if by == "mount":
+        with pytest.raises(ConflictError, match="not empty"):
+            version.mount(path, mode="copy")
+    elif by == "sweep":
+        copies.sweep()
+    assert os.listdir(path) == ["mine"]
+    assert (path / "mine").read_text() == "mine"
+    version.mount(path.with_name("w"), mode="copy")
+
+
+def test_what_a_container_that_is_gone_was_filling_is_in_nobodys_way(volume: RWVolume, place: Path) -> None:
+    """Of its processes nothing can be told here, but that none holds the lock."""
+    path = volume.path
+    volume.unmount()
+    kill_at("copies.Copy.end_filling", 1, MOUNT)
+    record = volume._working_copy().path / "copy.json"
+    of_another = json.loads(record.read_bytes())
+    of_another["process"]["host"] = "another pid:[4026531836]"
+    record.write_text(json.dumps(of_another))
+    again = Volume.open("data")
+    assert again.mount(mode="copy") == path
+    assert sorted(os.listdir(path)) == ["dir", "file"]
 
 
 def test_a_version_over_the_limit_is_not_copied(volume: RWVolume, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,6 +471,29 @@ def test_a_folder_that_is_gone_is_not_published_as_empty(volume: RWVolume, place
     assert (again.mount(mode="copy") / "file").read_text() == "one"
     again.unmount()
     assert (place / "moved" / "file").read_text() == "one"
+
+
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs")
+def test_another_volume_of_a_container_is_not_published_as_empty(place: Path) -> None:
+    """The roots of all tmpfs have the same inode."""
+    path = place / "mnt" / "data"
+    path.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", path], check=True)
+    try:
+        volume: RWVolume = Volume.new("data")
+        volume.mount(path, mode="copy")
+        (path / "file").write_text("one")
+        volume.commit("first")
+        subprocess.run(["mount", "-t", "tmpfs", "none", path], check=True)
+        with pytest.raises(InvalidStateError):
+            Volume.open("data").commit()
+        subprocess.run(["umount", path], check=True)
+        again = Volume.open("data")
+        assert not again.commit().is_new
+        again.unmount()
+    finally:
+        subprocess.run(["umount", path], check=True)
 
 
 def test_a_version_is_copied_read_only(volume: RWVolume, place: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -549,6 +639,70 @@ def test_what_somebody_uses_is_not_tidied_away(volume: RWVolume) -> None:
         file.write("!")
     assert Volume.open("data").commit().files.read("file") == b"one!"
     Volume.open("data").unmount()
+
+
+@pytest.fixture
+def coarse(place: Path) -> Iterator[Path]:
+    """A file system that keeps whole seconds."""
+    path, image = place / "mnt" / "coarse", place / "image"
+    path.mkdir()
+    with image.open("wb") as file:
+        file.truncate(8 << 20)
+    subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-I", "128", image], check=True, capture_output=True)
+    subprocess.run(["mount", "-o", "loop", image, path], check=True)
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_changes_within_one_second_are_found_where_times_are_whole_seconds(coarse: Path) -> None:
+    volume: RWVolume = Volume.new("data")
+    root = volume.mount(coarse / "copy", mode="copy")
+    for text in ("one", "two", "six"):
+        (root / "file").write_text(text)
+        assert volume.commit().files.read("file") == text.encode()
+        assert is_whole(volume)
+    volume.unmount()
+    assert not root.exists()
+    (coarse / "small").write_text("one")
+    with (
+        closing(SourceFile(os.open(coarse / "small", os.O_RDONLY))) as opened,
+        local_files.LocalFiles(os.fsencode(coarse)) as files,
+    ):
+        small = files.read_small(b"", [b"small"], 100, None)[0]
+        (coarse / "small").write_text("two")
+        assert small is None or opened.stamp() != small[0]
+        before = opened.settled()
+        (coarse / "small").write_text("six")
+        assert opened.stamp() != before
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_what_is_removed_while_a_commit_reads_is_not_in_the_version(
+    volume: RWVolume, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    gone = volume / "gone"
+    gone.write_bytes(b"1" * size)
+    volume.commit()
+    gone.write_bytes(b"2" * size)
+    opened, read_small = local_files.LocalFiles.open_file, local_files.LocalFiles.read_small
+
+    def open_file(self: local_files.LocalFiles, path: bytes) -> SourceFile:
+        gone.unlink(missing_ok=True)
+        return opened(self, path)
+
+    def read(self: local_files.LocalFiles, *arguments: Any) -> Any:
+        gone.unlink(missing_ok=True)
+        return read_small(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files.LocalFiles, "open_file", open_file)
+        patch.setattr(local_files.LocalFiles, "read_small", read)
+        version = volume.commit()
+    assert not version.files.exists("gone")
+    assert is_whole(volume)
+    assert not volume.commit().is_new
 
 
 def test_files_are_those_of_the_copy(volume: RWVolume) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from cowfs.blocking import RWVolume, Volume
 from cowfs.errors import ConflictError, InvalidInputError
+from cowfs.session.mounted_files import MountedFiles
 from tests.api.conftest import place
 from tests.api.test_uploading import Seen, in_source
 
@@ -123,3 +124,33 @@ def test_a_download_has_what_programs_see(volume: RWVolume, place: Path) -> None
     with pytest.raises(ConflictError):
         volume.files.download(dst=place / "got")
     volume.unmount()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_written_below_the_path_of_a_mount_that_ends(
+    place: Path, tree: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    """After it was found, and before its root is opened."""
+    path = place / "mnt" / "own"
+    path.mkdir()
+    volume: RWVolume = Volume.new("data")
+    opened = MountedFiles.__init__
+
+    def open_late(self: MountedFiles, root: bytes) -> None:
+        monkeypatch.setattr(MountedFiles, "__init__", opened)
+        volume.unmount()
+        opened(self, root)
+
+    for use in ("write", "upload"):
+        volume.mount(path, mode=mode)
+        monkeypatch.setattr(MountedFiles, "__init__", open_late)
+        other = Volume.open("data")
+        if use == "write":
+            other.files.write("written", b"kept")
+            other.commit()
+        else:
+            with pytest.raises(ConflictError, match="unmounted"):
+                other.files.upload(tree, "/uploaded")
+        assert os.listdir(path) == []
+        assert other.files.read("written") == b"kept"
+        other.unmount()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cowfs.api import sources
+from cowfs.api import launch, sources
 from cowfs.blocking import RWVolume, Volume
+from cowfs.control import MountSpec
 from cowfs.store.directory import DirectoryStore
 from cowfs.version.volumes import volume_names
 from tests.api.conftest import place
@@ -79,3 +81,29 @@ def test_a_commit_of_a_mount_says_what_it_made(asked: list[str]) -> None:
     assert (version.message, version.stats.files, version.is_new) == ("what it is for", 1, True)
     assert asked == []
     vol.finalize()
+
+
+@pytest.mark.mount
+def test_a_daemon_takes_what_was_read_for_it(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Record and manifest are gone when the daemon begins."""
+    vol = Volume.new("data")
+    vol.files.write("file", b"x")
+    version = vol.finalize()
+    version.files.read("file")
+    away = place / "away"
+    away.mkdir()
+    taken = [place / "store/cowfs.json", *(place / "store/versions").glob("*/*")]
+    spawn = launch._spawn
+
+    def spawned(spec: MountSpec) -> Any:
+        for path in taken:
+            path.rename(away / path.name)
+        return spawn(spec)
+
+    monkeypatch.setattr(launch, "_spawn", spawned)
+    try:
+        assert (version.mount() / "file").read_bytes() == b"x"
+    finally:
+        for path in taken:
+            (away / path.name).rename(path)
+    version.unmount()

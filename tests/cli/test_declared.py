@@ -86,3 +86,16 @@ def test_up_and_down(run: Command, place: Path, file: Path) -> None:
     file.unlink()
     assert run("down", file).err == f"Unmounted ckpt from {path}; uncommitted work is kept\n"
     assert "was mounted by it" in run("down", file).err
+
+
+def test_a_file_deletes_what_it_created(run: Command, place: Path, file: Path) -> None:
+    run("apply", "--no-mount", "-y")
+    said = run("delete", "-f", str(file))
+    assert said.code == 2
+    assert "hint: Add -y" in said.err
+    assert run("delete").code == run("delete", "-f", str(file), "ckpt").code == 2
+    said = run("delete", "-f", str(file), "-y")
+    assert (said.code, said.err) == (0, "Deleted ckpt (/ckpt)\n")
+    assert "ckpt" in run("ls", "--deleted").out
+    said = run("delete", "-f", str(file), "-y", "--json")
+    assert (said.json["steps"], said.json["has_changes"]) == ([], False)

@@ -198,7 +198,6 @@ def test_a_copy_that_fails_leaves_the_volume_as_it_was(
         transfer.copy(str(tree), "data:")
     assert Volume.version("data") == before
     assert list_working_copies() == []
-    monkeypatch.undo()
 
 
 def test_a_special_file_is_never_replaced(run: Command, place: Path, tree: Path) -> None:

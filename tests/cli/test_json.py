@@ -60,7 +60,7 @@ def check_times(value: Any) -> None:
 
 @pytest.mark.quick
 def test_every_command_has_a_section() -> None:
-    assert {"Errors", "ls SOURCE", *COMMANDS} - {"bench", "completion"} == TABLES.keys()
+    assert {"Errors", "ls SOURCE", "gc --why", "du --stored", *COMMANDS} - {"bench", "completion"} == TABLES.keys()
 
 
 @pytest.mark.mount
@@ -72,7 +72,8 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     check("fork", run("fork", "data", "copy", "--json").json)
     log = run("log", "data", "--json").json
     check("log", log)
-    assert log["versions"][0].keys() == TABLES["commit"][""] - {"is_new"}
+    check("show", {"format": 1, **log["versions"][0]})
+    check("show", run("show", "data", "--json").json)
     check("ls", run("ls", "--json").json)
     check("doctor", run("doctor", "--json").json)
     check("ls SOURCE", run("ls", "data", "--json").json)
@@ -82,6 +83,7 @@ def test_commands_print_what_the_page_says(run: Command, place: Path, mounted: P
     check("upload", run("upload", place / "files", "sent", "--json").json)
     check("import", run("import", place / "files", "imported", "--json").json)
     check("export", run("export", "data", "memory://exported", "--json").json)
+    check("warm", run("warm", "data", "--json").json)
     check("download", run("download", "data", "--download-dir", place / "got", "--json").json)
     (mounted / "file").write_text("two")
     check("get", run("get", "data", "--json").json)

@@ -34,7 +34,6 @@ def test_help_names_every_command_and_exit_code(run: Run) -> None:
         ("new", "create"),
         ("umount", "unmount"),
         ("list", "ls"),
-        ("push", "commit"),
         ("creat", "create"),
         ("brnch", "fork"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -10,17 +12,19 @@ import pytest
 
 import cowfs
 from cowfs.blocking import Conflict, ROVolume, Volume
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format import keys
-from cowfs.ids import PackId
+from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.storage import Local
-from cowfs.store import open_store
+from cowfs.store import open_store, refs
 from tests.api.conftest import place
 from tests.api.test_linking import server
 from tests.cli.test_json import check
 from tests.cli.test_live import Command, run
 from tests.object_server import ObjectServer
+from tests.simulation.roots import live_pins
 from tests.version.test_faults import condemn
+from tests.version.test_protection import fence
 
 __all__ = ["place", "run", "server"]
 
@@ -97,6 +101,26 @@ def test_a_function_says_what_to_do(base: ROVolume) -> None:
     assert Volume.version("main").files.read("log") == b"b"
 
 
+def test_two_lines_that_have_merged_each_other_lose_no_change(base: ROVolume) -> None:
+    """What is taken back on one of them stays so, whichever merge base is the newer one."""
+    fork = forked(base, "exp", new=b"of exp", both=b"by exp")
+    vol = Volume.open("main")
+    vol.files.write("own", b"of main")
+    main = vol.finalize()
+    Volume.merge("main", [fork])
+    Volume.merge("exp", [main])
+    for name, gone in (("main", "new"), ("exp", "own")):
+        vol = Volume.open(name)
+        vol.files.remove(gone)
+        vol.files.write("both", b"taken back") if name == "main" else vol.files.write("later", b"")
+        vol.finalize()
+    for into, branch in (("main", "exp"), ("exp", "main")):
+        Volume.merge(into, [Volume.version(branch)])
+        merged = Volume.version(into).files
+        assert [entry.name for entry in merged.ls()] == ["both", "later", "log"], into
+        assert merged.read("both") == b"taken back", into
+
+
 def test_a_large_file_that_was_appended_to_is_cut_differently_and_united(place: Path) -> None:
     start = b"".join(b"line %07d\n" % n for n in range(200_000))
     vol = Volume.new("main")
@@ -151,6 +175,37 @@ def test_what_a_collection_has_condemned_is_not_taken_over(base: ROVolume) -> No
     store.delete([keys.condemned(1)])
     Volume.merge("main", [fork], strategy="theirs")
     assert Volume.version("main").files.read("log") == b"changed" * 5000
+    store.close()
+
+
+def test_a_merge_that_a_collection_took_for_dead_begins_anew(base: ROVolume) -> None:
+    """Its pin expired while it slept; what only the branch needed is gone, and the list of it, too."""
+    store = open_store(Volume.open("main").resolve().store_url or "")
+    before = {info.key for info in store.list("packs/")}
+    fork = forked(base, "exp", log=b"changed" * 5000)
+    gone = [info.key for info in store.list("packs/") if info.key not in before]
+    forked(base, "also", log=b"otherwise")
+    Volume.merge("main", [Volume.version("also")])
+    last = Volume.version("main").id
+    begun: list[Conflict] = []
+
+    def collect_meanwhile(conflict: Conflict) -> str:
+        begun.append(conflict)
+        for id, (number, pin, _) in live_pins(store, {}).items():
+            if pin.kind != "dead":
+                dead = replace(
+                    pin, kind="dead", lifetime_s=None, packs=(), write_id=WriteId(os.urandom(WriteId.length))
+                )
+                refs.append(store, refs.pin(id), number + 1, dead)
+        fence(store, "main")
+        store.delete([*gone, keys.version(VersionId.from_hex(fork.id))])
+        return "theirs"
+
+    with pytest.raises(NotFoundError, match=fork.id[:12]):
+        Volume.merge("main", [fork], strategy=collect_meanwhile)
+    assert len(begun) == 1
+    assert Volume.version("main").id == last
+    assert Volume.version("main").files.read("log") == b"otherwise"
     store.close()
 
 

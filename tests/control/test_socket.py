@@ -271,3 +271,13 @@ def test_wait_gone_sees_the_end_even_of_a_child_nobody_reaped() -> None:
     assert wait_gone(child.pid, WAIT_S)
     child.wait()
     assert wait_gone(child.pid, 0)
+
+
+def test_a_message_longer_than_a_line_travels_in_pieces(server: Server, path: Path) -> None:
+    text = '"\\\u20ac\udcff' * (LINE_LIMIT_BYTES // 4)
+    assert Client(path).call("echo", text=text) == {"text": text}
+    with raw(path) as connection:
+        connection.sendall(b'{"piece": "{\\"op\\": "}\n{"pieces": 2}\n')
+        connection.shutdown(socket.SHUT_WR)
+        (reply,) = replies(connection)
+    assert reply["error"]["kind"] == "invalid_input"

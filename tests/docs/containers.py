@@ -56,8 +56,8 @@ class Guide:
         text = self.dockerfile if base is None else re.sub(r"(?m)^FROM .*", f"FROM {base}", self.dockerfile)
         (self.place / "image/Dockerfile").write_text(text)
         (self.place / "image/task.py").write_text(self.task)
-        wheels = [f"-v={wheel.resolve().parent}:/wheels:ro", f"--build-arg=COWFS=/wheels/{wheel.name}"]
-        podman("build", "--no-cache", *self.options, *wheels, "-t", IMAGE, str(self.place / "image"))
+        shutil.copy(wheel, self.place / "image")
+        podman("build", "--no-cache", *self.options, "-t", IMAGE, str(self.place / "image"))
 
     def run(self, *options: str) -> str:
         """A container that ends by itself."""

@@ -15,6 +15,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,12 @@ def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("COWFS_", "XDG_", "AWS_"))}
-    environ |= {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"}
+    runtime = tempfile.TemporaryDirectory(prefix="cowfs-test-")  # short: a socket's name has 107 bytes
+    environ |= {
+        "HOME": str(home),
+        "XDG_RUNTIME_DIR": runtime.name,
+        "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}",
+    }
     try:
         done = subprocess.run(
             ["bash", "-c", script(page, tmp_path)],
@@ -61,6 +67,7 @@ def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
         left = [mount.path for mount in mount_table.mounts() if mount.path.startswith(str(tmp_path))]
         for path in left:
             subprocess.run(["umount", "-l", path], check=False)
+        runtime.cleanup()
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     assert not left, "the page leaves mounts behind"

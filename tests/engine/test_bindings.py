@@ -142,6 +142,11 @@ def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
     [extent] = engine.layer_extents(layer, ino)
     assert (changed, extent.offset, extent.length, extent.chunk) == (ino, 0, 1000, None)
     assert engine.read_staged(extent.segment, extent.segment_offset, 3) == b"xxx"
+    target = bytearray(5)
+    engine.read_staged_into(extent.segment, extent.segment_offset, memoryview(target)[1:4])
+    assert target == b"\0xxx\0"
+    with pytest.raises(ValueError, match="cannot be filled"):
+        engine.read_staged_into(extent.segment, extent.segment_offset, memoryview(bytes(3)))  # read-only
     contents = FileRows()
     contents.put(ino, version, [(0, 1000, HASH, 1, 2, 3, 1000, 0, CODEC_RAW)])
     engine.layer_committed(layer, contents)

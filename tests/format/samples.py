@@ -32,6 +32,7 @@ from cowfs.format.records import (
     MovedRecord,
     PinRecord,
     ProbeResult,
+    PrunedRecord,
     Record,
     StoreRecord,
     TagRecord,
@@ -157,6 +158,7 @@ RECORDS: dict[str, Record] = {
     "head-void": HeadRecord("void", None, 0, CREATED_NS, WRITE),
     "tag": TagRecord(VERSION, CREATED_NS, WRITE, HOLDER),
     "tag-removed": TagRecord(None, CREATED_NS, WRITE),
+    "pruned": PrunedRecord(((2, 9), (12, 12)), CREATED_NS, WRITE, HOLDER),
     "meta": MetaRecord(
         owner="ada@node-7",
         created_ns=CREATED_NS,
@@ -182,6 +184,7 @@ RECORDS: dict[str, Record] = {
     ),
     "condemned": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE),
     "condemned-sharded": CondemnedRecord(2, (), CREATED_NS, WRITE, shards=40),
+    "condemned-versions": CondemnedRecord(2, (), CREATED_NS, WRITE, versions=(VERSION,)),
 }
 
 

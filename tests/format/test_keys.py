@@ -23,6 +23,7 @@ def test_every_key_stands_where_the_design_says() -> None:
     assert keys.meta("v", 1) == f"volumes/v/meta/{last}"
     assert keys.head("v", 1) == f"volumes/v/head/{last}"
     assert keys.tag("v", "t.1", 1) == f"volumes/v/tags/t.1/{last}"
+    assert keys.pruned("v", 1) == f"volumes/v/pruned/{last}"
     assert keys.lease("v", 1) == f"volumes/v/lease/{last}"
     assert keys.heartbeat("v", 1) == f"volumes/v/heartbeat/{last}"
     assert keys.version(VERSION) == f"versions/00/{VERSION.hex()}"
@@ -49,6 +50,7 @@ def test_keys_parse_back(name: str, tag: str, number: int) -> None:
     for key in (
         keys.meta(name, number),
         keys.head(name, number),
+        keys.pruned(name, number),
         keys.lease(name, number),
         keys.heartbeat(name, number),
     ):

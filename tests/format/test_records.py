@@ -25,6 +25,7 @@ from cowfs.format.records import (
     MovedRecord,
     PinRecord,
     ProbeResult,
+    PrunedRecord,
     Record,
     StoreRecord,
     TagRecord,
@@ -68,6 +69,7 @@ records: st.SearchStrategy[Record] = st.one_of(
         **common,
     ),
     st.builds(HeadRecord, kind=st.sampled_from(["create", "fence", "void"]), version=st.none(), epoch=number, **common),
+    st.builds(PrunedRecord, ranges=st.just(((1, 4), (6, 6))), holder=st.none() | holders, **common),
     st.builds(TagRecord, version=st.none() | ids(VersionId), holder=st.none() | holders, **common),
     st.builds(
         MetaRecord,
@@ -147,7 +149,17 @@ def test_a_missing_field_is_named_or_optional(name: str) -> None:
         except CorruptError as error:
             assert key in error.message
         else:
-            assert key in ("version", "holder", "source", "expires_ns", "lifetime_s", "shards", "quota_bytes", "cipher")
+            assert key in (
+                "version",
+                "holder",
+                "source",
+                "expires_ns",
+                "lifetime_s",
+                "shards",
+                "versions",
+                "quota_bytes",
+                "cipher",
+            )
 
 
 @each_record

@@ -61,6 +61,29 @@ def test_packs_are_counted_and_stay_few(bench: Bench) -> None:
             assert new.content(ino) == old.content(ino)
 
 
+def test_replaced_blocks_do_not_stay_in_memory(bench: Bench) -> None:
+    """A mount that commits for hours keeps what its newest version has."""
+    index, published = bench.commit(bench.empty(), many_files(FILES))
+    versions = [published.section]
+    for round_ in range(5):
+        index, published = bench.commit(index, touch(round_, round_ + 1))
+        versions.append(published.section)
+    with index.apply(touch(0, 0)) as delta:
+        cache = delta.cache
+    newest = names(bench, versions[-1])
+    assert all(cache.recent(each) is not None for each in newest)
+    gone = set[ChunkHash]().union(*(names(bench, each) for each in versions)) - newest
+    assert len(gone) >= 10  # two blocks and a segment for each version
+    assert [each for each in gone if cache.recent(each) is not None] == []
+    index.close()
+
+
+def names(bench: Bench, section: IndexSection) -> set[ChunkHash]:
+    blocks = StoreBlocks(bench.reader, section, BlockCache(bench.cache()))
+    refs = (blocks.ref(number) for number in range(blocks.count))
+    return {ref.hash for ref in refs if ref is not None} | {ref.hash for ref in section.segments}
+
+
 def test_unchanged_blocks_and_segments_stay_where_they_are(bench: Bench) -> None:
     index, first = bench.commit(bench.empty(), many_files(FILES))
     index, second = bench.commit(index, touch(5, 5))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import fsspec
@@ -116,6 +117,24 @@ def test_who_comes_second_keeps_what_lies_apart_and_is_told_of_the_rest(fs: Cowf
     assert fs.find("data/dir") == ["data/dir/x", "data/dir/y"]
 
 
+@pytest.mark.parametrize("path", ["link", "there/real"])
+def test_what_somebody_wrote_where_a_link_leads_is_not_replaced(fs: CowfsFileSystem, path: str) -> None:
+    volume = Volume.open("data")
+    volume.files.mkdir("dir")
+    volume.files.write("dir/real", b"0")
+    volume.files.symlink("link", "dir/real")
+    volume.files.symlink("there", "dir")
+    volume.finalize()
+    mine = fs.open(f"data/{path}", "wb")
+    mine.write(b"mine")
+    CowfsFileSystem(skip_instance_cache=True).pipe("data/dir/real", b"theirs")
+    with pytest.raises(ConflictError, match=path):
+        mine.close()
+    assert fs.cat(f"data/{path}") == b"theirs"
+    fs.pipe(f"data/{path}", b"mine")
+    assert fs.cat("data/dir/real") == b"mine"
+
+
 WORKER = """
 import sys
 import fsspec
@@ -218,3 +237,22 @@ def test_pickles_and_tokens_have_no_credentials(fs: CowfsFileSystem, monkeypatch
     with fsspec.open("cowfs://data/x") as file:
         assert file.read() == b"x"
     assert fsspec.filesystem("cowfs") is fsspec.filesystem("cowfs")
+
+
+def test_versions_by_tag_number_and_time(fs: CowfsFileSystem) -> None:
+    for text in (b"one", b"two", b"three"):
+        fs.pipe("data/dir/file", text)
+    two = Volume.version("data@{1}")
+    tag = two.tag(Volume.version("data@{2}").id[:8]).name  # looks like an id
+    then = (two.created + timedelta(microseconds=1)).isoformat()
+    for name in (f"data@{tag}", "data@{1}", f"data@{{{then}}}"):
+        assert fs.cat(f"cowfs://{name}/dir/file") == b"two"
+        assert fs.find(f"cowfs://{name}") == [f"{name}/dir/file"]
+        assert fs.cat(fs.unstrip_protocol(f"{name}/dir/file")) == b"two"
+        assert fs.glob(f"{name}/*/f*") == [f"{name}/dir/file"]
+    Volume.version("data").tag(tag, move=True)
+    assert fs.cat(f"data@{tag}/dir/file") == b"three", "a tag may move"
+    fs.pipe("data/dir/file", b"four")
+    assert fs.cat("data@{1}/dir/file") == b"three", "and so does what is counted from the last one"
+    with pytest.raises(FileNotFoundError, match="no version 9"):
+        fs.cat("data@{9}/dir/file")

@@ -1,10 +1,11 @@
-"""What data programs do with cowfs:// URLs and locators: pandas, pyarrow, duckdb, zarr, universal-pathlib."""
+"""What data programs do with cowfs:// URLs and locators: pandas, pyarrow, duckdb, datasets, zarr, universal-pathlib."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import datasets
 import duckdb
 import fsspec
 import numpy
@@ -67,6 +68,26 @@ def test_duckdb(fs: CowfsFileSystem, version: ROVolume) -> None:
     connection.register_filesystem(fs)
     query = "select sum(number) from read_parquet('cowfs://data/set/*/*.parquet', hive_partitioning=true) where kind = 'odd'"
     assert connection.sql(query).fetchall() == [(sum(range(1, 1000, 2)),)]
+
+
+def test_datasets(fs: CowfsFileSystem, version: ROVolume, place: Path) -> None:
+    files = [f"cowfs://data@{version.id}/set/kind={kind}/*.parquet" for kind in ("even", "odd")]
+    found: Any = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(place / "cache"))
+    assert sorted(found["number"]) == list(range(1000))
+    streamed: Any = datasets.load_dataset(
+        "parquet", data_files="cowfs://data/set/*/*.parquet", split="train", streaming=True
+    )
+    assert sorted(row["number"] for row in streamed) == list(range(1000))
+    elsewhere: Any = datasets.load_dataset(
+        "parquet",
+        data_files=f"cowfs://data@{version.id}/set/*/*.parquet",
+        split="train",
+        streaming=True,
+        storage_options={"store": str(place / "store")},
+    )
+    assert sum(1 for _ in elsewhere) == 1000
+    found.to_parquet("cowfs://data/copy.parquet")
+    assert pandas.read_parquet("cowfs://data/copy.parquet")["number"].sum() == sum(range(1000))
 
 
 def test_zarr(fs: CowfsFileSystem) -> None:

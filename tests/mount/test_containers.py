@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -208,6 +209,13 @@ GUIDE = (ROOT / "docs/guide/containers.md").read_text(encoding="utf-8")
 HELPER, HANDED_IN = re.findall(r"^```text\n(import .*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)[1:]
 
 
+def is_listened_to(path: Path) -> bool:
+    """The kernel's table says so: a socket is there before anybody may connect, and a connection would
+    be one that the helper serves."""
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return any(row[3] == "00010000" and row[-1] == str(path) for row in rows)  # __SO_ACCEPTCON
+
+
 @pytest.fixture
 def seen(place: Place) -> Iterator[Path]:
     """A directory below which containers see what is mounted outside."""
@@ -217,8 +225,9 @@ def seen(place: Place) -> Iterator[Path]:
     subprocess.run(["mount", "--make-shared", path], check=True)
     helper = subprocess.Popen([sys.executable, "-c", HELPER, path / "socket", path / "mounts/data"])
     try:
-        while not (path / "socket").exists():
+        while not is_listened_to(path / "socket"):
             assert helper.poll() is None
+            time.sleep(0.01)
         yield path
     finally:
         helper.kill()

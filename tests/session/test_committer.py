@@ -22,8 +22,9 @@ from cowfs.store.contract import Data
 from cowfs.store.patience import patience_of
 from cowfs.version import known_chunks
 from cowfs.version.commit import CommitRequest, Progress
-from cowfs.version.history import history, open_version, resolve_name
+from cowfs.version.history import history, open_version
 from cowfs.version.known_chunks import KnownChunks
+from cowfs.version.source_names import resolve_name
 from cowfs.version.volumes import fork_volume, locator, read_head, volume_names
 from tests.version.working_volume import ME, ReadingVolume, WorkingVolume
 
@@ -283,9 +284,10 @@ def test_a_file_overwritten_while_it_is_uploaded_early_is_left_for_later(
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         volume.write(b"f", b"old")
         storer = volume.publisher.chunks._storer
+        real = storer.rows
 
         def rows(*_: object) -> list[Any]:
-            monkeypatch.undo()
+            monkeypatch.setattr(storer, "rows", real)
             volume.write(b"f", b"new")
             raise OSError(errno.EIO, "the segment of what was overwritten is gone")
 

@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Generator, Iterator
@@ -257,3 +258,56 @@ def test_links_are_followed_inside_of_the_volume_only(volume: WorkingVolume) -> 
             files.follow(path)
     with pytest.raises(OSError, match="symbolic links"):
         files.follow(b"loop")
+
+
+ENDED = """
+import random, signal, sys, time
+from dataclasses import dataclass
+from cowfs.session.copying import copy
+
+@dataclass
+class Attr:
+    ino: int = 1
+    mode: int = 0o100644
+    nlink: int = 1
+    size: int = 1
+    mtime_ns: int = 0
+
+class Source:
+    def stat(self, path):
+        return Attr(mode=0o040755)
+    def list(self, path):
+        return [(b"%d" % n, Attr()) for n in range(10)]
+    def pieces(self, path):
+        while True:
+            time.sleep(0.001)
+            yield 0, b"x"
+
+class Target:
+    def make_directory(self, path):
+        return False
+    def put(self, path, pieces, **_):
+        for _ in pieces:
+            pass
+
+class Ended(BaseException):
+    pass
+
+def end(*_):
+    raise Ended
+
+signal.signal(signal.SIGALRM, end)
+chance = random.Random(int(sys.argv[1]))
+for _ in range(150):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(2e-4, 6e-3))
+        copy(Source(), b"", Target(), b"")
+    except Ended:
+        continue
+"""
+
+
+def test_a_signal_ends_it_at_any_moment() -> None:
+    print("seed 5")
+    done = subprocess.run([sys.executable, "-c", ENDED, "5"], check=False, timeout=100, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,7 @@ slow.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MACHINES = (
     (("ada", "one"), ("bob", "one"), ("cyd", "two")),
@@ -30,11 +30,17 @@ class Conditions:
     head_outages: float  # a machine's heads do not get through for a while
     long_turns: int  # how long these two take
     has_owner: bool  # who deletes volumes and brings them back
+    grace_s: float  # for so long they can be brought back
+    has_forker: bool  # who forks any version there ever was
+    has_merger: bool  # who works in forks of "one", and merges them into it
+    has_pusher: bool  # who copies versions to a mirror and back
+    has_two_collectors: bool
+    stays_away: float  # a machine with uncommitted work is not mounted again for long
 
 
 def conditions_of(seed: int) -> Conditions:
     drawn = random.Random(f"{seed} conditions")
-    return Conditions(
+    found = Conditions(
         machines=drawn.choice(MACHINES),
         contents=drawn.choice((6, 12, 24)),
         collector_share=drawn.choice((1, 4)),
@@ -43,4 +49,14 @@ def conditions_of(seed: int) -> Conditions:
         head_outages=drawn.choice((0.04, 0.15, 0.3)),
         long_turns=drawn.choice((200, 600)),
         has_owner=drawn.random() < 0.3,
+        grace_s=drawn.choice((0.1, 0.1, 60.0)) * 24 * 3600,
+        has_forker=drawn.random() < 0.3,
+        has_merger=drawn.random() < 0.4,
+        stays_away=drawn.choice((0.05, 0.5)),
+        has_pusher=seed % 3 == 2,
+        has_two_collectors=seed % 6 == 2,
     )
+    if not found.has_pusher:
+        return found
+    # A copy takes as many requests as a collection: with few others they meet often.
+    return replace(found, machines=MACHINES[-1], collector_share=4, collector_rest=1)

@@ -12,21 +12,30 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cowfs.errors import ConflictError, LeaseLostError
+from cowfs.ids import VersionId, WriteId
+from cowfs.maintain import planning, pushing
+from cowfs.maintain.collecting import Collection
+from cowfs.maintain.generations import Condemned
+from cowfs.maintain.planning import Listing, Survey
+from cowfs.maintain.roots import RootReader, Roots
 from cowfs.session import acquiring
 from cowfs.session.committer import Committer
 from cowfs.store import ObjectStore, refs
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
-from cowfs.version import heads
+from cowfs.version import heads, volumes
 from cowfs.version.heads import Settled, settle_head
+from cowfs.version.keeping import Kept
 from cowfs.version.protection import Protection
 from cowfs.version.publish import Publisher
 from cowfs.version.volumes import find_head, read_head
@@ -103,6 +112,89 @@ def deleted_volume_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(heads, "read_head", find_head)
 
 
+# -- of the collector
+
+
+def writers_not_heeded(patch: pytest.MonkeyPatch) -> None:
+    """They are not waited for, and what they have put since they acknowledged a collection is not
+    spared. Either alone would do no harm."""
+    patch.setattr(Collection, "_wait", lambda self, generation: [])
+    patch.setattr(planning, "young_since_ns", lambda generations, pins, now_ns: now_ns - planning.HOUR_NS)
+
+
+def roots_not_read_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Survey, "needed", lambda self: Condemned(frozenset(self.marker.live), frozenset(self.marker.versions))
+    )
+
+
+def dead_pins_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Collection, "_fence", lambda self, volume: None)
+
+
+def pins_protect_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RootReader, "_add_pins", lambda self, found: None)
+
+
+def holds_protect_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Work that is kept where nothing is mounted counts for nothing."""
+    add_pins = RootReader._add_pins
+
+    def add(self: RootReader, found: Roots) -> None:
+        add_pins(self, replace(found, pins=[pin for pin in found.pins if pin.record.kind != "hold"]))
+
+    patch.setattr(RootReader, "_add_pins", add)
+
+
+def kept_uploads_not_named(patch: pytest.MonkeyPatch) -> None:
+    """A hold keeps the version that the work stands on, and not what it has uploaded."""
+    hold = Protection.hold
+    patch.setattr(Protection, "hold", lambda self, number, uploaded: hold(self, number, ()))
+
+
+def undeleted_volumes_collected(patch: pytest.MonkeyPatch) -> None:
+    """The line of a volume that was deleted too long ago is not closed, and does not count when the
+    roots are read again."""
+    patch.setattr(Collection, "_close_line", lambda self, volume: None)
+    read = RootReader.read
+    patch.setattr(
+        RootReader, "read", lambda self, *, now_ns=1 << 62, grace_s=0.0: read(self, now_ns=now_ns, grace_s=grace_s)
+    )
+
+
+# -- of copies between stores
+
+
+def late_deletes_not_heeded(patch: pytest.MonkeyPatch) -> None:
+    """What a collection has deleted is put again under the same ids as soon as the collection has
+    ended."""
+    patch.setattr(pushing, "lately_condemned", lambda store, now_ns: (set(), set()))
+
+
+def objects_put_since_deleted(patch: pytest.MonkeyPatch) -> None:
+    """A collection that is gone on with deletes moved records that were put after its list."""
+    objects_of = Listing.objects_of
+
+    def whenever_put(self: Listing, doomed: Condemned, *, put_before_ns: int | None = None) -> dict[str, int]:
+        return objects_of(self, doomed)
+
+    patch.setattr(Listing, "objects_of", whenever_put)
+
+
+def pushes_rely_on_the_condemned(patch: pytest.MonkeyPatch) -> None:
+    """A push takes what it finds for there, whatever lists say of it."""
+    patch.setattr(Protection, "condemned", property(lambda self: frozenset()))
+    patch.setattr(pushing, "condemned_versions", lambda store: set())
+
+
+def forks_not_pinned(patch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
+        yield Kept(store, WriteId(bytes(16)))
+
+    patch.setattr(volumes, "keeping", keeping)
+
+
 DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     superseded_writer_goes_on,
     takeover_without_a_fence,
@@ -112,6 +204,17 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     pin_resurrected,
     lists_not_compared_before_the_head,
     deleted_volume_fenced,
+    writers_not_heeded,
+    roots_not_read_again,
+    dead_pins_not_fenced,
+    pins_protect_nothing,
+    holds_protect_nothing,
+    kept_uploads_not_named,
+    undeleted_volumes_collected,
+    forks_not_pinned,
+    late_deletes_not_heeded,
+    objects_put_since_deleted,
+    pushes_rely_on_the_condemned,
 )
 
 

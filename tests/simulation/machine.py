@@ -10,10 +10,11 @@ from cowfs.control import MountOptions, MountSpec
 from cowfs.errors import CorruptError, CowfsError, LeaseHeldError, LeaseLostError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.heads import Intent
-from cowfs.ids import ChunkHash, PackId
+from cowfs.ids import ChunkHash, PackId, WriteId
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.session import opening
 from cowfs.session.session import Session
+from cowfs.store import refs
 from cowfs.version.commit import CommitRequest
 from tests.simulation.world import Actor, Killed, Violation, World
 from tests.version.working_volume import ReadingVolume, WritableView
@@ -36,6 +37,7 @@ class Machine(Actor):
         self.tree: dict[bytes, bytes] = {}  # what the working copy holds, as far as the machine knows
         self.is_dirty = False
         self.before: dict[bytes, bytes] = {}  # what files held before they were written last
+        self.pins: set[str] = set()  # that have protected what the working copy holds
 
     @property
     def waits(self) -> bool:
@@ -47,6 +49,7 @@ class Machine(Actor):
         self.is_dead = False
         discard = threading.Event()
         stack = ExitStack()
+        self._remember_pin()
         try:
             session = opening.open_session(self._spec(), stack, discard)
             self._check_what_was_kept(session)
@@ -72,6 +75,19 @@ class Machine(Actor):
             self._end(stack)
         if discard.is_set() and self.is_dead:  # the working copy was not reached: it is dropped before the next mount
             WorkingCopy(self.home / "working").delete()
+        self._stay_away()
+
+    def _stay_away(self) -> None:
+        """With work kept, for as long as a collection or two: nothing but a hold, or the pin of a killed
+        writer, protects then what the work stands on and what it has uploaded."""
+        conditions = self.world.conditions
+        if self.is_dirty and not self.world.is_over and self.random.random() < conditions.stays_away:
+            self.asleep = conditions.long_turns
+            self.world.kept_until = self.world.turns + conditions.long_turns
+            self.world.pass_s(3 * 3600.0)  # what is garbage now is no longer too young
+            self.world.note(self, "stays away, with work kept")
+            for other in self.world.actors:
+                other.heed_trouble()
 
     def _spec(self) -> MountSpec:
         self.mounts += 1
@@ -106,10 +122,23 @@ class Machine(Actor):
             return  # it may be brought back, and the work with it
         if self.world.damaged:
             return  # somebody is about to restore it
-        if not any("dead" in line and self.volume in line for line in self.world.history):
+        self._remember_pin()
+        if not self._has_lost_a_pin():
             raise Violation(f"{self.name}: {error!r}") from error
         self.is_dirty = False
         WorkingCopy(self.home / "working")._delete_locked()
+
+    def _remember_pin(self) -> None:
+        working_copy = WorkingCopy(self.home / "working")
+        if not self.is_dirty:
+            self.pins.clear()
+        if working_copy.exists and working_copy.state.pin is not None:
+            self.pins.add(working_copy.state.pin)
+
+    def _has_lost_a_pin(self) -> bool:
+        """Others' dead pins are no excuse."""
+        newest = [refs.newest(self.world.objects, refs.pin(WriteId.from_hex(key.split("/")[1]))) for key in self.pins]
+        return any(found is not None and found[1].kind == "dead" for found in newest)
 
     def _check_what_was_kept(self, session: Session) -> None:
         found = {path: data for path, data in View(session).tree().items() if data is not None}
@@ -136,6 +165,7 @@ class Machine(Actor):
     # -- what a machine does
 
     def _act(self, session: Session) -> None:
+        self._remember_pin()
         action = self.random.choices(
             (self._write, self._commit, self._beat, self._upload, self._restore),
             (2, 1, 12, 1, 0) if self.waits else (8, 5, 5, 2, 3),

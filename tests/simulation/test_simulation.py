@@ -1,5 +1,7 @@
 """Writers that take each other's volumes over, sleep and die, over a store that fails, beside a
-collector that keeps nothing it need not, and an owner who deletes a volume and brings it back.
+collector that keeps nothing it need not, an owner who deletes a volume and brings it back,
+somebody who forks versions that are being deleted, somebody who merges forks, and somebody who
+copies versions to a mirror and back.
 
 What must hold, whatever the seed: each volume's line is one line whose epochs never decrease; its
 newest version is whole at any time; a version holds what was asked for; kept work is found again.
@@ -17,12 +19,16 @@ import pytest
 
 from cowfs import clock
 from cowfs.format.sealed import Sealed
+from cowfs.maintain import pack_copies, roots
 from cowfs.session import acquiring
-from cowfs.store import initialize
+from cowfs.store import initialize, refs
 from cowfs.version.volumes import create_volume
-from tests.simulation.collector import Collector
+from tests.simulation.collector import Collector, all_but_the_newest
+from tests.simulation.forker import Forker
 from tests.simulation.machine import Machine
+from tests.simulation.merger import Merger
 from tests.simulation.owner import Owner
+from tests.simulation.pusher import AtOnce, Pusher
 from tests.simulation.world import World
 
 TURNS = 1500
@@ -47,7 +53,15 @@ def simulate(
             create_volume(world.objects, volume)
         machines = [Machine(world, name, volume) for name, volume in world.conditions.machines]
         owners = [Owner(world, "owner")] if world.conditions.has_owner else []
-        world.actors = [*machines, Collector(world, "collector"), *owners]
+        forkers = [Forker(world, "forker")] if world.conditions.has_forker else []
+        mergers = [Merger(world, "meg", "one")] if world.conditions.has_merger else []
+        pushers = [Pusher(world, "pusher")] if world.conditions.has_pusher else []
+        names = ("collector", "another") if world.conditions.has_two_collectors else ("collector",)
+        collectors = [Collector(world, name) for name in names]
+        world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers]
+        for module in (refs, pack_copies):
+            patch.setattr(module, "ThreadPoolExecutor", AtOnce)
+        patch.setattr(roots, "pruned_heads", all_but_the_newest)
         patch.setattr(acquiring, "open_store", lambda url, **_: world.acting.store)
         patch.setattr(acquiring, "CLOSE_S", 60.0)
         world.run(turns)
@@ -60,13 +74,14 @@ def test_no_seed_breaks_a_promise(seed: int, tmp_path: Path, monkeypatch: pytest
     world = simulate(seed, tmp_path, monkeypatch)
     print(
         f"seed {seed}: {world.commits} commits, {world.collections} collections, "
-        f"{world.deleted_packs} packs deleted, {world.restored} files restored, {world.deletions} volumes deleted"
+        f"{world.deleted_packs} packs deleted, {world.restored} files restored, {world.deletions} volumes deleted, "
+        f"{world.forks} forks, {world.merges} merges, {world.pulls} pulls, {world.pushes} pushes"
     )
 
 
 def test_an_encrypted_store_breaks_no_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its records a collection sees what everybody sees who has the key; of the rest, names."""
-    world = simulate(2, tmp_path, monkeypatch, key=bytes(range(32)))
+    world = simulate(3, tmp_path, monkeypatch, key=bytes(range(32)))
     print(f"{world.commits} commits, {world.collections} collections, {world.deleted_packs} packs deleted")
     assert world.commits
     assert world.deleted_packs

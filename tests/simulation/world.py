@@ -26,16 +26,21 @@ from cowfs.format import keys
 from cowfs.format.heads import UNCHANGED
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.ids import VersionId
+from cowfs.store import refs
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.readonly import ReadOnlyStore
 from cowfs.store.sealed import is_record
 from tests.simulation.conditions import conditions_of
-from tests.simulation.roots import closure, line_of, newest_version
+from tests.simulation.roots import closure, line_of, live_pins, newest_version
+from tests.version.working_volume import ReadingVolume
 
 DAY_S = 24 * 3600.0
 JUMPS_S = (1.0, 30.0, 150.0, 2 * 3600.0, 8 * DAY_S)
 FAULTS = 0.012
 KILLS = 0.003
+LATE_DELETES = 0.5
+DELETED_WITHIN_S = 3600.0
+"""No request to delete is on its way for longer: what a copy between stores relies on."""
 T = TypeVar("T")
 
 
@@ -224,11 +229,7 @@ class ActorStore:
         if actor.is_dead:
             raise UnavailableError("this process is dead")
         if threading.current_thread() is actor.thread:
-            actor.turn()
-            if actor.random.random() < KILLS and not world.is_over:
-                actor.is_dead = True
-                world.note(actor, f"killed before {what} {key}")
-                raise Killed
+            self._take_turn(what, key)
         chance = actor.random.random() if not world.is_over else 1.0
         if chance < FAULTS / 2:
             world.note(actor, f"fails {what} {key}")
@@ -246,6 +247,31 @@ class ActorStore:
             raise UnavailableError(f"injected: the reply of {what} {key} is lost")
         return result
 
+    def _take_turn(self, what: str, key: str) -> None:
+        world, actor = self._world, self._actor
+        asked_s = world.clock.elapsed_s
+        deletes = what == "delete" and key.startswith((keys.PACKS, keys.VERSIONS)) and not world.is_over
+        if deletes and world.conditions.has_pusher and actor.random.random() < LATE_DELETES:
+            self._delete_late()
+        actor.turn()
+        if world.deletes_late is actor:
+            world.deletes_late = None
+        is_too_late = deletes and world.clock.elapsed_s - asked_s > DELETED_WITHIN_S
+        if is_too_late or (actor.random.random() < KILLS and not world.is_over):
+            actor.is_dead = True
+            world.note(actor, f"killed before {what} {key}")
+            raise Killed
+
+    def _delete_late(self) -> None:
+        """While others collect the same, and somebody copies what was deleted back."""
+        world, actor = self._world, self._actor
+        actor.asleep = world.conditions.long_turns
+        world.deletes_late = actor
+        world.note(actor, "deletes late")
+        for other in world.actors:
+            if other is not actor:
+                other.heed_trouble()
+
     def _meet_trouble(self, key: str) -> None:
         """What is rare, and where most can go wrong: a head that is put late, or whose outcome
         stays unknown."""
@@ -253,7 +279,7 @@ class ActorStore:
         may_fail = actor.outage_until <= world.turns and actor.has_outages
         if may_fail and actor.random.random() < conditions.head_outages:
             actor.outage_until = world.turns + conditions.long_turns
-            world.clock.elapsed_s += 3 * 3600.0  # what is garbage now is no longer too young
+            world.pass_s(3 * 3600.0)  # what is garbage now is no longer too young
             for other in world.actors:
                 other.heed_trouble()
         if actor.outage_until > world.turns:
@@ -261,7 +287,7 @@ class ActorStore:
             raise UnavailableError(f"injected: {key} cannot be reached")
         if threading.current_thread() is actor.thread and actor.random.random() < conditions.head_sleeps:
             actor.asleep = conditions.long_turns
-            world.clock.elapsed_s += 8 * DAY_S
+            world.pass_s(8 * DAY_S)
             world.note(actor, f"sleeps for days before it puts {key}")
             actor.turn()
 
@@ -288,10 +314,21 @@ class World:
         self.commits = 0
         self.restored = 0
         self.deletions = 0
+        self.forks = 0
+        self.merges = 0
+        self.pulls = 0
+        self.pushes = 0
+        self.kept_until = 0  # turn
+        self.deletes_late: Actor | None = None  # then time does not jump
         self._closures: dict[VersionId, frozenset[str]] = {}
+        self._moved: dict[tuple[object, ...], bool] = {}
 
     def note(self, actor: Actor, what: str) -> None:
         self.history.append(f"{self.clock.elapsed_s:12.1f} {actor.name:10} {what}")
+
+    def pass_s(self, seconds: float) -> None:
+        if self.deletes_late is None:
+            self.clock.elapsed_s += seconds
 
     def run(self, turns: int) -> None:
         """Lets the actors take so many turns, then ends them. Raises the first failure, with the
@@ -311,7 +348,7 @@ class World:
                 raise AssertionError(f"seed {self.seed}: {failure!r}\n{recent}") from failure
 
     def _choose(self) -> Actor:
-        if self.random.random() < 0.03:
+        if self.random.random() < 0.03 and self.deletes_late is None:
             jump_s = self.random.choices(JUMPS_S, (15, 15, 10, 30, 4))[0]
             self.clock.elapsed_s += jump_s
             self.history.append(f"{self.clock.elapsed_s:12.1f} {'world':10} {jump_s:.0f} s pass")
@@ -336,8 +373,8 @@ class World:
 
     @property
     def is_in_trouble(self) -> bool:
-        """Somebody's heads do not get through."""
-        return any(actor.outage_until > self.turns for actor in self.actors)
+        """Somebody's heads do not get through, or work is kept where nothing is mounted."""
+        return self.turns < self.kept_until or any(actor.outage_until > self.turns for actor in self.actors)
 
     # -- what must hold at any time
 
@@ -365,13 +402,43 @@ class World:
             if version is None:
                 continue
             try:
+                if self._is_late_fork(volume):
+                    continue
                 missing = [key for key in self.closure_of(version) if key not in self.objects.objects]
+                if missing and self._is_moved(version, missing):
+                    continue
             except Exception as error:
                 raise Violation(f"{when}: version {version} of {volume} cannot be read: {error}") from error
             if missing:
                 raise Violation(f"{when}: version {version} of {volume} has lost {missing}")
             if version not in self.trees:
                 raise Violation(f"{when}: nobody has asked for version {version} of {volume}")
+
+    def _is_moved(self, version: VersionId, missing: list[str]) -> bool:
+        """Whether the version can be read without these packs, whose blobs lie elsewhere: a pack that was
+        condemned is copied under another id."""
+        homes: set[str] = set()
+        for key in missing:
+            pack = keys.parse_pack(key)
+            found = refs.newest(self.objects, refs.moved(pack)) if pack is not None else None
+            if found is None:
+                return False
+            homes |= {keys.pack(blob.new_pack) for blob in found[1].blobs}
+        known = (version, *missing, *sorted(homes & self.objects.objects.keys()))
+        if known not in self._moved:
+            home = self.home / f"moved{len(self._moved)}"
+            with ReadingVolume(self.objects, version, home) as reader:
+                self._moved[known] = reader.tree() == self.trees.get(version)
+        return self._moved[known]
+
+    def _is_late_fork(self, volume: str) -> bool:
+        """Its maker slept until its pin was dead: it is about to take the fork back, or a collection
+        does."""
+        (_, first), *rest = line_of(self.objects, volume)
+        if first.kind != "fork" or any(head.kind not in UNCHANGED for _, head in rest):
+            return False
+        pins = live_pins(self.objects, {}).values()
+        return any(pin.kind == "dead" and pin.version == first.version for _, pin, _ in pins)
 
     def _check_line(self, volume: str, when: str) -> None:
         line = line_of(self.objects, volume)
@@ -384,7 +451,7 @@ class World:
                 raise Violation(f"{when}: head {number} of {volume} was put by epoch {head.epoch}, after {epoch}")
             if head.kind in UNCHANGED and head.version != version:
                 raise Violation(f"{when}: the {head.kind} {number} of {volume} changes the version")
-            if is_deleted and head.kind != "undelete":
+            if is_deleted and head.kind not in ("undelete", "void"):
                 raise Violation(f"{when}: the {head.kind} {number} of {volume} comes behind its deletion")
             version, epoch, is_deleted = head.version, head.epoch, head.kind == "delete"
 

@@ -11,6 +11,7 @@ import pytest
 from cowfs import clock
 from cowfs.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, ReadOnlyError
 from cowfs.store import ObjectStore, open_store
+from cowfs.store.streams import stream_range
 from tests.store.conftest import FORKED_S3, KINDS, url_of
 
 
@@ -45,6 +46,19 @@ def test_large_object(store: ObjectStore) -> None:
     assert store.get_range("large", 17 << 20, 1 << 20) == data[17 << 20 :][: 1 << 20]
 
 
+def test_a_range_in_pieces(store: ObjectStore) -> None:
+    data = clock.random_bytes(1 << 20) * 10
+    store.put("large", data)
+    for offset, length in ((0, len(data)), (12345, 9 << 20), (len(data) - 1, 1), (5, 0)):
+        pieces = [bytes(piece) for piece in stream_range(store, "large", offset, length)]
+        assert b"".join(pieces) == data[offset : offset + length]
+        assert all(pieces)
+    abandoned = stream_range(store, "large", 0, len(data))
+    next(abandoned)
+    del abandoned
+    assert store.get_range("large", 0, 5) == data[:5]
+
+
 def test_absent_objects(store: ObjectStore) -> None:
     store.put("there/object", b"x")
     for key in ("absent", "there", "there/object2", "there/absent/deep"):
@@ -52,6 +66,8 @@ def test_absent_objects(store: ObjectStore) -> None:
             store.get(key)
         with pytest.raises(NotFoundError, match=key):
             store.get_range(key, 0, 1)
+        with pytest.raises(NotFoundError, match=key):
+            list(stream_range(store, key, 0, 1))
         assert store.size(key) is None
 
 
@@ -60,6 +76,8 @@ def test_range_beyond_the_end_is_corrupt(store: ObjectStore) -> None:
     for offset, length in ((5, 6), (10, 1), (1000, 5)):
         with pytest.raises(CorruptError, match="short"):
             store.get_range("short", offset, length)
+        with pytest.raises(CorruptError, match="short"):
+            list(stream_range(store, "short", offset, length))
 
 
 def test_put_replaces(store: ObjectStore) -> None:

@@ -20,6 +20,7 @@ from cowfs.errors import CowfsError
 from cowfs.store import open_store, s3_obstore, trust
 from cowfs.store.errors import from_foreign_error
 from cowfs.store.patience import RETRY_AFTER
+from cowfs.store.streams import stream_range
 from tests.store.conftest import WarpClock
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
 
@@ -102,10 +103,14 @@ def assert_tells_nothing(error: CowfsError, server: ScriptedServer) -> None:
 def test_each_status_means_the_same_and_tells_no_secret(warp: WarpClock, backend: str, status: int) -> None:
     with ScriptedServer(echo(status)) as server:
         store = open_store(URLS[backend](server))
-        calls: list[Callable[[], object]] = [lambda: store.get("key"), lambda: store.get_range("key", 0, 5)]
+        calls: list[Callable[[], object]] = [
+            lambda: store.get("key"),
+            lambda: store.get_range("key", 0, 5),
+            lambda: list(stream_range(store, "key", 0, 5)),
+        ]
         if backend != "http":
             calls += [lambda: store.put("key", b"x"), lambda: store.list(""), lambda: store.delete(["key"])]
-        for call in calls[: 4 if KINDS[status] == "not_found" else None]:
+        for call in calls[: 5 if KINDS[status] == "not_found" else None]:
             before = len(server.requests)
             with pytest.raises(CowfsError) as caught:
                 call()

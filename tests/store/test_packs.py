@@ -13,10 +13,12 @@ from blake3 import blake3
 from cowfs import clock
 from cowfs.errors import CorruptError, InvalidStateError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.pack import ENTRY_BYTES, BlobKind, PackBuilder, PackKind
+from cowfs.format import pack as pack_format
+from cowfs.format.pack import ENTRY_BYTES, BlobKind, PackBuilder, PackKind, Room
 from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import ChunkHash, PackId, WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.store.contract import Data
 from cowfs.store.packs import ChunkRequest, DirectoryCache, PackLocation, PackReader, PackUploader, upload
 from tests.faulty_store import Fault, FaultyStore
 
@@ -98,6 +100,43 @@ def test_index_packs_hold_other_blobs(store: ObjectStore) -> None:
     uploader.flush()
     uploader.close()
     assert [entry.blob_kind for entry in PackReader(store).directory(at.pack)] == [BlobKind.BLOCK]
+
+
+class Holding(FaultyStore):
+    """Keeps a view of each body, as a request that was given up may for a while."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.views: dict[str, memoryview] = {}
+
+    def put(self, key: str, data: Data) -> None:
+        super().put(key, data)
+        self.views[key] = memoryview(data)
+
+
+@pytest.mark.quick
+def test_memory_of_packs_is_used_again(directory: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not what somebody has a view of."""
+    made: list[Room] = []
+
+    class Counted(Room):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(pack_format, "Room", Counted)
+    monkeypatch.setattr(upload, "MEMORY_BYTES", 60_000)
+    raws = [random.Random(n).randbytes(20_000) for n in range(60)]
+    for store in (directory, holding := Holding(directory)):
+        made.clear()
+        uploader = PackUploader(store, PackKind.DATA, target_bytes=50_000)
+        locations = [uploader.add(hash_of(raw), raw) for raw in raws]
+        assert len(uploader.flush()) == 20
+        uploader.close()
+        assert [read(PackReader(directory), at, raw) for at, raw in zip(locations, raws, strict=True)] == raws
+        assert len(made) <= 4 if store is directory else len(made) == 20
+    assert len(holding.views) == 20
+    assert all(directory.get(key) == view for key, view in holding.views.items())
 
 
 @pytest.mark.quick

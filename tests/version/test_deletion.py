@@ -13,7 +13,8 @@ from cowfs.store.contract import Data
 from cowfs.store.holder import current_holder
 from cowfs.version.deletion import delete_volume, undelete_volume
 from cowfs.version.heads import is_only_fenced, settle_head
-from cowfs.version.history import open_named, resolve_name
+from cowfs.version.history import open_named
+from cowfs.version.source_names import resolve_name
 from cowfs.version.volumes import create_volume, find_head, fork_volume, locator, read_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import WorkingVolume

@@ -15,7 +15,8 @@ from cowfs.index import Index
 from cowfs.version.conflicts import HOWS, Conflict, How
 from cowfs.version.contents import files_of
 from cowfs.version.merge_changes import MergeChanges, becomes
-from cowfs.version.merging import Branch, Merger, Part
+from cowfs.version.merge_states import Branch, Part
+from cowfs.version.merging import Merger
 from cowfs.version.tree_changes import INO
 from tests.index.bench import NOW_NS, pack_id
 from tests.version.trees import STEPS, Node, Tree, applied_in_memory, changed, read_back, trees
@@ -30,9 +31,14 @@ def begins_with(sides: Sequence[Index], whole: Part, first: Part) -> bool:
 
 
 def merged(
-    base: Tree, target: Tree, *branches: Tree, how: How | Callable[[Conflict], How] = "fail"
+    base: Tree,
+    target: Tree,
+    *branches: Tree,
+    how: How | Callable[[Conflict], How] = "fail",
+    others: Sequence[tuple[Tree, Tree]] = (),
 ) -> tuple[dict[bytes, Any], list[Conflict]]:
-    """States, and conflicts. All come from `base`."""
+    """States, and conflicts. All come from `base`, and from the `others`: each with what it and `base`
+    come from."""
 
     def resolve(conflict: Conflict) -> How:
         return how(conflict) if callable(how) else how
@@ -41,7 +47,8 @@ def merged(
     of_target = target.in_memory(base, of_base) if target is not base else of_base
     indexes = [branch.in_memory(base, of_base) for branch in branches]
     shared = base.next_ino
-    made = [Branch(f"b{n}", each, of_base, shared, shared) for n, each in enumerate(indexes, 1)]
+    bases = [(other.in_memory(before, before.in_memory()), before.in_memory()) for other, before in others]
+    made = [Branch(f"b{n}", each, of_base, shared, shared, bases) for n, each in enumerate(indexes, 1)]
     found = Merger("main", of_target, made, resolve, begins_with).run()
     becomes(found)
     if found.failed:
@@ -135,6 +142,34 @@ def test_path_by_path_it_is_what_one_side_changed_and_conflicts_are_all_named(da
         path: state for path, state in expected.items() if state[0] != "directory"
     }
     assert {each.path.encode("utf-8", "surrogateescape")[1:] for each in conflicts} == clashes
+
+
+@given(st.data(), st.sampled_from(["ours", "theirs"]))
+@settings(max_examples=100, deadline=None)
+def test_two_that_have_merged_each_other_are_merged_as_from_that_merge(data: st.DataObject, how: How) -> None:
+    base = data.draw(changed(Tree(), steps=WITHOUT_MOVES))
+    sides = []
+    whole = base
+    for name in (b"x", b"y"):
+        inside = data.draw(changed(Tree(), steps=WITHOUT_MOVES))
+        alone, whole = base.copy(), whole.copy()
+        for tree in (alone, whole):
+            _graft(inside.copy(), tree, tree.make(ROOT, name, Node("directory", 0o755)))
+        sides.append(alone)
+    ours, theirs = (data.draw(changed(whole, 6, steps=WITHOUT_MOVES)) for _ in range(2))
+    expected, clashes = merged(whole, ours, theirs, how=how)
+    found, conflicts = merged(sides[0], ours, theirs, how=how, others=[(sides[1], base)])
+    assert {path: state for path, state in found.items() if state[0] != "directory"} == {
+        path: state for path, state in expected.items() if state[0] != "directory"
+    }
+    assert {(each.kind, each.path) for each in conflicts} == {(each.kind, each.path) for each in clashes}
+
+
+def test_what_two_merge_bases_do_not_agree_on_is_a_conflict() -> None:
+    one, other = alter(BASE, b"a", chunks=(3,)), alter(BASE, b"a", chunks=(4,))
+    ours, theirs = alter(one, b"a", chunks=(3,)), alter(one, b"a", chunks=(4,))
+    assert [each.path for each in merged(one, ours, theirs, others=[(other, BASE)])[1]] == ["/a"]
+    assert [each.path for each in merged(one, theirs, ours, others=[(other, BASE)])[1]] == ["/a"]
 
 
 def _model(before: Any, mine: Any, other: Any, how: str) -> tuple[Any, bool]:

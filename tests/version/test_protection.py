@@ -116,6 +116,19 @@ def test_behind_a_collections_fence_everything_is_proven_again(store: ObjectStor
     assert tree(store, base.version_id, tmp_path / "r") == {b"found": NEW, b"own": NEW[::-1]}
 
 
+def test_a_writer_that_has_published_nothing_yet_goes_on_behind_a_fence(store: ObjectStore, tmp_path: Path) -> None:
+    """The fence has the epoch of the writer before, who gave the volume back."""
+    with WorkingVolume(store, "v", tmp_path / "first") as volume:
+        volume.write(b"f", b"first")
+        volume.commit()
+    with WorkingVolume(store, "v", tmp_path / "second") as volume:
+        volume.publisher._epoch += 1
+        volume.write(b"g", b"second")
+        at_the_head(volume, lambda: fence(store, "v"))
+        base = volume.commit()
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": b"first", b"g": b"second"}
+
+
 def test_a_fence_alone_costs_no_upload(store: ObjectStore, tmp_path: Path) -> None:
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         volume.write(b"f", NEW)

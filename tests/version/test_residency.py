@@ -7,6 +7,7 @@ import os
 import queue
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cowfs.index import Index
 from cowfs.native import Engine, NotResident
 from cowfs.session.loading import answered
 from cowfs.store import ObjectStore
+from cowfs.store.contract import Data
 from tests.faulty_store import FaultyStore
 from tests.version.repacking import move
 from tests.version.working_volume import ME, ROOT, ReadingVolume, WorkingVolume
@@ -237,6 +239,46 @@ def test_a_first_read_asks_once(store: ObjectStore, tmp_path: Path) -> None:
         assert asked == ["content", "chunks"]
 
 
+def test_a_reader_waits_for_its_part_of_a_request_alone(store: ObjectStore, tmp_path: Path) -> None:
+    """The bytes that come first are read while the rest of the request is on its way."""
+    data = random.Random(4).randbytes(8 << 20)
+    with WorkingVolume(store, "v", tmp_path / "a") as volume:
+        volume.write(b"f", data)
+        base = volume.commit()
+    assert base.version_id is not None
+    with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
+        engine, has_begun, may_go = reader.engine, threading.Event(), threading.Event()
+        fh = reader.call(engine.open_file, reader.find(b"f"), os.O_RDONLY)
+        with pytest.raises(NotResident) as extents:
+            reader.engine.read(fh, 0, len(data))
+        chunks = reader.residency.load_rows(extents.value)
+        packs: Any = reader.residency._packs
+
+        class Halting:
+            """Gives half of the range, and the rest when it is let go."""
+
+            def __init__(self, store: ObjectStore) -> None:
+                self._store = store
+
+            def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
+                has_begun.set()
+                yield self._store.get_range(key, offset, length // 2)
+                assert may_go.wait(30)
+                yield self._store.get_range(key, offset + length // 2, length - length // 2)
+
+        packs._store = Halting(packs._store)
+        done: queue.Queue[BaseException | None] = queue.Queue()
+        reader.residency.load_chunks(chunks, done.put)
+        assert has_begun.wait(60)  # else the second may be the one that asks the store
+        reader.residency.load_chunks(chunks[:1], done.put)
+        assert done.get(timeout=30) is None
+        assert engine.read(fh, 0, 4096) == data[:4096]
+        assert not can_read(engine, fh, 7 << 20, 4096)
+        may_go.set()
+        assert done.get(timeout=30) is None
+        assert engine.read(fh, 0, len(data)) == data
+
+
 def test_loads_that_wait_for_chunks_take_no_thread_of_the_caller(store: ObjectStore, tmp_path: Path) -> None:
     data = random.Random(2).randbytes(1 << 20)
     with WorkingVolume(store, "v", tmp_path / "a") as volume:
@@ -257,10 +299,10 @@ def test_loads_that_wait_for_chunks_take_no_thread_of_the_caller(store: ObjectSt
         begun, may_go = threading.Event(), threading.Event()
 
         class Slow:
-            def read_each(self, *arguments: Any) -> Any:
+            def fill(self, *arguments: Any) -> Any:
                 begun.set()
                 assert may_go.wait(30)
-                return packs.read_each(*arguments)
+                return packs.fill(*arguments)
 
         reader.residency._packs = Slow()  # type: ignore[assignment]
         reader.residency.load_chunks(missing.value.chunks, outcomes.put)

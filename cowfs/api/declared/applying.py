@@ -26,8 +26,10 @@ from cowfs.version.commit import ProgressListener
 Hears = Callable[[Step, Outcome | None], None]
 
 
-def apply(made: Plan, *, progress: ProgressListener | None = None, hears: Hears = lambda *_: None) -> None:
-    """hears: of each step that is done, and of what became of a mount."""
+def apply(
+    made: Plan, *, progress: ProgressListener | None = None, hears: Hears = lambda *_: None, force: bool = False
+) -> None:
+    """See `Plan.apply`."""
     file = plan.file_of(made.declared)
     with applied.locked(file):
         recorded = applied.load(file)
@@ -36,15 +38,15 @@ def apply(made: Plan, *, progress: ProgressListener | None = None, hears: Hears 
         recorded = plan.settled(recorded)
         for step in made.steps:
             if step.is_change:
-                recorded, outcome = _done(made, step, recorded, progress)
+                recorded, outcome = _done(made, step, recorded, progress, force=force)
                 hears(step, outcome)
 
 
 def _done(
-    made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None
+    made: Plan, step: Step, recorded: Applied, progress: ProgressListener | None, *, force: bool
 ) -> tuple[Applied, Outcome | None]:
     if step.action == "delete":
-        return _deleted(made.declared, step, recorded), None
+        return _deleted(made.declared, step, recorded, force=force), None
     target = step.target
     assert target is not None
     if step.action == "mount":
@@ -59,15 +61,15 @@ def _done(
     return recorded, None
 
 
-def _deleted(declared: Declared, step: Step, recorded: Applied) -> Applied:
+def _deleted(declared: Declared, step: Step, recorded: Applied, *, force: bool) -> Applied:
     volume = step.recorded
     assert volume is not None
-    if step.is_destroyed:
+    if step.is_destroyed and not force:
         _require_committed(volume, recorded)
-    recorded = _taken_off(volume, recorded)
+    recorded = _taken_off(volume, recorded, force=force)
     if step.is_destroyed:
         with suppress(NotFoundError):  # somebody has deleted it
-            deleting.delete(volume.volume, _store_at(declared, volume.store_url), force=False)
+            deleting.delete(volume.volume, _store_at(declared, volume.store_url), force=force)
     recorded = recorded.without_volume(volume)
     applied.store(recorded)
     return recorded
@@ -103,11 +105,11 @@ def _moved(before: AppliedVolume, path: str, recorded: Applied) -> Applied:
     return recorded if before.path == path else _taken_off(before, recorded).without_volume(before)
 
 
-def _taken_off(volume: AppliedVolume, recorded: Applied) -> Applied:
-    """Its mount is unmounted, if it is one of ours; refused while it is in use."""
+def _taken_off(volume: AppliedVolume, recorded: Applied, *, force: bool = False) -> Applied:
+    """Its mount is unmounted, if it is one of ours; refused while it is in use, unless force."""
     for mount in recorded.mounts:
         if (mount.store_url, mount.volume, mount.mount_path) == (volume.store_url, volume.volume, volume.path):
-            recorded, outcome = mounting.take_off(recorded, mount)
+            recorded, outcome = mounting.take_off(recorded, mount, force=force)
             if outcome.error is not None:
                 raise outcome.error
     return recorded

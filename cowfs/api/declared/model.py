@@ -241,6 +241,13 @@ class Declared(Value):
 
         return plan.make(self, prune=prune, mounts=mounts)
 
+    def plan_deletion(self) -> Plan:
+        """What undoes what plans of this file have applied: each of its volumes is unmounted and
+        forgotten, and deleted in its store if a plan has created it. Nothing is written."""
+        from cowfs.api.declared import plan
+
+        return plan.make_deletion(self)
+
     def emit(self, kind: Kind) -> str:
         """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is declared.
         Nothing is looked up, and no secret is read."""

@@ -10,7 +10,8 @@
 
 The first variable that is set counts. One that nobody has set is an error, never an empty text:
 names of two nodes would be the same. So is a variable that holds a credential by its name. Nothing
-else may stand in braces.
+else may stand in braces but, behind an @, how many versions ago, or when: NAME@{3},
+NAME@{2026-11-20T12:00}.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ VARIABLES = {
     "job_id": ("SLURM_JOB_ID", "PBS_JOBID", "JOB_ID"),
 }
 KNOWN = ("hostname", "user", *VARIABLES, "env.NAME")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDER = re.compile(r"(?!(?<=@)\{[0-9])\{([^{}]*)\}")
+_EARLIER = re.compile(r"@\{[0-9][^{}]*\}")
 
 
 def filled(text: str) -> str:
     """text with each placeholder replaced; InvalidInputError: an unknown one, or one without a
     value."""
     result = _PLACEHOLDER.sub(lambda found: _value(found[1]), text)
-    if "{" in _PLACEHOLDER.sub("", text) or "}" in _PLACEHOLDER.sub("", text):
+    left = _EARLIER.sub("", _PLACEHOLDER.sub("", text))
+    if "{" in left or "}" in left:
         raise InvalidInputError(f"{text!r} has a brace without its other", hint="Write {node_rank}, for example.")
     return result
 

@@ -4,7 +4,7 @@
     register    a volume that is there, and that no apply of this file has seen, is recorded
     change      what is recorded of it differs from what is declared
     mount       it is not mounted at its path, or something else of it is
-    delete      it is recorded, and declared no more; with prune only. See below
+    delete      it is recorded, and declared no more; with prune only, and in a plan of deletion. See below
     keep        nothing
     skip        an optional one that cannot be used
 
@@ -74,12 +74,15 @@ class Plan:
     def has_changes(self) -> bool:
         return any(step.is_change for step in self.steps)
 
-    def apply(self, *, progress: ProgressListener | None = None, hears: Hears | None = None) -> None:
+    def apply(
+        self, *, progress: ProgressListener | None = None, hears: Hears | None = None, force: bool = False
+    ) -> None:
         """Does it. What fails ends it; what was done until then is recorded, and no part of the next
-        plan. hears: of each step that is done, and of what became of a mount."""
+        plan. hears: of each step that is done, and of what became of a mount. force: deletes also
+        what is in use, and volumes with uncommitted work, which is kept (`Volume.delete`)."""
         from cowfs.api.declared import applying
 
-        applying.apply(self, progress=progress, hears=hears or (lambda *_: None))
+        applying.apply(self, progress=progress, hears=hears or (lambda *_: None), force=force)
 
 
 def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Plan:
@@ -100,6 +103,13 @@ def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Pla
         else:
             steps.append(_step("skip", target, details=target.trouble.message if target.trouble else ""))
     return Plan(declared, before, tuple(steps), tuple(_notes(declared, [] if prune else left)))
+
+
+def make_deletion(declared: Declared) -> Plan:
+    """Of all that is recorded of the file, whatever it declares by now."""
+    before = applied.load(file_of(declared))
+    steps = (_deleted(each, _is_used(each, [], before)) for each in settled(before).volumes)
+    return Plan(declared, before, tuple(steps), ())
 
 
 def settled(recorded: Applied) -> Applied:

@@ -114,10 +114,16 @@ class PyFuse:
                 self._notices.release()
 
     def invalidate_inode(self, ino: int) -> None:
+        self._notify(lambda: pyfuse3.invalidate_inode(ino))
+
+    def invalidate_entry(self, parent: int, name: bytes) -> None:
+        self._notify(lambda: pyfuse3.invalidate_entry(parent, name))
+
+    def _notify(self, notice: Callable[[], None]) -> None:
         with self._notices:
             if not self._is_open:
                 raise OSError(errno.ENODEV, "the mount is gone")
-            pyfuse3.invalidate_inode(ino)
+            notice()
 
     def waiting(self) -> Waiting | None:
         return None

@@ -3,7 +3,7 @@ directory is an upload, which keeps permissions and links as well.
 
 A file's state is told by its size and its time of modification alone, so that a copy of the
 directory elsewhere, or a change of permissions, does not make another state of it. A symbolic link
-below the directory is never followed; special files are left out.
+below the directory is never followed, nor does a key lead out of it; special files are left out.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class _Opened:
         directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             *above, name = key.split("/")
+            if {"", ".", ".."} & {*above, name}:  # a version may have been made by anybody
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
             for part in above:
                 following = os.open(part, _DIRECTORY, dir_fd=directory)
                 os.close(directory)

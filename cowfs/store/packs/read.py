@@ -7,7 +7,7 @@ An address (pack, offset) is permanent; the bytes may have moved. A chunk is loo
 
 and the first copy that matches hash and length is the answer; none: CorruptError naming both
 places. Once a pack is known to have moved, its record is asked first. Requests: one for each chunk,
-or for each run of neighbours in `read_many`: of neighbours where they lie now. The directory of a
+or for each run of neighbours in `read_many` and `fill`: of neighbours where they lie now. The directory of a
 moved pack is put together from those of the packs that its record names.
 
 What was read, and what could not be, is remembered for deduplication, which must not rely on bytes
@@ -21,8 +21,9 @@ Nothing is cached but moved records (`moved`); thread-safe.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError
@@ -32,13 +33,17 @@ from cowfs.format.records import MovedRecord
 from cowfs.format.sealing import Buffer
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
+from cowfs.store.packs.filling import ChunkCache, ChunkRun, SealedRun, Wanted
 from cowfs.store.packs.moved import MovedPacks, directory_at_old_places
 from cowfs.store.sealed import sealing_of
+from cowfs.store.streams import stream_range
 
 # Fetching a gap costs less than another request: 64 KiB at 50 MB/s is 1.3 ms, a request to S3 10 ms
 # and more.
-_GAP_BYTES = 64 << 10
+GAP_BYTES = 64 << 10
 _RUN_BYTES = 8 << 20
+FILL_BYTES = 18 << 20
+"""All of a usual pack, of which no more than a few pieces are in memory."""
 _TAIL_BYTES = 64 << 10
 _FAILED_CHUNKS = 64  # of a pack; with more of them all of it counts as failed
 
@@ -97,13 +102,45 @@ class PackReader:
         for request in requests:
             self._check_bounds(pack, request)
         left = set(range(len(requests)))
-        for i, raw in self._read_together(pack, requests):
+        for i, raw in self._together(pack, requests, left, self._read_run, _RUN_BYTES):
             if i in left:
                 left.remove(i)
                 yield i, raw
         for i in sorted(left):
             r = requests[i]
             yield i, self.read(pack, r.offset, r.stored_length, r.raw_length, r.codec, r.hash)
+
+    def fill(
+        self, cache: ChunkCache, pack: PackId, requests: Sequence[ChunkRequest], needed: int | None = None
+    ) -> Iterator[int]:
+        """Puts chunks of one pack into `cache`, and gives the number of each request when its chunk is
+        there, in no order. Neighbours are fetched in one range, piece by piece, and what their bytes
+        go through is native.
+
+        Errors are those of `read`, and come last: all that can be read is there by then. needed: only
+        the first so many are worth a request of their own; the others come with their run, or not.
+        """
+        left = set(range(len(requests)))
+        possible = {i for i in left if self._is_possible(requests[i])}
+        for i in self._together(pack, requests, possible, partial(self._fill_run, cache), FILL_BYTES):
+            if i in left:
+                left.remove(i)
+                possible.discard(i)
+                yield i
+        problem: CorruptError | NotFoundError | None = None
+        for i in sorted(left):
+            if needed is not None and i >= needed:
+                break
+            r = requests[i]
+            try:
+                raw = self.read(pack, r.offset, r.stored_length, r.raw_length, r.codec, r.hash)
+            except (CorruptError, NotFoundError) as error:
+                problem = problem or error
+                continue
+            cache.cache_chunk(r.hash, raw)
+            yield i
+        if problem is not None:
+            raise problem
 
     def directory(
         self, pack: PackId, *, directory_offset: int | None = None, directory_length: int | None = None
@@ -226,46 +263,65 @@ class PackReader:
     def _check_bounds(self, pack: PackId, request: ChunkRequest) -> None:
         """Stored bytes are never longer than raw ones (`codec.compress` sees to that), but for what
         sealing adds, and those have a limit."""
-        plain_length = request.stored_length - self.sealing.blob_overhead_bytes
-        if request.offset < 0 or not 0 <= plain_length <= request.raw_length <= codec.MAX_RAW_BYTES:
+        if not self._is_possible(request):
             raise CorruptError(
                 f"impossible address: {request.stored_length} stored and {request.raw_length} raw bytes at "
                 f"{request.offset} of pack {pack}"
             )
 
-    def _read_together(self, pack: PackId, requests: Sequence[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
-        """What arrives whole of runs of neighbours, by index, some of it perhaps twice; `read`
-        deals with the others."""
+    def _is_possible(self, request: ChunkRequest) -> bool:
+        plain_length = request.stored_length - self.sealing.blob_overhead_bytes
+        return request.offset >= 0 and 0 <= plain_length <= request.raw_length <= codec.MAX_RAW_BYTES
+
+    def _together(
+        self,
+        pack: PackId,
+        requests: Sequence[ChunkRequest],
+        wanted: Collection[int],
+        read_run: Callable[[PackId, Sequence[ChunkRequest], Sequence[tuple[int, int]]], Iterator[T]],
+        run_bytes: int,
+    ) -> Iterator[T]:
+        """What arrives whole of runs of neighbours, some of it perhaps twice; `read` deals with the
+        others. wanted: indexes of requests."""
         try:
-            yield from self._read_runs(pack, requests, self._moved.known(pack))
+            for home, run in _located(pack, requests, wanted, self._moved.known(pack), run_bytes):
+                yield from read_run(home, requests, run)
             return
         except NotFoundError:
             pass  # it has moved, perhaps again
         try:
             if (newest := self._moved.newest(pack)) is not None:
-                yield from self._read_runs(pack, requests, newest)
+                for home, run in _located(pack, requests, wanted, newest, run_bytes):
+                    yield from read_run(home, requests, run)
         except (CorruptError, NotFoundError):
             return
 
-    def _read_runs(
-        self, pack: PackId, requests: Sequence[ChunkRequest], record: MovedRecord | None
-    ) -> Iterator[tuple[int, bytes]]:
-        homes: dict[PackId, list[tuple[int, int]]] = {}  # (offset, index) by pack
-        for i, request in enumerate(requests):
-            if record is None:
-                homes.setdefault(pack, []).append((request.offset, i))
-            elif (blob := record.locate(request.offset)) is not None:
-                homes.setdefault(blob.new_pack, []).append((blob.new_offset, i))
-        for home, places in homes.items():
-            for run in _runs(requests, places):
-                if len(run) > 1:
-                    yield from self._read_run(home, requests, run)
+    def _fill_run(
+        self, cache: ChunkCache, home: PackId, requests: Sequence[ChunkRequest], run: Sequence[tuple[int, int]]
+    ) -> Iterator[int]:
+        start, end = _extent(requests, run)
+        overhead = self.sealing.blob_overhead_bytes
+        places: list[Wanted] = [
+            (offset, r.stored_length, r.raw_length, r.codec, r.hash) for offset, i in run for r in [requests[i]]
+        ]
+        plain: list[Wanted] = [(offset, stored - overhead, raw, how, hash) for offset, stored, raw, how, hash in places]
+        chunks = cache.chunk_run(start, plain, self.sealing.name_key)
+        taker: SealedRun | ChunkRun = SealedRun(chunks, self.sealing.pack(home), places, start) if overhead else chunks
+        settled = 0
+        try:
+            for piece in stream_range(self._store, keys.pack(home), start, end - start):
+                before, settled = settled, taker.take(piece)
+                failed = set(chunks.failed)
+                yield from (run[place][1] for place in range(before, settled) if place not in failed)
+        except CorruptError:
+            return
 
     def _read_run(
         self, home: PackId, requests: Sequence[ChunkRequest], run: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[int, bytes]]:
-        start = run[0][0]
-        end = max(offset + requests[i].stored_length for offset, i in run)
+        if len(run) == 1:  # `read` makes one request, too
+            return
+        start, end = _extent(requests, run)
         try:
             data = memoryview(self._store.get_range(keys.pack(home), start, end - start))
         except CorruptError:
@@ -308,14 +364,40 @@ class PackReader:
         return directory_at_old_places(record, {home: self._own_directory(home) for home in homes})
 
 
-def _runs(requests: Sequence[ChunkRequest], places: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def _located(
+    pack: PackId,
+    requests: Sequence[ChunkRequest],
+    wanted: Collection[int],
+    record: MovedRecord | None,
+    run_bytes: int,
+) -> Iterator[tuple[PackId, list[tuple[int, int]]]]:
+    """Where the wanted requests lie now, according to the record: runs of a pack."""
+    homes: dict[PackId, list[tuple[int, int]]] = {}  # (offset, index) by pack
+    for i in wanted:
+        if record is None:
+            homes.setdefault(pack, []).append((requests[i].offset, i))
+        elif (blob := record.locate(requests[i].offset)) is not None:
+            homes.setdefault(blob.new_pack, []).append((blob.new_offset, i))
+    for home, places in homes.items():
+        for run in _runs(requests, places, run_bytes):
+            yield home, run
+
+
+def _extent(requests: Sequence[ChunkRequest], run: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Where a run begins and ends in its pack."""
+    return run[0][0], max(offset + requests[i].stored_length for offset, i in run)
+
+
+def _runs(
+    requests: Sequence[ChunkRequest], places: Sequence[tuple[int, int]], run_bytes: int
+) -> Iterator[list[tuple[int, int]]]:
     """places: (offset, index of the request). In order of offset, in runs of neighbours that one
     range serves."""
     run: list[tuple[int, int]] = []
     start = end = 0
     for offset, i in sorted(places):
         place_end = offset + requests[i].stored_length
-        if run and (offset - end > _GAP_BYTES or max(end, place_end) - start > _RUN_BYTES):
+        if run and (offset - end > GAP_BYTES or max(end, place_end) - start > run_bytes):
             yield run
             run = []
         if not run:

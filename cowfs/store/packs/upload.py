@@ -10,7 +10,8 @@ are garbage or can still be claimed with `take_durable`.
 
 Threads: any number may add; compression runs in theirs. One lock guards the builder and the books,
 never held while compressing, sealing or uploading. Memory: at most MEMORY_BYTES in packs that are
-not durable yet; beyond that `add` waits.
+not durable yet; beyond that `add` waits. What durable packs were in is used again, until `flush` or
+`rest`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from dataclasses import dataclass
 from cowfs import clock
 from cowfs.errors import CowfsError, InvalidStateError, from_record, to_record
 from cowfs.format import codec, keys
-from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind
+from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind, Room
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.sealed import sealing_of
 
-# 16 packs of 16 MiB on their way: more does not make one machine's uploads faster, and this is the
+# 8 packs of 16 MiB on their way: more does not make one machine's uploads faster, and this is the
 # daemon's memory.
-MEMORY_BYTES = 256 << 20
+MEMORY_BYTES = 128 << 20
+KEPT_ROOMS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class PackUploader:
         self._builder: PackBuilder | None = None
         self._pack = PackId(bytes(PackId.length))
         self._pending_bytes = 0
+        self._rooms: list[Room] = []
+        self._keeps_rooms = False
         self._uploads: dict[PackId, Future[PackReceipt]] = {}
         self._error: BaseException | None = None
         self._closed = False
@@ -110,7 +114,8 @@ class PackUploader:
             self._check_usable()
             if self._builder is None:
                 self._pack = PackId(clock.random_bytes(PackId.length))
-                self._builder = PackBuilder(self._kind, self.sealing.pack(self._pack))
+                self._keeps_rooms = True
+                self._builder = PackBuilder(self._kind, self.sealing.pack(self._pack), self._take_room())
             entry = self._builder.add(hash, stored, raw_length, how, blob_kind)
             location = PackLocation(self._pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
             if self._builder.size_bytes >= self._target_bytes:
@@ -131,7 +136,14 @@ class PackUploader:
         wait(awaited)  # the first failure, if any, is in _error by then
         with self._changed:
             self._check_usable()
+        self.rest()
         return self.take_durable()
+
+    def rest(self) -> None:
+        """Nothing more is added for a while: memory that was kept for it is released."""
+        with self._changed:
+            self._keeps_rooms = False
+            self._rooms.clear()
 
     @property
     def failure(self) -> BaseException | None:
@@ -155,6 +167,8 @@ class PackUploader:
         with self._changed:
             self._closed = True
             self._builder = None
+            self._keeps_rooms = False
+            self._rooms.clear()
             self._changed.notify_all()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -165,6 +179,19 @@ class PackUploader:
             raise from_record(to_record(self._error)) from self._error  # a new one each time: several threads raise it
         if self._error is not None:
             raise self._error
+
+    def _take_room(self) -> Room | None:
+        """The lock is held."""
+        while self._rooms:
+            room = self._rooms.pop(0)
+            if room.clear():
+                return room
+        return None
+
+    def _keep_room(self, room: Room) -> None:
+        with self._changed:
+            if self._keeps_rooms and len(self._rooms) < KEPT_ROOMS:
+                self._rooms.append(room)
 
     def _submit_current(self) -> None:
         """Hands the current pack to the pool. The lock is held."""
@@ -192,5 +219,7 @@ class PackUploader:
                 self._changed.notify_all()
         length = len(data) - FOOTER_BYTES - directory_offset
         receipt = PackReceipt(pack, len(data), directory_offset, length, entries)
+        del data  # whoever has a view of it besides keeps the room from being used again
+        self._keep_room(builder.room)
         self._on_durable(receipt)
         return receipt

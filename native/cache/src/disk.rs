@@ -57,6 +57,26 @@ impl Disk {
             .is_ok_and(|found| found.is_file() && Some(found.len()) == file_bytes(raw_len))
     }
 
+    /// As `contains`, and what is here counts as used now.
+    pub fn keep(&self, hash: &Hash, raw_len: u64) -> bool {
+        let Ok(found) = fs::metadata(self.path(hash)) else {
+            return false;
+        };
+        if !found.is_file() || Some(found.len()) != file_bytes(raw_len) {
+            return false;
+        }
+        let age = found.modified().ok().and_then(|used| used.elapsed().ok());
+        if age.is_none_or(|age| age >= TOUCH_EVERY) {
+            self.touch(hash);
+        }
+        true
+    }
+
+    /// What all files take together.
+    pub fn held_bytes(&self) -> u64 {
+        self.account().held_bytes(&self.dir)
+    }
+
     /// The chunk's bytes. A damaged file is deleted; one of another length is a miss (`store`
     /// replaces it): perhaps it is the caller who is wrong.
     pub fn load(&self, hash: &Hash, raw_len: u64) -> Option<Vec<u8>> {
@@ -126,7 +146,7 @@ impl Disk {
     /// file does not ask for it again; `deleted` hears of each chunk. Looks at single files only
     /// where something has changed, or if there is too much.
     pub fn trim(&self, max_bytes: u64, deleted: impl Fn(&Hash)) -> u64 {
-        let held_bytes = self.account().held_bytes(&self.dir);
+        let held_bytes = self.held_bytes();
         if held_bytes <= max_bytes {
             return 0;
         }

@@ -125,6 +125,17 @@ impl ChunkCache {
         self.lock_memory().contains(hash, raw_len) || self.disk.contains(hash, raw_len)
     }
 
+    /// Whether the chunk's file seems to be here, which then counts as used now: it is among the last
+    /// that `trim` deletes.
+    pub fn keep(&self, hash: &Hash, raw_len: u64) -> bool {
+        self.disk.keep(hash, raw_len)
+    }
+
+    /// What the directory holds, blocks of indexes and whole files among it. Costs what `trim` does.
+    pub fn held_bytes(&self) -> u64 {
+        self.disk.held_bytes()
+    }
+
     /// Keeps a chunk whose hash the caller has verified.
     pub fn insert(&self, hash: &Hash, data: &[u8]) {
         let is_stored = self.disk.store(hash, data);
@@ -239,5 +250,23 @@ mod tests {
         assert!(!file.exists() && !read(50), "it is fetched again");
         cache.insert(&hash, &data);
         assert!(read(100_000));
+    }
+
+    #[test]
+    fn what_is_kept_outlasts_what_was_stored_after_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = ChunkCache::open(dir.path(), 0);
+        for (number, age_s) in [(1, 300), (2, 200)] {
+            cache.insert(&[number; 32], &[number; 1000]);
+            let file = fs::File::open(cache.disk.path(&[number; 32])).expect("the file");
+            let before = std::time::SystemTime::now() - Duration::from_secs(age_s);
+            file.set_modified(before).expect("its time");
+        }
+        assert!(cache.keep(&[1; 32], 1000));
+        assert!(!cache.keep(&[1; 32], 999) && !cache.keep(&[3; 32], 1000));
+        let held_bytes = cache.held_bytes();
+        assert!(held_bytes > 2000);
+        assert_eq!(cache.free(1), held_bytes / 2);
+        assert!(cache.contains(&[1; 32], 1000) && !cache.contains(&[2; 32], 1000));
     }
 }

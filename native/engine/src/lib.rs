@@ -52,7 +52,7 @@ pub use recovery::Recovery;
 pub use refused::RefusedStore;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 pub use row::{
-    CODEC_RAW, CODEC_ZSTD, Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow, LayerExtent,
-    NAME_MAX_BYTES, SIZE_MAX_BYTES, TARGET_MAX_BYTES,
+    Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow, LayerExtent, NAME_MAX_BYTES,
+    SIZE_MAX_BYTES, TARGET_MAX_BYTES,
 };
 pub use xattr::{XATTR_CREATE, XATTR_REPLACE, XATTR_VALUE_MAX_BYTES};

@@ -9,10 +9,6 @@ use cowfs_base::{ChunkHash, Errno, Ino, Owners, Segment};
 
 /// The inode has extended attributes.
 pub const INODE_HAS_XATTRS: u32 = 1;
-/// A chunk stored as it is.
-pub const CODEC_RAW: u32 = 0;
-/// A chunk compressed with zstd.
-pub const CODEC_ZSTD: u32 = 1;
 
 /// Longest name of a directory entry.
 pub const NAME_MAX_BYTES: usize = 255;

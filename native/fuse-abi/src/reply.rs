@@ -18,6 +18,7 @@ const BLOCK_BYTES: u32 = 4096;
 const ENTRY_BYTES: usize = 128;
 const DIRENT_BYTES: usize = 24;
 const NOTIFY_INVAL_INODE: i32 = 2;
+const NOTIFY_INVAL_ENTRY: i32 = 3;
 
 /// How long the kernel may believe a reply, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -244,5 +245,15 @@ impl Listing {
 pub fn invalidate_inode(ino: u64) -> Vec<u8> {
     let mut notice = Reply::start(0, NOTIFY_INVAL_INODE, 40);
     notice.u64(ino).u64(0).u64(0);
+    notice.finish(0)
+}
+
+/// The notice that makes the kernel look a name up again, and ask for its directory's attributes and
+/// entries again.
+pub fn invalidate_entry(parent: u64, name: &[u8]) -> Vec<u8> {
+    let mut notice = Reply::start(0, NOTIFY_INVAL_ENTRY, 32 + name.len() + 1);
+    notice.u64(parent).u32(name.len() as u32).u32(0);
+    notice.0.extend_from_slice(name);
+    notice.0.push(0);
     notice.finish(0)
 }

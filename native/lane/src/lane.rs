@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use cowfs_base::{Errno, Owners};
 use cowfs_engine::Engine;
-use cowfs_fuse_abi::{flag, invalidate_inode};
+use cowfs_fuse_abi::{flag, invalidate_entry, invalidate_inode};
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Lifetime;
@@ -302,6 +302,15 @@ impl Lane {
     /// ENOENT: the kernel does not know the inode.
     pub fn invalidate_inode(&self, ino: u64) -> Result<(), Errno> {
         self.shared.device.send(&invalidate_inode(ino), &[])
+    }
+
+    /// Makes the kernel forget what a name of a directory leads to, or that it leads nowhere. Waits
+    /// for requests about that directory, so it must not be called by a thread that one of them
+    /// waits for. ENOENT: the kernel does not know the name or the directory.
+    pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
+        self.shared
+            .device
+            .send(&invalidate_entry(parent, name), &[])
     }
 }
 

@@ -1,12 +1,10 @@
-//! Directories of this machine as uploads read them: what is in one, and small files as blobs.
+//! Directories of this machine as uploads read them: what is in one, and small files.
 //!
 //! A tree of many small files costs a few system calls, a hash and a short compression a file.
 //! Python gives up its lock and takes it again around each of them, and with several threads waits
 //! longer for that than for the work. So a directory, and the small files of one, are one call.
 //!
 //! Names are looked up in an open directory and never followed if they are links.
-
-mod blob;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,10 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, fstat, openat, openat2, statat};
 use rustix::io::Errno;
 
-pub use blob::{Blob, Blobs};
-
 /// A file's times come from the kernel's tick, 1 to 10 ms: a change within it need not show.
 pub const TICK_NS: i64 = 20_000_000;
+/// What FAT keeps times to; nothing that is in use is coarser.
+const COARSE_NS: i64 = 2_000_000_000;
 
 /// What of stat(2) tells whether a file is the one it was, and how it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +110,16 @@ pub fn read_small(directory: BorrowedFd<'_>, name: &[u8], limit: u64) -> Option<
     (after == before && data.len() as u64 == before.size).then_some((before, data))
 }
 
-/// Whether every later change will alter the time: it lies further back than a tick.
+/// Whether every later change will alter the time: it lies further back than a tick. Whole seconds
+/// come from file systems that keep no more (`cowfs/machine/stamps.py` names some).
 fn is_settled(ctime_ns: i64) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ns = now.map_or(0, |since| since.as_nanos() as i64);
-    now_ns.saturating_sub(ctime_ns) > TICK_NS
+    let still_ns = match ctime_ns % 1_000_000_000 {
+        0 => COARSE_NS + TICK_NS,
+        _ => TICK_NS,
+    };
+    now_ns.saturating_sub(ctime_ns) > still_ns
 }
 
 #[cfg(test)]

@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use super::*;
 
+fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap().as_nanos() as i64
+}
+
 fn settled() {
     sleep(Duration::from_nanos(2 * TICK_NS as u64));
 }
@@ -58,6 +63,9 @@ fn a_file_that_was_just_changed_is_not_trusted() {
     assert!(!is_settled(
         in_future.duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
     ));
+    let coarse_ns = |seconds_ago| (now_ns() / 1_000_000_000 - seconds_ago) * 1_000_000_000;
+    assert!(is_settled(coarse_ns(4)));
+    assert!(!is_settled(coarse_ns(-60)));
     fs::write(place.path().join("file"), b"x").unwrap();
     settled();
     assert!(small(&directory, b"file").is_some());

@@ -1,9 +1,10 @@
-//! Cut points and zero runs, of any buffer or a part of it.
+//! Cut points, zero runs and compression, of any buffer or a part of it; and buffers to fill.
 
 use cowfs_chunking::Gear;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 /// Ends of chunks of `data[begin:end]`, counted from the beginning of `data`.
 #[pyfunction]
@@ -38,6 +39,17 @@ pub(crate) fn zero_runs(
     Ok(py.detach(|| cowfs_chunking::zero_runs(part, minimum)))
 }
 
+/// One zstd frame of `data`, None where it does not pay.
+#[pyfunction]
+pub(crate) fn compressed<'py>(
+    py: Python<'py>,
+    data: PyBuffer<u8>,
+) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let raw = part(&data, 0, None)?;
+    let stored = py.detach(|| cowfs_blob::compressed(raw));
+    Ok(stored.map(|stored| PyBytes::new(py, &stored)))
+}
+
 fn parse_gear(bytes: &[u8]) -> PyResult<Gear> {
     let bytes = bytes
         .try_into()
@@ -46,7 +58,7 @@ fn parse_gear(bytes: &[u8]) -> PyResult<Gear> {
 }
 
 /// The bytes of `data[begin:end]`, for as long as the buffer is held.
-fn part(data: &PyBuffer<u8>, begin: usize, end: Option<usize>) -> PyResult<&[u8]> {
+pub(crate) fn part(data: &PyBuffer<u8>, begin: usize, end: Option<usize>) -> PyResult<&[u8]> {
     let end = end.unwrap_or(data.item_count());
     if !data.is_c_contiguous() || begin > end || end > data.item_count() {
         return Err(PyValueError::new_err("a range outside of the buffer"));
@@ -56,7 +68,25 @@ fn part(data: &PyBuffer<u8>, begin: usize, end: Option<usize>) -> PyResult<&[u8]
     }
     // SAFETY: contiguous and in bounds, as just checked; memory and length stay what they are while the
     // buffer is exported, which `data` holds. Bytes that somebody changes meanwhile would be cut at
-    // other places, which callers rule out: `version.recut` gives whole `bytes`, and
-    // `version.cut_file` buffers of its own that nobody writes to until they are stored.
+    // other places, or cached under a wrong name, which callers rule out: `version.recut` gives whole
+    // `bytes`, `version.cut_file` buffers of its own that nobody writes to until they are stored, and
+    // pieces of a range (`store.contract`) stay as they are until the next one is asked for.
     Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>().add(begin), end - begin) })
+}
+
+/// The bytes of a buffer that is written to, for as long as it is held.
+#[allow(clippy::mut_from_ref, reason = "whoever holds the buffer writes it")]
+pub(crate) fn writable(target: &PyBuffer<u8>) -> PyResult<&mut [u8]> {
+    if target.readonly() || !target.is_c_contiguous() {
+        return Err(PyValueError::new_err("a buffer that cannot be filled"));
+    }
+    if target.item_count() == 0 {
+        return Ok(&mut []); // an empty buffer may have no address
+    }
+    // SAFETY: contiguous and writable, as just checked; memory and length stay what they are while the
+    // buffer is exported, which `target` holds. Callers rule out that anybody else reads or writes these
+    // bytes meanwhile: `version.cut_file` fills only a part of a buffer that no piece shows yet.
+    Ok(unsafe {
+        std::slice::from_raw_parts_mut(target.buf_ptr().cast::<u8>(), target.item_count())
+    })
 }

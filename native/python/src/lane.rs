@@ -139,4 +139,9 @@ impl PyLane {
         py.detach(|| self.0.invalidate_inode(ino))
             .map_err(|errno| os_error(py, errno))
     }
+
+    fn invalidate_entry(&self, py: Python<'_>, parent: u64, name: &[u8]) -> PyResult<()> {
+        py.detach(|| self.0.invalidate_entry(parent, name))
+            .map_err(|errno| os_error(py, errno))
+    }
 }

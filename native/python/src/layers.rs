@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use cowfs_engine::Engine;
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::convert::{InodeOut, XattrsOut, inode_out, xattrs_out};
+use crate::cutting::writable;
 use crate::engine::PyEngine;
 use crate::tables::PyFileRows;
 use crate::values::PyLayerExtent;
@@ -134,6 +136,18 @@ impl PyEngine {
         PyBytes::new_with(py, length, |buffer| {
             self.call(py, |engine| engine.read_staged(segment, offset, buffer))
         })
+    }
+
+    /// Fills `target`.
+    fn read_staged_into(
+        &self,
+        py: Python<'_>,
+        segment: u64,
+        offset: u64,
+        target: PyBuffer<u8>,
+    ) -> PyResult<()> {
+        let buffer = writable(&target)?;
+        self.call(py, |engine| engine.read_staged(segment, offset, buffer))
     }
 
     fn layer_committed(&self, py: Python<'_>, layer: u64, contents: &PyFileRows) -> PyResult<()> {

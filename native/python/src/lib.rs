@@ -7,6 +7,7 @@ mod convert;
 mod cutting;
 mod engine;
 mod errors;
+mod filling;
 mod lane;
 mod layers;
 mod local;
@@ -22,11 +23,13 @@ mod native {
     use super::*;
 
     #[pymodule_export]
-    use crate::cutting::{cut_points, zero_runs};
+    use crate::cutting::{compressed, cut_points, zero_runs};
     #[pymodule_export]
     use crate::engine::PyEngine;
     #[pymodule_export]
     use crate::errors::{JournalCorrupt, NotResident};
+    #[pymodule_export]
+    use crate::filling::PyChunkRun;
     #[pymodule_export]
     use crate::lane::PyLane;
     #[pymodule_export]
@@ -45,7 +48,7 @@ mod native {
         module.add("MAX_BACKGROUND", cowfs_lane::MAX_BACKGROUND)?;
         module.add("CONGESTION", cowfs_lane::CONGESTION)?;
         module.add("LOADS_MAX", cowfs_lane::LOADS_MAX)?;
-        module.add("CODEC_RAW", cowfs_engine::CODEC_RAW)?;
-        module.add("CODEC_ZSTD", cowfs_engine::CODEC_ZSTD)
+        module.add("CODEC_RAW", cowfs_blob::CODEC_RAW)?;
+        module.add("CODEC_ZSTD", cowfs_blob::CODEC_ZSTD)
     }
 }

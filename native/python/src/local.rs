@@ -3,8 +3,8 @@
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use cowfs_base::Errno;
-use cowfs_engine::{CODEC_RAW, CODEC_ZSTD};
-use cowfs_local::{Blob, Blobs, Stat};
+use cowfs_blob::{Blob, CODEC_RAW, CODEC_ZSTD};
+use cowfs_local::Stat;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -77,16 +77,13 @@ pub(crate) fn read_small_files(
     limit: u64,
     name_key: Option<[u8; 32]>,
 ) -> PyResult<Vec<Option<Small<'_>>>> {
-    let found = py.detach(|| -> std::io::Result<Vec<_>> {
-        let mut blobs = Blobs::new(name_key)?;
-        let mut read = |name: &Vec<u8>| {
+    let found: Vec<_> = py.detach(|| {
+        let read = |name: &Vec<u8>| {
             cowfs_local::read_small(borrowed(fd), name, limit)
-                .map(|(stat, data)| Ok((stat, blobs.make(&data)?, data)))
-                .transpose()
+                .map(|(stat, data)| (stat, Blob::of(&data, name_key.as_ref()), data))
         };
-        names.iter().map(&mut read).collect()
+        names.iter().map(read).collect()
     });
-    let found = found.map_err(|error| os_error(py, error))?;
     let small = |(stat, blob, data): (Stat, Blob, Vec<u8>)| {
         let (codec, stored) = match blob.stored {
             Some(stored) => (CODEC_ZSTD, stored),

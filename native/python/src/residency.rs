@@ -2,6 +2,7 @@
 
 use cowfs_engine::Engine;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::convert::{ExtentTuple, InodeIn, XattrTuple, extent_rows, hash_from, xattr_pairs};
@@ -90,6 +91,29 @@ impl PyEngine {
 
     fn evict(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {
         self.call(py, |engine| engine.evict(max_bytes))
+    }
+
+    fn keep_chunks(
+        &self,
+        py: Python<'_>,
+        chunks: Vec<(PyBackedBytes, u64)>,
+    ) -> PyResult<Vec<usize>> {
+        let named: PyResult<Vec<_>> = chunks
+            .iter()
+            .map(|(hash, raw_length)| Ok((hash_from(hash)?, *raw_length)))
+            .collect();
+        let named = named?;
+        self.call(py, |engine| {
+            let is_absent = |place: &usize| {
+                let (hash, raw_length) = &named[*place];
+                !engine.keep_chunk(hash, *raw_length)
+            };
+            Ok((0..named.len()).filter(is_absent).collect())
+        })
+    }
+
+    fn cache_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| Ok(engine.cache_bytes()))
     }
 
     fn trim_cache(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {

@@ -278,6 +278,19 @@ def test_a_storage_is_a_store_as_it_is() -> None:
         DeclaredStore(url="s3://b", secret_key="hunter2-and-more")  # type: ignore[arg-type]
 
 
+def test_versions_of_earlier_are_no_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEAM", "blue")
+    for text, name in (
+        ("data@{3}", "data@{3}"),
+        ("{env.TEAM}@{2026-11-20T12:00}", "blue@{2026-11-20T12:00}"),
+        ("data@{env.TEAM}", "data@blue"),
+    ):
+        assert DeclaredVolume(name=text, path="/a").candidates == (name,)
+    for wrong in ("data{3}", "data@{three}", "data@{3"):
+        with pytest.raises(InvalidInputError):
+            DeclaredVolume(name=wrong, path="/a")
+
+
 def test_secrets_of_the_environment_are_named_not_copied(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "cowfs.toml").write_text('stores = {main = "s3://a"}\n')
     monkeypatch.setenv("COWFS_STORES__MAIN__ACCESS_KEY", "the-key-id")

@@ -17,6 +17,7 @@ from cowfs.errors import (
     ConflictError,
     CorruptError,
     InvalidInputError,
+    InvalidStateError,
     NotFoundError,
     UnsupportedFormatError,
 )
@@ -137,6 +138,27 @@ def test_a_created_volume_that_is_declared_elsewhere_is_only_forgotten(file: Pat
     other.write_text("stores: {main: ./main}\n")
     planned(other, prune=True).apply()
     assert [each.name for each in Volume.list(place / "main")] == ["ckpt"], "the other file has only registered it"
+
+
+def test_what_a_file_has_applied_is_undone(file: Path, place: Path) -> None:
+    store = place / "main"
+    commit("data", store)
+    assert not Declared.load(file).plan_deletion().steps
+    planned(file).apply()
+    plan = Declared.load(file).plan_deletion()
+    assert sorted((step.action, step.volume, step.is_destroyed) for step in plan.steps) == [
+        ("delete", "ckpt", True),
+        ("delete", "data", False),
+    ]
+    writer = Volume.open("ckpt", store=store)
+    writer.files.write("work", b"uncommitted")
+    with pytest.raises(InvalidStateError):
+        plan.apply()
+    plan = Declared.load(file).plan_deletion()
+    plan.apply(force=True)
+    assert [each.name for each in Volume.list(store)] == ["data"]
+    assert applied.load(file).is_empty
+    assert not Declared.load(file).plan_deletion().steps
 
 
 def test_volumes_of_other_ranks_are_never_pruned(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

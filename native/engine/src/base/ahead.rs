@@ -1,10 +1,11 @@
 //! Read-ahead of our own: it names what sequential readers will ask for next, before they ask.
 //!
 //! Each handle follows its reader. While the reader continues where it stopped, a window in front
-//! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`. Whenever less than half of the
-//! window is named, the handle joins a queue. `next_ahead` serves the readers in the queue in
-//! turn, and names the chunks of a share of the window that are not here. A jump closes the
-//! window, so random readers get no read-ahead. Nobody waits for what is named here: if a chunk is
+//! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`. Whenever there is room in it for
+//! another share, or half of a small one is used up, the handle joins a queue. `next_ahead` serves
+//! the readers in the queue in turn, and names the chunks of a share of the window that are not
+//! here. A whole share goes on to the end of its last pack, so that packs are fetched by one
+//! request each. A jump closes the window, so random readers get no read-ahead. Nobody waits for what is named here: if a chunk is
 //! not fetched after all, its reader waits for it as for any other.
 //!
 //! The queue holds each open handle at most once. The lock of a handle's `Stream` and that of the
@@ -17,15 +18,16 @@ use cowfs_base::Ino;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Engine;
+use crate::extents::Extent;
 use crate::handle::Handle;
 use crate::read::readable_staged;
 use crate::row::ChunkRef;
 
 const WINDOW_MIN_BYTES: u64 = 2 << 20;
-/// At 1 GB/s this covers 64 ms from asking to having.
-const WINDOW_MAX_BYTES: u64 = 64 << 20;
-/// What one reader gets before it is the next one's turn.
-const SHARE_BYTES: u64 = 8 << 20;
+/// At 1 GB/s this covers 128 ms from asking to having.
+const WINDOW_MAX_BYTES: u64 = 128 << 20;
+/// What one reader gets before it is the next one's turn: about a pack.
+const SHARE_BYTES: u64 = 16 << 20;
 /// The kernel's own read-ahead sends its requests side by side; what is no further off than this
 /// still counts as sequential.
 const SEQUENTIAL_BYTES: u64 = 4 << 20;
@@ -58,12 +60,18 @@ impl Stream {
         let is_news = self.next > 0 && end > self.next; // not the first one, nor one that was parked and comes again
         self.next = self.next.max(end);
         self.named = self.named.max(self.next);
-        if !is_news || self.named >= size || self.wanted > self.next + self.window / 2 {
+        let room = (self.window / 2).min(SHARE_BYTES);
+        if !is_news || self.named >= size || self.wanted > self.next + self.window - room {
             return false;
         }
         self.window = (self.window * 2).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES);
         self.wanted = size.min(self.next + self.window);
         self.wanted > self.named && !std::mem::replace(&mut self.is_queued, true)
+    }
+
+    /// More was named than `take` said.
+    fn named_to(&mut self, end: u64) {
+        self.named = self.named.max(end);
     }
 
     /// The next share to name, and whether there is more.
@@ -131,7 +139,11 @@ impl Engine {
     pub fn next_ahead(&self) -> Option<Vec<Arc<ChunkRef>>> {
         loop {
             let handle = self.ahead.next()?;
-            let (from, to, has_more) = handle.stream.lock().take();
+            let (from, mut to, has_more) = handle.stream.lock().take();
+            if to == from + SHARE_BYTES {
+                to = self.end_of_pack(handle.ino, to);
+                handle.stream.lock().named_to(to);
+            }
             let chunks = self.absent_chunks(handle.ino, from, to);
             if has_more {
                 self.ahead.push(Arc::downgrade(&handle));
@@ -140,6 +152,22 @@ impl Engine {
                 return Some(chunks);
             }
         }
+    }
+
+    /// Up to where the bytes behind `at` lie in the same pack as those before it, a share further at
+    /// most.
+    fn end_of_pack(&self, ino: Ino, at: u64) -> u64 {
+        let Ok(state) = self.read() else { return at };
+        let Ok(content) = state.content(ino) else {
+            return at;
+        };
+        let mut near = content.extents.overlapping(at - 1, at + SHARE_BYTES);
+        let pack_of = |extent: &Extent| extent.chunk.as_ref().map(|chunk| chunk.pack);
+        let Some(last) = near.next() else { return at };
+        let pack = pack_of(last);
+        near.take_while(|extent| pack.is_some() && pack_of(extent) == pack)
+            .fold(last.end(), |_, extent| extent.end())
+            .clamp(at, at + SHARE_BYTES)
     }
 
     /// Chunks between two offsets that have to be fetched; none of a file that is gone.

@@ -182,6 +182,16 @@ impl Engine {
         self.cache.get(&hash.0, raw_length)
     }
 
+    /// Whether the chunk seems to be in the cache's directory; it counts as used then.
+    pub fn keep_chunk(&self, hash: &ChunkHash, raw_length: u64) -> bool {
+        self.cache.keep(&hash.0, raw_length)
+    }
+
+    /// Bytes of all files of the cache.
+    pub fn cache_bytes(&self) -> u64 {
+        self.cache.held_bytes()
+    }
+
     /// Removes least recently used files of the cache until they take at most `max_bytes`; returns
     /// the bytes freed.
     pub fn trim_cache(&self, max_bytes: u64) -> u64 {

@@ -1,0 +1,61 @@
+"""What a collection of garbage is about to delete, or has deleted; and why something is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A writer that has not heard of the collection yet, by the pin it holds."""
+
+    volume: str
+    owner: str
+
+
+@dataclass(frozen=True)
+class GcReport:
+    """objects: key and size of what is deleted. freed_bytes: their sum; versions, packs: how many of
+    those there are among them.
+
+    kept_versions, kept_bytes: what is needed, in whole packs. young_bytes: garbage that may still be
+    in use; a later collection takes it. sparse_packs, sparse_bytes: packs of which less than half is
+    needed, and how many bytes of them are not. gone: volumes that nobody can bring back any more.
+
+    waits_for: writers that have to hear of it first. is_done: False after a dry run, and while it
+    waits; what was begun is gone on with by the next one.
+    """
+
+    store: str
+    freed_bytes: int
+    versions: int
+    packs: int
+    kept_versions: int
+    kept_bytes: int
+    young_bytes: int
+    sparse_packs: int
+    sparse_bytes: int
+    gone: list[str]
+    waits_for: list[Waiting]
+    is_done: bool
+    objects: Mapping[str, int] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """version: one that needs the object, "" where the object itself is named. kept_by: heads, tags
+    and pins."""
+
+    version: str
+    kept_by: list[str]
+
+
+@dataclass(frozen=True)
+class WhyReport:
+    """key: of the object; size: None where it is absent, since it moved. reasons: empty, if a
+    collection may take it."""
+
+    key: str
+    size: int | None
+    reasons: list[Reason]

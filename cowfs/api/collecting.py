@@ -1,0 +1,123 @@
+"""Collecting garbage, as users see it: a plan that shows what goes, and applying it.
+
+    prepare ─▶ writers hear of an empty collection (not for a dry run) ─▶ Prepared.report ─▶ Prepared.apply
+
+What deletes is `cowfs.maintain`; docs/guide/collecting.md says what is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cowfs import config
+from cowfs import store as store_layer
+from cowfs.api import stores
+from cowfs.api.collect_report import GcReport, Reason, Waiting, WhyReport
+from cowfs.errors import InvalidInputError
+from cowfs.format import keys
+from cowfs.format.records import Holder
+from cowfs.store.holder import current_holder
+
+if TYPE_CHECKING:
+    from cowfs.maintain.planning import Plan, Survey
+    from cowfs.maintain.roots import FoundPin
+
+SETTLE_S = 60.0
+"""Three heartbeats."""
+WAIT_S = 120.0
+
+Say = Callable[[str], None]
+
+
+class Prepared:
+    """A plan, and what was learnt for it. report: what would be deleted."""
+
+    def __init__(self, survey: Survey, plan: Plan) -> None:
+        self._survey = survey
+        self._plan = plan
+        self.report = _report(survey.store.url, plan, plan.objects, plan.waits_for, is_done=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self._plan.objects or self._plan.lapsed)
+
+    def apply(
+        self, *, only: Mapping[str, int] | None = None, wait_s: float = WAIT_S, say: Say = lambda text: None
+    ) -> GcReport:
+        """only: nothing else is deleted. LeaseHeldError: a process of this machine is collecting."""
+        from cowfs.maintain.collecting import Collection
+
+        plan = self._plan
+        if only is not None:
+            plan = replace(plan, objects={key: size for key, size in plan.objects.items() if key in only})
+        if not (plan.objects or plan.lapsed):
+            return replace(self.report, is_done=True)
+        outcome = Collection(self._survey, _holder(), wait_s=wait_s, progress=say).apply(plan)
+        is_done = not outcome.waits_for
+        return _report(self._survey.store.url, plan, outcome.deleted, outcome.waits_for, is_done=is_done)
+
+
+def prepare(
+    store: stores.Named, *, dry_run: bool = False, settle_s: float = SETTLE_S, say: Say = lambda text: None
+) -> Prepared:
+    """InvalidInputError: the store cannot keep writers apart. InvalidStateError: clocks differ."""
+    from cowfs.maintain.collecting import Collection
+    from cowfs.maintain.planning import Survey
+
+    opened = stores.open_store(store)
+    store_layer.require_writable(opened.record)
+    survey = Survey(opened.objects, config.cache_dir())
+    plan = survey.plan()
+    if not dry_run and plan.waits_for and plan.young_bytes:
+        Collection(survey, _holder(), wait_s=settle_s, progress=say).settle()
+        plan = survey.plan()
+    return Prepared(survey, plan)
+
+
+def gc(store: stores.Named, *, dry_run: bool, plan: GcReport | None) -> GcReport:
+    """`Volume.gc`."""
+    if plan is not None and dry_run:
+        raise InvalidInputError("a plan was given for a dry run", hint="Leave plan or dry_run out.")
+    prepared = prepare(store, dry_run=dry_run)
+    if dry_run:
+        return prepared.report
+    if plan is not None and plan.store != prepared.report.store:
+        raise InvalidInputError(f"the plan is one for {plan.store}", hint="Make one for this store, with dry_run=True.")
+    return prepared.apply(only=plan.objects if plan is not None else None)
+
+
+def why(text: str, store: stores.Named) -> WhyReport:
+    """Why an object of a store is kept. NotFoundError, InvalidInputError."""
+    from cowfs.maintain import why as reasons
+
+    found = reasons.why(stores.open_store(store).objects, config.cache_dir(), text)
+    kept = [Reason(each.version.hex() if each.version else "", list(each.protectors)) for each in found.reasons]
+    return WhyReport(found.key, found.size, kept)
+
+
+def _holder() -> Holder:
+    return current_holder(f"process {os.getpid()}, which collects")
+
+
+def _report(
+    url: str, plan: Plan, objects: Mapping[str, int], waits_for: tuple[FoundPin, ...], *, is_done: bool
+) -> GcReport:
+    return GcReport(
+        store=url,
+        freed_bytes=sum(objects.values()),
+        versions=sum(keys.parse_version(key) is not None for key in objects),
+        packs=sum(keys.parse_pack(key) is not None for key in objects),
+        kept_versions=plan.versions,
+        kept_bytes=plan.live_bytes,
+        young_bytes=plan.young_bytes,
+        sparse_packs=len(plan.sparse_packs),
+        sparse_bytes=plan.sparse_bytes,
+        gone=list(plan.lapsed),
+        waits_for=[Waiting(pin.record.volume, pin.record.owner) for pin in waits_for],
+        is_done=is_done,
+        objects=dict(objects),
+    )

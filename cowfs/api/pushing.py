@@ -1,0 +1,145 @@
+"""Versions copied to another store (push), or from it (pull), as users ask for it. `maintain.pushing`
+does the work; here are the two stores, and a target that has to be made.
+
+Ids stay equal only if both stores name and seal alike: neither is encrypted, or both have the same key.
+A target that is made for an encrypted source gets a copy of its keys record, so that the secrets of one
+open the other.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cowfs import clock, config
+from cowfs import store as stores_layer
+from cowfs.api import names, sources, stores
+from cowfs.api.provenance import author
+from cowfs.api.storage.resolving import access
+from cowfs.api.stores import OpenStore
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.ids import VersionId, WriteId
+from cowfs.machine import registry
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.store import refs, unlocking
+from cowfs.store.holder import current_holder
+from cowfs.store.sealed import sealing_of
+from cowfs.version import volumes
+from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.maintain.push_report import PushReport
+
+
+def push(
+    source: str,
+    of: stores.Named,
+    to: stores.Named,
+    *,
+    name: str | None = None,
+    all_versions: bool = False,
+    progress: ProgressListener | None = None,
+) -> PushReport:
+    """`Volume.push`; `Volume.pull` with the stores the other way round. of: None, or where a source
+    that is no locator is."""
+    from cowfs.maintain.push_report import PushReport
+    from cowfs.maintain.pushing import Push, line_up_to
+
+    if sources.place(source).path:
+        raise InvalidInputError(f"{source} is one folder", hint="Give the whole version.")
+    found = sources.find(source, of)
+    version = found.locator().version
+    target = _target(to, found.store)
+    if target.record.store_id == found.store.record.store_id:
+        raise InvalidInputError(
+            f"{target.url} is where the version is already", hint="Fork it there (`cowfs fork`, fork())."
+        )
+    stores_layer.require_writable(target.record)
+    wanted = names.checked(name) if name is not None else found.volume
+    _require_no_work(target, wanted, version)
+    line = line_up_to(found.store.objects, found.volume, version) if all_versions else [version]
+    done = Push(
+        found.store.objects,
+        target.objects,
+        found.volume,
+        wanted,
+        line,
+        holder=current_holder(f"process {os.getpid()}, which pushes to it"),
+        owner=author(),
+        cache_dir=config.cache_dir(),
+        progress=progress or (lambda _: None),
+    ).run(with_tags=all_versions)
+    return PushReport(
+        locator=str(volumes.locator(target.objects, wanted, version)),
+        is_new=bool(done.heads),
+        versions=[each.hex() for each in done.heads],
+        packs=done.packs,
+        put_packs=done.put_packs,
+        put_bytes=done.put_bytes,
+        tags=done.tags,
+    )
+
+
+def _require_no_work(target: OpenStore, name: str, version: VersionId) -> None:
+    """A new head would leave uncommitted work of the target's volume behind."""
+    head = volumes.find_head(target.objects, name)
+    if head is None or head.version == version:
+        return
+    store_id = target.record.store_id
+    if (entry := registry.find_by_volume(store_id.hex(), name)) is not None:
+        raise InvalidStateError(
+            f"volume {name!r} of {target.url} is mounted at {entry.mount_path}",
+            hint=f"Unmount it first: `cowfs unmount {name}`, unmount(). Or copy under another name: --as NAME, as name=.",
+        )
+    if kept := [copy for copy in WorkingCopy.known(store_id, name) if copy.is_kept]:
+        raise InvalidStateError(
+            f"volume {name!r} of {target.url} has uncommitted work on this machine, in {kept[0].path}",
+            hint=f"Publish it (`cowfs commit {name}`, commit()), or drop it (`cowfs unmount {name} --discard`, discard()).",
+        )
+
+
+def _target(named: stores.Named, source: OpenStore) -> OpenStore:
+    is_sealed = source.record.cipher is not None
+    try:
+        target = stores.open_store(named)
+    except NotFoundError as error:
+        if error.details.get("code") == "NoSuchBucket":
+            raise
+        target = _made(named, source, is_sealed=is_sealed)
+    key, other = unlocking.store_key_of(source.objects), unlocking.store_key_of(target.objects)
+    if (key and key.value) != (other and other.value):
+        raise _keys_differ(source, target.url)
+    assert sealing_of(target.objects).name_key == sealing_of(source.objects).name_key
+    return target
+
+
+def _made(named: stores.Named, source: OpenStore, *, is_sealed: bool) -> OpenStore:
+    url, storage = stores.canonical_url(named), stores.storage_of(named)
+    objects = stores_layer.open_store(url, create=True, access=access(storage))
+    try:
+        secret = objects.key_source.secret()
+        if is_sealed and secret is None:
+            raise InvalidInputError(
+                f"{source.url} is encrypted, and there is no passphrase or key for a store at {url}",
+                hint=f"The target gets the same keys: open it with the same secret. {unlocking.HINT}",
+            )
+        if not is_sealed and secret is not None:
+            raise _keys_differ(source, url)
+        if is_sealed:
+            record = unlocking.newest_slots(source.objects)[1]
+            write_id = WriteId(clock.random_bytes(WriteId.length))
+            with suppress(ConflictError):  # of an attempt that went no further; initializing says if it does not fit
+                refs.append(objects, refs.key_slots(), refs.FIRST, replace(record, write_id=write_id))
+    finally:
+        objects.close()
+    return stores.open_or_initialize(named)
+
+
+def _keys_differ(source: OpenStore, url: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{source.url} and {url} are not encrypted with the same key, so versions cannot have the same ids in both",
+        hint="Push to a place where there is no store yet: one that is made for an encrypted source gets its keys. "
+        "Between others, copy the files (`cowfs download` and `cowfs upload`, files.download() and files.upload()).",
+    )

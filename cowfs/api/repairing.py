@@ -1,0 +1,156 @@
+"""Repairing a store, as users ask for it: what is damaged, where lost chunks are looked for, and what a
+plan shows. `maintain.repair` does the work.
+
+Chunks are looked for in this order: this machine's cache, copies of the store's volumes on this machine
+(mounts without FUSE), what the user names, other packs of the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cowfs import config
+from cowfs.api import stores
+from cowfs.api.storage.storage import Storage
+from cowfs.api.stores import OpenStore
+from cowfs.errors import InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.format import keys
+from cowfs.ids import ChunkHash, PackId
+from cowfs.machine import registry
+from cowfs.maintain.repair_plan import RepairPlan
+from cowfs.maintain.verify_report import VerifyReport
+from cowfs.store import require_writable
+from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.maintain.blob_sources import BlobSource, FilePlaces
+    from cowfs.maintain.verify import Damage, Scope
+
+Place = str | os.PathLike[str]
+
+
+def plan(
+    named: stores.Named,
+    sources: Sequence[Place | Storage],
+    *,
+    report: VerifyReport | None = None,
+    progress: ProgressListener | None = None,
+) -> RepairPlan:
+    """`Volume.plan_repair`."""
+    from cowfs.maintain.kept_versions import kept_versions
+    from cowfs.maintain.verify import Scope
+
+    store = stores.open_store(named)
+    packs = None
+    if report is not None:
+        if report.store_url != store.url:
+            raise InvalidInputError(f"the report is about {report.store_url}, not {store.url}")
+        packs = frozenset(PackId.from_hex(each.pack) for each in report.damaged)
+    require_writable(store.record)
+    scope = Scope(kept_versions(store.objects), is_store=True, packs=packs)
+    return _Round(store, scope, sources).plan(progress)
+
+
+def repair(given: RepairPlan, progress: ProgressListener | None = None) -> RepairPlan:
+    """`Volume.repair`."""
+    if given.is_applied:
+        raise InvalidStateError("this plan was applied already", hint="Make a new one: plan_repair().")
+    return given.work(progress or _deaf) if given.work is not None else given
+
+
+class _Round:
+    def __init__(self, store: OpenStore, scope: Scope, sources: Sequence[Place | Storage]) -> None:
+        self._store = store
+        self._scope = scope
+        self._sources = sources
+
+    def plan(self, progress: ProgressListener | None) -> RepairPlan:
+        from cowfs.maintain.blob_sources import OwnPack
+        from cowfs.maintain.repair import Repair
+        from cowfs.maintain.verify import Verifier
+
+        objects = self._store.objects
+        verifier = Verifier(
+            objects,
+            self._store.record,
+            cache_dir=config.cache_dir(),
+            access=self._store.access,
+            progress=progress,
+        )
+        damage = verifier.find(self._scope).damage
+        own = OwnPack(objects, "the pack itself")
+        work = Repair(objects, damage, own, self._places(damage))
+        packs, found = work.plan(progress or _deaf)
+        broken = verifier.broken(self._scope, work.left())
+
+        def apply(hear: ProgressListener) -> RepairPlan:
+            done = work.apply(hear)
+            if not any(pack.kind == "index" and pack.new_pack for pack in done):
+                return RepairPlan(self._store.url, done, found, broken, is_applied=True)
+            again = self.plan(hear)  # what these indexes name is known only now
+            more = again.work(hear) if again.work is not None else again
+            moved = {pack.pack: pack for pack in done if pack.new_pack}
+            packs = [moved.get(pack.pack, pack) for pack in more.packs]
+            return RepairPlan(self._store.url, packs, _sum(found, more.found), more.broken, is_applied=True)
+
+        is_idle = not any(pack.found or (pack.kept and not pack.is_moved) for pack in packs)
+        return RepairPlan(self._store.url, packs, found, broken, work=None if is_idle else apply)
+
+    def _places(self, damage: Damage) -> list[BlobSource]:
+        from cowfs.maintain.blob_sources import CacheSource, FileSource, NamedBlobs
+        from cowfs.maintain.file_places import ChunkPlaces
+        from cowfs.store.sealed import sealing_of
+
+        objects, sealing = self._store.objects, sealing_of(self._store.objects)
+        wanted = _lost_names(damage)
+        places = ChunkPlaces(objects, self._scope.versions, damage.packs, config.cache_dir())
+        found: list[BlobSource] = [CacheSource(config.cache_dir(), sealing)]
+        found += [FileSource(folder, places, sealing) for folder in _copies(self._store)]
+        for source in self._sources:
+            found += self._named_source(source, damage, places)
+        return [*found, NamedBlobs(objects, "other packs of the store", wanted, sealing)]
+
+    def _named_source(self, source: Place | Storage, damage: Damage, places: FilePlaces) -> list[BlobSource]:
+        from cowfs.maintain.blob_sources import FileSource, NamedBlobs, OwnPack, require_same_names
+        from cowfs.store.sealed import sealing_of
+
+        objects = self._store.objects
+        if not isinstance(source, Storage) and not _is_store(source):
+            directory = Path(os.path.abspath(source))
+            if not directory.is_dir():
+                raise NotFoundError(f"there is no directory {directory}", hint="Give a store, or a directory of files.")
+            return [FileSource(directory, places, sealing_of(objects))]
+        other = stores.open_store(stores.name(source))
+        if other.record.store_id == self._store.record.store_id:
+            raise InvalidInputError(
+                f"{other.url} is the store that is to be repaired", hint="Name another one, or a directory of files."
+            )
+        require_same_names(objects, other.objects)
+        wanted = _lost_names(damage)
+        return [OwnPack(other.objects, other.url), NamedBlobs(other.objects, other.url, wanted, sealing_of(objects))]
+
+
+def _is_store(source: Place) -> bool:
+    text = os.fspath(source)
+    return "://" in text or (Path(text) / keys.STORE).is_file()
+
+
+def _copies(store: OpenStore) -> list[Path]:
+    """Folders of this machine that have files of the store's versions."""
+    store_id = store.record.store_id.hex()
+    return [Path(each.mount_path) for each in registry.list_mounts() if each.is_copy and each.store_id == store_id]
+
+
+def _lost_names(damage: Damage) -> frozenset[ChunkHash]:
+    return frozenset(entry.hash for lost in damage.lost.values() for entry in lost.values())
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {title: one.get(title, 0) + other.get(title, 0) for title in one | other}
+
+
+def _deaf(_: object) -> None:
+    pass

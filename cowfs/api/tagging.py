@@ -1,0 +1,89 @@
+"""Tags as users see them: set through a version, listed and removed by the name of its volume."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cowfs.api import stores
+from cowfs.errors import AccessDeniedError, InvalidInputError
+from cowfs.format import keys
+from cowfs.ids import VersionId
+from cowfs.store.holder import current_holder
+from cowfs.version import near_names, tags, volumes
+
+if TYPE_CHECKING:
+    from cowfs.api.ro_volume import ROVolume
+    from cowfs.format.record import Holder
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A name for a version of a volume. created_ns: when it was set there."""
+
+    name: str
+    version: str
+    locator: str
+    created_ns: int
+
+
+def list_tags(volume: str, named: stores.Named) -> list[Tag]:
+    """`Volume.tags`."""
+    store = stores.open_store(named)
+    near_names.read_head(store.objects, volume)
+    return [_shown(store, volume, tag) for tag in tags.all_tags(store.objects, volume)]
+
+
+def by_version(store: stores.OpenStore, volume: str) -> dict[str, list[str]]:
+    """Version id → names of its tags; for showing them beside versions. A store that cannot be listed
+    shows none."""
+    found: dict[str, list[str]] = {}
+    try:
+        for tag in tags.all_tags(store.objects, volume):
+            found.setdefault(tag.version.hex(), []).append(tag.name)
+    except (InvalidInputError, AccessDeniedError):
+        return {}
+    return found
+
+
+def set_tag(version: ROVolume, name: str, *, move: bool, expect: str | None) -> Tag:
+    """`ROVolume.tag`."""
+    keys.check_tag_name(name)
+    if version.folder:
+        raise InvalidInputError(
+            f"one folder of a version cannot be tagged: {version.locator}", hint="Tag the whole version."
+        )
+    store = version.to_read()
+    near_names.read_head(store.objects, version.name)
+    tag = tags.set_tag(
+        store.objects,
+        version.name,
+        name,
+        VersionId.from_hex(version.id),
+        holder=_holder(),
+        may_move=move,
+        expected=_id(expect),
+    )
+    return _shown(store, version.name, tag)
+
+
+def remove_tag(volume: str, name: str, named: stores.Named, *, expect: str | None) -> Tag:
+    """`Volume.untag`."""
+    keys.check_tag_name(name)
+    store = stores.open_store(named)
+    near_names.read_head(store.objects, volume)
+    return _shown(store, volume, tags.remove_tag(store.objects, volume, name, holder=_holder(), expected=_id(expect)))
+
+
+def _id(text: str | None) -> VersionId | None:
+    return None if text is None else VersionId.from_hex(text)
+
+
+def _holder() -> Holder:
+    return current_holder(f"process {os.getpid()}, which tags it")
+
+
+def _shown(store: stores.OpenStore, volume: str, tag: tags.Tag) -> Tag:
+    locator = volumes.locator(store.objects, volume, tag.version)
+    return Tag(tag.name, tag.version.hex(), str(locator), tag.created_ns)

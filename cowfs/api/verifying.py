@@ -1,0 +1,65 @@
+"""Verifying, as users ask for it: one version, or a whole store. `maintain.verify` does the work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cowfs import config
+from cowfs.api import sources, stores
+from cowfs.api.stores import OpenStore
+from cowfs.errors import InvalidInputError
+from cowfs.format.locator import is_locator
+from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.maintain.verify import Scope
+    from cowfs.maintain.verify_report import VerifyReport
+
+
+def verify(
+    source: str | None,
+    named: stores.Named,
+    *,
+    sample: float = 1.0,
+    resume: bool = False,
+    progress: ProgressListener | None = None,
+) -> VerifyReport:
+    """`Volume.verify`."""
+    from cowfs.maintain.verify import Verifier
+    from cowfs.maintain.verify_log import VerifyLog
+
+    if not 0 < sample <= 1:
+        raise InvalidInputError(
+            f"a sample is a part of the whole, not {sample!r}", hint="Give more than 0 and at most 1 (100%)."
+        )
+    store, scope = _scope(source, named, sample)
+    verifier = Verifier(
+        store.objects, store.record, cache_dir=config.cache_dir(), access=store.access, progress=progress
+    )
+    what = "store" if scope.is_store else scope.versions[0].id.hex()
+    log = VerifyLog(config.state_dir(), store.record.store_id, what, resume=resume)
+    is_over = False
+    try:
+        report = verifier.run(scope, log)
+        is_over = True
+        return report
+    finally:
+        log.close(is_over=is_over)
+
+
+def _scope(source: str | None, named: stores.Named, sample: float) -> tuple[OpenStore, Scope]:
+    from cowfs.maintain.kept_versions import kept_versions, one_version
+    from cowfs.maintain.verify import Scope
+
+    if source is not None and "://" in source and not is_locator(source):
+        if named is not None:
+            raise InvalidInputError(f"{source} is a store, and another one is named", hint="Name one store.")
+        source, named = None, stores.name(source)
+    if source is None:
+        store = stores.open_store(named)
+        return store, Scope(kept_versions(store.objects), is_store=True, share=sample)
+    if sources.place(source).path:
+        raise InvalidInputError(f"{source} is one folder", hint="Give the whole version.")
+    found = sources.find(source, named)
+    version = found.locator().version
+    return found.store, Scope([one_version(found.store.objects, found.volume, version)], share=sample)

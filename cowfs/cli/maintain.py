@@ -1,0 +1,83 @@
+"""cowfs maintain: prunes the volumes of a store by the rules they have saved, then collects garbage."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import gc, output, prune
+from cowfs.cli.start import tidy_up_when_terminated
+from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.api.collecting import Prepared
+    from cowfs.blocking import PrunePlan
+
+
+@click.command("maintain")
+@click.argument("url", metavar="[STORE]", required=False)
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
+@output.common_options
+def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, as_json: bool) -> int:
+    """Prune every volume of STORE that has saved rules (`cowfs prune NAME --keep-daily 7 --save`) by them,
+    then delete what no volume needs, as `cowfs gc` does. Shows both first, and asks.
+
+    With --dry-run it shows what would be deleted now: what only those versions need that would be pruned
+    is not in it. Exits with 4 while a mount does not answer; the next run goes on."""
+    from cowfs.api import collecting
+    from cowfs.blocking import Volume
+
+    if url is not None and store is not None and url != store:
+        raise InvalidInputError("two stores were given", hint="Give STORE or --store.")
+    store = url if url is not None else store
+    if not (dry_run or is_agreed) and (as_json or not (sys.stdin.isatty() and sys.stderr.isatty())):
+        raise InvalidInputError(
+            "nobody can be asked whether to delete",
+            hint="Add -y to delete without a question, or --dry-run to see what would go.",
+        )
+    tidy_up_when_terminated()
+    plans = Volume.plan_maintain(store=store)
+    pruned = _pruned(plans, store, is_dry=dry_run, is_agreed=is_agreed, as_json=as_json)
+    prepared = collecting.prepare(store, dry_run=dry_run, say=lambda text: output.say(as_json, text))
+    report, code = _collected(prepared, is_dry=dry_run, is_agreed=is_agreed, as_json=as_json)
+    volumes = [{**dataclasses.asdict(plan), "pruned": ids} for plan, ids in zip(plans, pruned, strict=True)]
+    output.emit(as_json, {"store_url": prepared.report.store, "volumes": volumes, "gc": report}, "")
+    return code
+
+
+def _pruned(
+    plans: list[PrunePlan], store: str | None, *, is_dry: bool, is_agreed: bool, as_json: bool
+) -> list[list[str]]:
+    from cowfs.blocking import Volume
+
+    going = sum(len(plan.pruned) for plan in plans)
+    if not as_json:
+        for plan in plans:
+            click.echo(f"Volume {output.printable(plan.volume)}: {prune.told(plan.rules)}")
+            click.echo(prune.table(plan))
+        output.say(as_json, f"{going} versions of {len(plans)} volumes go")
+    if is_dry or not going:
+        return [[] for _ in plans]
+    if not is_agreed:
+        click.confirm(f"Prune {going} version{'s' if going != 1 else ''}?", abort=True, err=True)
+    return [[each.version for each in Volume.prune(plan, store=store)] if plan.pruned else [] for plan in plans]
+
+
+def _collected(prepared: Prepared, *, is_dry: bool, is_agreed: bool, as_json: bool) -> tuple[dict[str, Any], int]:
+    """The report, and the exit code."""
+    if not as_json:
+        click.echo(gc.shown(prepared.report))
+    if is_dry:
+        return gc.record(prepared.report), 0
+    if not is_agreed and not prepared.is_empty:
+        click.confirm("Delete this?", abort=True, err=True)
+    done = prepared.apply(say=lambda text: output.say(as_json, text))
+    if done.is_done and not as_json:
+        click.echo(f"Freed {sizes.shown(done.freed_bytes)}")
+    gc.tell_who(done, as_json)
+    return gc.record(done), 0 if done.is_done else gc.WAITS

@@ -1,0 +1,110 @@
+"""Plans of declared volumes at a shell: shown, asked about, carried out, told.
+
+Exit codes: of a dry run 0 when nothing is to be done, CHANGES when something is; else as everywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs.cli import output
+from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.api.declared.mounting import Outcome
+    from cowfs.api.declared.plan import Plan, Step
+
+CHANGES = 2
+SIGNS = {"create": "+", "register": "+", "change": "~", "mount": "+", "delete": "-", "keep": " ", "skip": "!"}
+
+
+def carry_out(
+    plan: Plan,
+    *,
+    dry_run: bool = False,
+    is_agreed: bool,
+    is_forced: bool = False,
+    progress_style: str = "auto",
+    as_json: bool,
+) -> int:
+    """The exit code."""
+    from cowfs.cli.start import tidy_up_when_terminated
+
+    _show(plan, as_json=as_json)
+    done: list[dict[str, Any]] = []
+    if plan.has_changes and not dry_run:
+        _ask(plan, is_agreed=is_agreed, as_json=as_json)
+        tidy_up_when_terminated()
+
+        def hears(step: Step, outcome: Outcome | None) -> None:
+            done.append({"action": step.action, **(output.outcome(outcome) if outcome is not None else _place(step))})
+            output.say(as_json, _said(step, outcome))
+
+        with closing(output.ProgressLine(progress_style)) as progress:
+            plan.apply(progress=progress, hears=hears, force=is_forced)
+    record = {
+        "file": str(plan.declared.file),
+        "has_changes": plan.has_changes,
+        "is_applied": plan.has_changes and not dry_run,
+        "steps": [_record(step) for step in plan.steps],
+        "done": done,
+        "notes": list(plan.notes),
+    }
+    output.emit(as_json, record, "")
+    return CHANGES if dry_run and plan.has_changes else 0
+
+
+def _show(plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        return
+    rows = [
+        (f"{SIGNS[step.action]} {step.action}", step.volume, step.path, step.store_url, output.printable(step.details))
+        for step in plan.steps
+    ]
+    if rows:
+        click.echo(output.table(("ACTION", "VOLUME", "PATH", "STORE", "WHY"), rows))
+    for note in plan.notes:
+        output.say(as_json, f"Note: {output.printable(note)}")
+    if not plan.has_changes:
+        output.say(as_json, "Nothing to do.")
+
+
+def _ask(plan: Plan, *, is_agreed: bool, as_json: bool) -> None:
+    if is_agreed:
+        return
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInputError(
+            "nobody can be asked whether to apply this plan", hint="Add -y to apply it, or --dry-run to only see it."
+        )
+    count = sum(step.is_change for step in plan.steps)
+    click.confirm(f"Apply {count} step{'s' if count != 1 else ''}?", abort=True, err=True)
+
+
+def _said(step: Step, outcome: Outcome | None) -> str:
+    if outcome is not None:
+        return output.outcome_line(outcome)
+    said = {
+        "create": "Created",
+        "register": "Registered",
+        "change": "Changed",
+        "delete": "Deleted" if step.is_destroyed else "Forgot",
+    }[step.action]
+    return f"{said} {step.volume} ({step.path})"
+
+
+def _place(step: Step) -> dict[str, Any]:
+    return {"what": "done", "volume": step.volume, "mount_path": step.path, "uncommitted": False, "error": None}
+
+
+def _record(step: Step) -> dict[str, Any]:
+    return {
+        "action": step.action,
+        "volume": step.volume,
+        "store_url": step.store_url,
+        "path": step.path,
+        "details": step.details,
+    }

@@ -1,0 +1,58 @@
+"""cowfs push: versions copied to another store, under the same ids."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
+
+if TYPE_CHECKING:
+    from cowfs.blocking import PushReport
+
+
+@click.command("push")
+@click.argument("source", metavar="SOURCE", shell_complete=completing.volumes)
+@click.argument("target", metavar="STORE")
+@click.option("--as", "name", metavar="NAME", help="The volume at the target; default: the same name.")
+@click.option("--all-versions", is_flag=True, help="Also the volume's earlier versions, and its tags.")
+@output.progress_option
+@output.common_options
+def command(
+    source: str,
+    target: str,
+    name: str | None,
+    all_versions: bool,
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Copy the version that SOURCE means (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) to another STORE,
+    which is made if there is none, and make it the last one of the volume there; prints its locator.
+    Version ids stay the same. Only what STORE has not travels, so a push that was interrupted is
+    repeated, and a mirror is kept by repeating it. What was put is read back."""
+    from cowfs.blocking import Volume
+
+    copy(
+        lambda heard: Volume.push(source, target, store=store, name=name, all_versions=all_versions, progress=heard),
+        progress_style,
+        as_json,
+    )
+
+
+def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style: str, as_json: bool) -> None:
+    """Runs a push or a pull, shows how far it is, and what it has done."""
+    tidy_up_when_terminated()
+    with closing(output.ProgressLine(progress_style)) as line:
+        done = run(line if line.is_shown else None)
+    moved = f"{done.put_packs} of {done.packs} packs ({sizes.shown(done.put_bytes)})"
+    new = f"{len(done.versions)} new versions" if done.is_new else "The version was there already"
+    tagged = f", {len(done.tags)} tags" if done.tags else ""
+    output.say(as_json, f"{new}{tagged}; {moved} copied")
+    output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -1,0 +1,124 @@
+"""cowfs repair: looks for what damaged packs have lost, shows a plan, and puts back what was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cowfs.cli import output
+from cowfs.cli.verify import broken_line
+from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.blocking import RepairPlan, VerifyReport
+
+
+@click.command("repair")
+@click.argument("place", metavar="[STORE]", required=False)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="STORE|DIRECTORY",
+    help="Also look there: another store that has the versions, or a directory that has their files. Repeatable.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What `verify --json` has printed: only the packs that it names are read.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
+@output.progress_option
+@output.common_options
+def command(
+    place: str | None,
+    sources: tuple[str, ...],
+    report_file: Path | None,
+    dry_run: bool,
+    is_agreed: bool,
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Read the whole STORE as `cowfs verify` does, look for what is lost in this machine's cache, in
+    copies of its volumes, in what --from names and in the store's other packs; show what was found, and
+    put it back. Versions and locators stay as they are, and nothing is deleted. Exits with 1 if
+    something stays lost, and names the paths."""
+    from cowfs.blocking import Volume
+
+    if place is not None and store is not None:
+        raise InvalidInputError("the store is named twice", hint="Leave --store out.")
+    if as_json and not (dry_run or is_agreed):
+        raise InvalidInputError("nobody can be asked", hint="Add -y, or --dry-run.")
+    line = output.ProgressLine(progress_style)
+    hear = line if line.is_shown else None
+    try:
+        plan = Volume.plan_repair(place or store, sources=sources, report=_report(report_file), progress=hear)
+        line.close()
+        if plan.work is not None and not dry_run:
+            if not is_agreed:
+                _ask(plan)
+            plan = Volume.repair(plan, progress=hear)
+    finally:
+        line.close()
+    output.emit(as_json, _record(plan), _text(plan))
+    return 0 if plan.is_sound else 1
+
+
+def _ask(plan: RepairPlan) -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInputError("nobody can be asked whether to repair", hint="Add -y, or --dry-run.")
+    click.echo(_text(plan), err=True)
+    click.confirm("Write this?", abort=True, err=True)
+
+
+def _record(plan: RepairPlan) -> dict[str, Any]:
+    return {
+        "is_sound": plan.is_sound,
+        "is_applied": plan.is_applied,
+        "store_url": plan.store_url,
+        "packs": [dataclasses.asdict(pack) for pack in plan.packs],
+        "found": plan.found,
+        "broken": [dataclasses.asdict(each) for each in plan.broken],
+    }
+
+
+def _text(plan: RepairPlan) -> str:
+    lines = [
+        f"{pack.key}  ({output.printable(pack.problem)}): {pack.kept} blobs kept, {pack.found} found, {pack.lost} lost"
+        for pack in plan.packs
+    ]
+    lines += [f"{blobs} blobs found in {output.printable(title)}" for title, blobs in sorted(plan.found.items())]
+    lines += [broken_line(each) for each in plan.broken]
+    moved = sum(pack.new_pack is not None for pack in plan.packs)
+    if not plan.packs:
+        lines.append("Nothing is damaged that a version needs")
+    elif plan.is_applied:
+        lines.append(f"Repaired {moved} packs" + ("" if plan.is_sound else "; some of it stays lost"))
+    elif plan.work is None:
+        lines.append("Everything is read from elsewhere already" if plan.is_sound else "Nothing of it was found")
+    return "\n".join(lines)
+
+
+def _report(file: Path | None) -> VerifyReport | None:
+    from cowfs.blocking import BrokenPath, DamagedPack, VerifyReport
+
+    if file is None:
+        return None
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+        given = {field.name: given[field.name] for field in dataclasses.fields(VerifyReport)}
+        given["damaged"] = [DamagedPack(**each) for each in given["damaged"]]
+        given["broken"] = [BrokenPath(**each) for each in given["broken"]]
+        return VerifyReport(**given)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(
+            f"{file} is no report of a verification: {error}", hint="Write one: `cowfs verify --json > FILE`."
+        ) from error

@@ -1,0 +1,57 @@
+"""cowfs restore: what an older version has at a path, as a volume's next version, or in the working copy of a mount."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
+
+if TYPE_CHECKING:
+    from cowfs.blocking import RestoreReport
+
+LETTERS = {"added": "A", "removed": "D", "changed": "M"}
+
+
+@click.command("restore")
+@click.argument("source", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
+@click.option("--into", metavar="NAME", help="The volume that gets it; default: that of SOURCE.")
+@click.option("--to", metavar="PATH", help="Where it is put; default: where it was.")
+@click.option("-m", "--message", default="", help="What this version is.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; publish nothing.")
+@output.common_options
+def command(
+    source: str, into: str | None, to: str | None, message: str, dry_run: bool, store: str | None, as_json: bool
+) -> None:
+    """Publish what SOURCE (NAME@TAG, NAME@VERSION, NAME@{3} or a LOCATOR) has at PATH as the next version
+    of its volume, which has nothing else there; prints the version's locator. No content moves.
+    Without PATH it is all of SOURCE.
+
+    If the volume is mounted here, nothing is published: its working copy has it, without what was not
+    committed there, and the next commit publishes it."""
+    from cowfs.blocking import Volume
+
+    tidy_up_when_terminated()
+    version = Volume.version(source, store=store)
+    name = into or version.name
+    where = store if into is not None else version.to_read().url
+    tell(Volume.restore(name, version, to=to, store=where, message=message, dry_run=dry_run), name, dry_run, as_json)
+
+
+def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
+    """What became of the volume; also of a rollback."""
+    if is_dry:
+        lines = [f"{LETTERS[each.kind]}  {output.printable(each.path)}" for each in done.paths]
+        output.emit(as_json, dataclasses.asdict(done), "\n".join(lines))
+        return
+    if done.mount_path is not None:
+        said = f"Restored {len(done.paths)} paths below {done.mount_path}" if done.paths else "Nothing else is there"
+        output.say(as_json, f"{said}; publish it: cowfs commit {name}" if done.paths else said)
+        output.emit(as_json, dataclasses.asdict(done), done.mount_path)
+        return
+    said = f"Restored {len(done.paths)} paths of {name}" if done.is_new else f"Volume {name} has nothing else there"
+    output.say(as_json, said)
+    output.emit(as_json, dataclasses.asdict(done), done.locator or "")

@@ -1,0 +1,27 @@
+"""cowfs rollback: an older version's files as a volume's next version, or the working copy of a mount."""
+
+from __future__ import annotations
+
+import click
+
+from cowfs.cli import completing, output
+from cowfs.cli.restore import tell
+from cowfs.cli.start import tidy_up_when_terminated
+
+
+@click.command("rollback")
+@click.argument("name", shell_complete=completing.volumes)
+@click.argument("source")
+@click.option("-m", "--message", default="", help="What this version is.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; publish nothing.")
+@output.common_options
+def command(name: str, source: str, message: str, dry_run: bool, store: str | None, as_json: bool) -> None:
+    """Make the next version of volume NAME what SOURCE is (NAME@TAG, NAME@VERSION, NAME@{3} or a
+    LOCATOR; @{3} alone means NAME@{3}); prints its locator. The versions in between stay, and no
+    content moves. If the volume is mounted here, nothing is published: its working copy is what SOURCE is,
+    and the next commit publishes it."""
+    from cowfs.blocking import Volume
+
+    tidy_up_when_terminated()
+    version = Volume.version(name + source if source.startswith("@") else source, store=store)
+    tell(Volume.rollback(name, version, store=store, message=message, dry_run=dry_run), name, dry_run, as_json)

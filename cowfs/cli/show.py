@@ -1,0 +1,51 @@
+"""cowfs show SOURCE: all that one version says about itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import completing, output
+
+if TYPE_CHECKING:
+    from cowfs.blocking import ROVolume
+
+
+@click.command("show")
+@click.argument("source", shell_complete=completing.volumes)
+@output.common_options
+def command(source: str, store: str | None, as_json: bool) -> None:
+    """Show what is recorded of SOURCE (NAME: its last version, NAME@TAG, NAME@VERSION or a LOCATOR):
+    message, author, parents, labels, what made it, size and tags. `cowfs diff` shows what it
+    changed."""
+    from cowfs.api import tagging
+    from cowfs.blocking import Volume
+    from cowfs.cli import versions
+
+    version = Volume.version(source, store=store)
+    tags = tagging.by_version(version.to_read(), version.name)
+    record = {**versions.record(version), **versions.names(version, tags)}
+    output.emit(as_json, record, _text(version, tags.get(version.id, [])))
+
+
+def _text(version: ROVolume, tags: list[str]) -> str:
+    stats = version.stats
+    linked = f", {sizes.shown(stats.linked_bytes)} of them linked" if stats.linked_bytes else ""
+    rows = [
+        ("version", version.id),
+        ("locator", version.locator),
+        ("volume", version.name),
+        ("made in", version.made_in if version.made_in != version.name else ""),
+        ("tags", ", ".join(tags)),
+        ("committed", output.time(version.created_ns)),
+        ("author", version.author),
+        ("message", version.message),
+        *(("parent", parent) for parent in version.parents),
+        *((f"label {key}", value) for key, value in sorted(version.labels.items())),
+        *((key, value) for key, value in sorted(version.produced_by.items())),
+        ("size", f"{sizes.shown(stats.bytes)}{linked}, {stats.files} files, {stats.directories} directories"),
+        ("new", f"{sizes.shown(stats.added_bytes)}, {sizes.shown(stats.stored_bytes_added)} uploaded"),
+    ]
+    return "\n".join(f"{key:<13} {output.printable(value)}" for key, value in rows if value)

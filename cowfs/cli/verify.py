@@ -1,0 +1,86 @@
+"""cowfs verify: reads a version's or a store's packs again, and says what is damaged."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import completing, output
+from cowfs.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cowfs.blocking import BrokenPath, DamagedPack, VerifyReport
+
+SHOWN_VERSIONS = 3
+
+
+@click.command("verify")
+@click.argument("source", metavar="[SOURCE|STORE]", required=False, shell_complete=completing.volumes)
+@click.option("--sample", metavar="PERCENT", help="Read only that part of the packs, chosen by chance: 5%.")
+@click.option("--all", "is_all", is_flag=True, help="Read every pack; the default.")
+@click.option("--resume", is_flag=True, help="Leave out what an interrupted run has read.")
+@output.progress_option
+@output.common_options
+def command(
+    source: str | None,
+    sample: str | None,
+    is_all: bool,
+    resume: bool,
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of a whole store again,
+    check every byte, and show which paths of which versions cannot be read. Exits with 1 if there are
+    any; `cowfs repair` looks for what was lost. Linked files are not read: only size and ETag (or
+    time) of their objects are looked at."""
+    from cowfs.blocking import Volume
+
+    if sample is not None and is_all:
+        raise InvalidInputError("--sample and --all exclude each other", hint="Leave one out.")
+    line = output.ProgressLine(progress_style)
+    try:
+        done = Volume.verify(
+            source, store=store, sample=_share(sample), resume=resume, progress=line if line.is_shown else None
+        )
+    finally:
+        line.close()
+    output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
+    return 0 if done.is_sound else 1
+
+
+def _share(text: str | None) -> float:
+    if text is None:
+        return 1.0
+    try:
+        return float(text.removesuffix("%")) / 100
+    except ValueError:
+        raise InvalidInputError(f"{text!r} is no part of a whole", hint="Give a percentage: --sample 5%.") from None
+
+
+def _text(done: VerifyReport) -> str:
+    lines = [damaged_line(pack) for pack in done.damaged]
+    lines += [broken_line(each) for each in done.broken]
+    lines += [output.printable(note) for note in done.notes]
+    read = f"{done.checked_packs} of {done.packs} packs ({sizes.shown(done.read_bytes)})"
+    linked = f", {done.links} linked objects" if done.links else ""
+    lost = sum(pack.lost_bytes for pack in done.damaged)
+    bad = len({each.path for each in done.broken})
+    verdict = "all right" if done.is_sound else f"{bad} paths cannot be read, {sizes.shown(lost)} are lost"
+    return "\n".join([*lines, f"{done.versions} versions, {read}{linked}: {verdict}"])
+
+
+def damaged_line(pack: DamagedPack) -> str:
+    meaning = "repaired" if pack.is_repaired else f"{pack.lost_blobs} blobs lost" if pack.lost_blobs else "nothing lost"
+    return f"damaged  {pack.key}  ({output.printable(pack.problem)}; {meaning})"
+
+
+def broken_line(each: BrokenPath) -> str:
+    ids = [version[:12] for version in each.versions]
+    more = f" and {len(ids) - SHOWN_VERSIONS} more" if len(ids) > SHOWN_VERSIONS else ""
+    where = f"{', '.join(each.volumes)}@{', '.join(ids[:SHOWN_VERSIONS])}{more}"
+    path = output.printable(each.path) if each.path is not None else "(the version)"
+    return f"broken   {path}  in {where}  ({output.printable(each.problem)})"

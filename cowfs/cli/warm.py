@@ -1,0 +1,51 @@
+"""cowfs warm SOURCE[:PATH]: a version's contents into this machine's cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+
+import click
+
+from cowfs import sizes
+from cowfs.cli import completing, output
+
+
+@click.command("warm")
+@click.argument("source", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
+@click.option("--cache-dir", type=click.Path(), help="The cache; mounts find it there if they are given the same.")
+@click.option("--cache-size", metavar="SIZE", help="Most the cache directory may hold, like 20GiB.")
+@output.progress_option
+@output.common_options
+def command(
+    source: str,
+    cache_dir: str | None,
+    cache_size: str | None,
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Fetch the contents of a version, or of what is at PATH of it, into this machine's cache, where
+    every mount of it finds them. SOURCE is NAME (its last version), NAME@TAG, NAME@VERSION or a
+    locator. Prints the version's locator.
+
+    What is there already is not fetched: a warming that was ended is repeated with the same command.
+    It may run beside mounts. If the cache is too small for all of it, the rest is left out.
+    """
+    from cowfs.api import warming
+
+    with closing(output.ProgressLine(progress_style)) as progress:
+        done = warming.warm_from(
+            source,
+            store=store,
+            cache_dir=cache_dir,
+            cache_size=cache_size,
+            progress=progress if progress.is_shown else None,
+        )
+    said = f"Fetched {sizes.shown(done.fetched_bytes)}; {sizes.shown(done.found_bytes)} were there"
+    if not done.is_complete:
+        said += (
+            ". The cache has no room for the rest: free space, give --cache-size, or warm a part of it (SOURCE:PATH)"
+        )
+    output.say(as_json, said)
+    output.emit(as_json, dataclasses.asdict(done), done.locator)

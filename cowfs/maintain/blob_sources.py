@@ -1,0 +1,160 @@
+"""Where a lost blob may still be, and how its stored bytes are had from there.
+
+    the pack itself, or where it was moved    what is whole of it
+    this machine's caches                     chunks and index blocks by name
+    another store                             the same address (a mirror has it); else any pack that lists a blob of that name
+    the same store                            another pack that lists a blob of that name
+    a directory of files                      the places at which versions show the chunk: a copy, a download, an upload's source
+
+Whatever a source gives is compared with the blob's name before it is used, so any directory may be
+tried. A chunk of which every file shows only a part is found in no directory. Stores with different
+keys have different names, and are no sources for each other.
+
+Nothing is written here. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cowfs.errors import CorruptError, InvalidInputError, NotFoundError
+from cowfs.format import codec, keys
+from cowfs.format.pack import PackEntry
+from cowfs.format.sealing import Sealing
+from cowfs.ids import ChunkHash, PackId
+from cowfs.maintain.refit import stored_form
+from cowfs.store import ObjectStore, refs
+from cowfs.store.packs import PackReader
+from cowfs.store.sealed import sealing_of
+
+FilePlaces = Callable[[ChunkHash], Sequence[tuple[bytes, int]]]
+"""Paths, and offsets in these files, at which a whole chunk is shown."""
+
+
+class BlobSource(Protocol):
+    @property
+    def title(self) -> str: ...
+
+    def stored(self, pack: PackId, blob: PackEntry) -> bytes | None:
+        """The blob's stored bytes, verified, before they are sealed; None: not here."""
+        ...
+
+
+@dataclass(frozen=True)
+class OwnPack:
+    """What can be read by the address itself. store: the damaged one, or a mirror of it."""
+
+    store: ObjectStore
+    title: str
+
+    def stored(self, pack: PackId, blob: PackEntry) -> bytes | None:
+        with suppress(CorruptError, NotFoundError):
+            return _stored_at(self.store, pack, blob.offset, blob)
+        with suppress(CorruptError, NotFoundError):
+            newest = refs.newest(self.store, refs.moved(pack))
+            place = newest[1].locate(blob.offset) if newest is not None else None
+            if place is not None and place.stored_length == blob.stored_length:
+                return _stored_at(self.store, place.new_pack, place.new_offset, blob)
+        return None
+
+
+class CacheSource:
+    """docs: native/cache/src/lib.rs and `index.cache` own the two formats: a chunk's file begins with
+    its bytes, a block's is its bytes."""
+
+    title = "this machine's cache"
+
+    def __init__(self, cache_dir: Path, sealing: Sealing) -> None:
+        self._directory = cache_dir
+        self._sealing = sealing
+
+    def stored(self, pack: PackId, blob: PackEntry) -> bytes | None:
+        name = blob.hash.hex()
+        for path in (self._directory / name[:2] / name, self._directory / "blocks" / name[:2] / name):
+            with suppress(OSError), path.open("rb") as file:
+                if (found := _refitted(file.read(blob.raw_length), blob, self._sealing)) is not None:
+                    return found
+        return None
+
+
+class NamedBlobs:
+    """Packs of a store that list a blob of the same name. Directories are read when the first blob is
+    asked for, all of them: one or two requests a pack. wanted: names that may be asked for."""
+
+    def __init__(self, store: ObjectStore, title: str, wanted: frozenset[ChunkHash], own: Sealing) -> None:
+        self.title = title
+        self._store = store
+        self._wanted = wanted
+        self._own = own
+        self._places: Mapping[ChunkHash, Sequence[tuple[PackId, PackEntry]]] | None = None
+
+    def stored(self, pack: PackId, blob: PackEntry) -> bytes | None:
+        if self._places is None:
+            self._places = self._found()
+        for other, entry in self._places.get(blob.hash, ()):
+            if (other, entry.offset) == (pack, blob.offset) or entry.raw_length != blob.raw_length:
+                continue
+            with suppress(CorruptError, NotFoundError):
+                stored = _stored_at(self._store, other, entry.offset, entry)
+                if (entry.codec, entry.stored_length) == (blob.codec, blob.stored_length):
+                    return stored
+                raw = codec.decompress(stored, entry.codec, entry.raw_length, entry.hash, "a blob", name=self._own.name)
+                if (found := _refitted(raw, blob, self._own)) is not None:
+                    return found
+        return None
+
+    def _found(self) -> dict[ChunkHash, list[tuple[PackId, PackEntry]]]:
+        reader = PackReader(self._store)
+        found: dict[ChunkHash, list[tuple[PackId, PackEntry]]] = {}
+        for info in self._store.list(keys.PACKS):
+            pack = keys.parse_pack(info.key)
+            if pack is None:
+                continue
+            with suppress(CorruptError, NotFoundError):
+                for entry in reader.directory(pack):
+                    if entry.hash in self._wanted:
+                        found.setdefault(entry.hash, []).append((pack, entry))
+        return found
+
+
+class FileSource:
+    def __init__(self, directory: Path, places: FilePlaces, sealing: Sealing) -> None:
+        self.title = str(directory)
+        self._directory = os.fsencode(directory)
+        self._places = places
+        self._sealing = sealing
+
+    def stored(self, pack: PackId, blob: PackEntry) -> bytes | None:
+        for path, offset in self._places(blob.hash):
+            with suppress(OSError), open(os.path.join(self._directory, path), "rb") as file:
+                raw = os.pread(file.fileno(), blob.raw_length, offset)
+                if (found := _refitted(raw, blob, self._sealing)) is not None:
+                    return found
+        return None
+
+
+def require_same_names(store: ObjectStore, other: ObjectStore) -> None:
+    if sealing_of(store).name_key != sealing_of(other).name_key:
+        raise InvalidInputError(
+            f"{other.url} names its chunks in another way than {store.url}: they do not have the same key",
+            hint="Download the version there (`cowfs download`), and give that directory.",
+        )
+
+
+def _stored_at(store: ObjectStore, pack: PackId, offset: int, blob: PackEntry) -> bytes:
+    sealing, what = sealing_of(store), f"the blob at {offset} of pack {pack}"
+    sealed = store.get_range(keys.pack(pack), offset, blob.stored_length)
+    stored = sealing.pack(pack).open(sealed, offset, blob.codec, blob.raw_length, what=what)
+    codec.decompress(stored, blob.codec, blob.raw_length, blob.hash, what, name=sealing.name)
+    return stored
+
+
+def _refitted(raw: bytes, blob: PackEntry, sealing: Sealing) -> bytes | None:
+    if len(raw) != blob.raw_length or sealing.name(raw) != blob.hash:
+        return None
+    return stored_form(raw, blob.codec, blob.stored_length - sealing.blob_overhead_bytes)

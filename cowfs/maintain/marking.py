@@ -1,0 +1,166 @@
+"""Marking: everything that a set of versions needs of its store.
+
+    version ─▶ manifest ─▶ segments, catalogues   ranges of index packs
+                              └─▶ blocks          ranges of index packs
+                              └─▶ extents         ranges of data packs     once for each different page, whatever versions it is in
+    pack that was moved ─▶ newest moved record    ranges of the packs where its blobs lie now
+
+Catalogues count, although they are savings: what a manifest names is there. Packs that only a
+catalogue names do not.
+
+A page of extents names packs by numbers, which mean something in one line of versions. So a page is
+gone through again where its numbers mean other packs than before.
+
+What cannot be read ends the marking with an error: what it would have named is not known, so
+nothing may be deleted. Memory: ten bytes a live chunk (`LiveRanges`), 150 for each different page
+of extents, of block lists and for each version. Blocks come from the machine's cache and go there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cowfs.errors import CorruptError, NotFoundError
+from cowfs.format.manifest import CatalogueRef, Manifest, SegmentRef
+from cowfs.ids import ChunkHash, PackId, VersionId
+from cowfs.index import ChunkUses
+from cowfs.index.cache import BlockCache
+from cowfs.maintain.live_ranges import LiveRanges
+from cowfs.store import ObjectStore, refs
+from cowfs.store.packs import PackReader
+from cowfs.version.history import open_version
+
+BATCH_PAGES = 512  # fetched together: 8 MiB of pages in memory
+AT_ONCE = 64  # manifests that are read ahead
+THREADS = 16
+
+Listener = Callable[[VersionId, Collection[PackId]], None]
+
+
+class Marker:
+    """moved: packs of which the store has moved records. listen is told of each version which packs
+    it names."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        cache_dir: Path,
+        *,
+        moved: Collection[PackId] = (),
+        threads: int = THREADS,
+        listen: Listener | None = None,
+    ) -> None:
+        self._store = store
+        self._reader = PackReader(store)
+        self._cache = BlockCache(cache_dir, name=self._reader.sealing.name)
+        self._moved = frozenset(moved)
+        self._threads = threads
+        self._listen = listen
+        self._segments: set[ChunkHash] = set()
+        self._pages: dict[
+            ChunkHash, list[tuple[PackId | None, ...]]
+        ] = {}  # what the page's numbers stood for, each time
+        self._numbers: dict[ChunkHash, tuple[int, ...]] = {}  # that the page names
+        self._followed: dict[PackId, int] = {}  # ranges that were live when its moved record was followed
+        self.live = LiveRanges()
+        self.versions: set[VersionId] = set()
+        self.pages_read = 0
+
+    def mark(self, versions: Iterable[VersionId]) -> None:
+        """CorruptError, NotFoundError: something that one of them needs cannot be read."""
+        left = sorted(set(versions) - self.versions)
+        for at in range(0, len(left), AT_ONCE):
+            batch = left[at : at + AT_ONCE]
+            for version, manifest in zip(batch, self._opened(batch), strict=True):
+                self._mark(version, manifest)
+        self._follow_moves()
+
+    def mark_if_whole(self, version: VersionId) -> bool:
+        """As `mark`, for a version that nothing protects; False: it is not all there."""
+        try:
+            self.mark([version])
+        except (NotFoundError, CorruptError):
+            return False
+        return True
+
+    def _opened(self, versions: Sequence[VersionId]) -> list[Manifest]:
+        if self._threads == 1 or len(versions) == 1:
+            return [open_version(self._store, version) for version in versions]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="cowfs-mark") as threads:
+            return list(threads.map(lambda version: open_version(self._store, version), versions))
+
+    def _mark(self, version: VersionId, manifest: Manifest) -> None:
+        section = manifest.index
+        named: set[PackId] = set()
+        blobs: list[SegmentRef | CatalogueRef] = [*section.segments, *section.catalogues]
+        for blob in blobs:
+            self.live.add(blob.pack, [(blob.offset, blob.stored_length)])
+            named.add(blob.pack)
+        uses = ChunkUses(self._reader, section, self._cache, url=self._store.url)
+        for position, ref in enumerate(section.segments):
+            if ref.hash not in self._segments or self._listen is not None:
+                named |= self._mark_segment(uses, position)
+                self._segments.add(ref.hash)
+        named |= self._mark_extents(uses)
+        self.versions.add(version)
+        if self._listen is not None:
+            self._listen(version, named)
+
+    def _mark_segment(self, uses: ChunkUses, position: int) -> set[PackId]:
+        blocks: dict[PackId, list[tuple[int, int]]] = {}
+        for block in uses.segment(position):
+            blocks.setdefault(block.pack, []).append((block.offset, block.stored_length))
+        for pack, ranges in blocks.items():
+            self.live.add(pack, ranges)
+        return set(blocks)
+
+    def _mark_extents(self, uses: ChunkUses) -> set[PackId]:
+        """The data packs of the version."""
+        pages = uses.pages()
+        new = [number for number, ref in pages.items() if not self._is_known(ref.hash, uses.pack_ids)]
+        for at in range(0, len(new), BATCH_PAGES):
+            for number, rows in uses.uses(new[at : at + BATCH_PAGES]):
+                self._mark_rows(pages[number].hash, rows, uses.pack_ids)
+        self.pages_read += len(new)
+        if self._listen is None:
+            return set()
+        return {uses.pack_ids[n] for ref in pages.values() for n in self._numbers[ref.hash]}
+
+    def _is_known(self, page: ChunkHash, packs: Mapping[int, PackId]) -> bool:
+        numbers = self._numbers.get(page)
+        return numbers is not None and _named(numbers, packs) in self._pages[page]
+
+    def _mark_rows(self, page: ChunkHash, rows: Sequence[tuple[int, int, int]], packs: Mapping[int, PackId]) -> None:
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for number, offset, length in rows:
+            ranges.setdefault(number, []).append((offset, length))
+        numbers = tuple(sorted(ranges))
+        if (missing := [number for number in numbers if number not in packs]) != []:
+            raise CorruptError(
+                f"{self._store.url}: a page of extents names pack {missing[0]}, which its index has not got"
+            )
+        for number in numbers:
+            self.live.add(packs[number], ranges[number])
+        self._numbers[page] = numbers
+        self._pages.setdefault(page, []).append(_named(numbers, packs))
+
+    def _follow_moves(self) -> None:
+        """Blobs of a pack that was moved lie in others, which are needed then. Never chained: where
+        they lie is no moved pack's address."""
+        for pack in sorted(self._moved):
+            ranges = self.live.of(pack)
+            if len(ranges) == self._followed.get(pack, 0):
+                continue
+            self._followed[pack] = len(ranges)
+            found = refs.newest(self._store, refs.moved(pack))
+            if found is None:
+                continue
+            for offset, _ in ranges:
+                if (blob := found[1].locate(offset)) is not None:
+                    self.live.add(blob.new_pack, [(blob.new_offset, blob.stored_length)])
+
+
+def _named(numbers: tuple[int, ...], packs: Mapping[int, PackId]) -> tuple[PackId | None, ...]:
+    return tuple(packs.get(number) for number in numbers)

@@ -1,0 +1,47 @@
+"""Blobs of a pack put into a new pack of the same store, and the moved record that says so: what repair
+and copies between stores have in common. What is put is read back before the record names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cowfs import clock
+from cowfs.errors import CorruptError
+from cowfs.format import keys
+from cowfs.format.pack import PackBuilder, PackEntry, PackKind
+from cowfs.format.records import MovedBlob, MovedRecord
+from cowfs.ids import PackId, WriteId
+from cowfs.maintain.pack_check import check_bytes
+from cowfs.store import ObjectStore, refs
+from cowfs.store.sealed import sealing_of
+
+
+def put_blobs(store: ObjectStore, kind: PackKind, blobs: Iterable[tuple[PackEntry, bytes]]) -> tuple[MovedBlob, ...]:
+    """blobs: with their stored bytes, before they are sealed, in order of offset."""
+    sealing = sealing_of(store)
+    new_pack = PackId(clock.random_bytes(PackId.length))
+    builder = PackBuilder(kind, sealing.pack(new_pack))
+    moved = []
+    for blob, stored in blobs:
+        new = builder.add(blob.hash, stored, blob.raw_length, blob.codec, blob.blob_kind)
+        moved.append(MovedBlob(blob.offset, new_pack, new.offset, new.stored_length))
+    store.put(keys.pack(new_pack), builder.seal())
+    require_kept(store, new_pack)
+    return tuple(moved)
+
+
+def require_kept(store: ObjectStore, pack: PackId) -> None:
+    """A pack that was just put is there, and right."""
+    state = check_bytes(store.get(keys.pack(pack)), pack, sealing_of(store))
+    if state.problem:
+        raise CorruptError(
+            f"what was just written to {store.url} is damaged: pack {pack}: {state.problem}",
+            hint="Look after the store first: it does not keep what it acknowledges.",
+        )
+
+
+def append_record(store: ObjectStore, pack: PackId, after: int, blobs: Iterable[MovedBlob]) -> None:
+    """ConflictError: somebody else has moved the pack since record number `after`."""
+    ordered = tuple(sorted(blobs, key=lambda blob: blob.offset))
+    record = MovedRecord(pack, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)), ordered)
+    refs.append(store, refs.moved(pack), after + 1, record)

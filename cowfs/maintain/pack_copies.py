@@ -1,0 +1,227 @@
+"""Packs of some versions, copied from one store to another that names blobs alike: addresses stay.
+
+    pack of the source              at the target
+    ------------------------------------------------------------------------------------------------------------------
+    there                           put under the same id, byte for byte; left alone where it is already, with the same size
+    gone, moved                     the packs where its blobs lie are copied, and so is its moved record
+    there, condemned at the target  a collection may delete it at any moment, and its id is never used again: its blobs go to a
+    (or of another size there)      new pack, and a moved record says so
+    collected or moved there        the target's record counts if it has every blob; else the same as above
+
+Each pack is checked before it is put, so that damage does not travel, and read back after. Only packs
+that files or indexes of the versions name are copied. Threads: THREADS packs at a time, each in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from cowfs.errors import ConflictError, CorruptError, NotFoundError
+from cowfs.failpoints import hit
+from cowfs.format import keys
+from cowfs.format.manifest import Manifest
+from cowfs.format.pack import PackEntry
+from cowfs.format.records import MovedBlob
+from cowfs.ids import PackId
+from cowfs.index import open_index, used_packs
+from cowfs.maintain.moving import append_record, put_blobs, require_kept
+from cowfs.maintain.pack_check import PackState, check_bytes
+from cowfs.maintain.references import index_packs
+from cowfs.store import ObjectStore, refs
+from cowfs.store.packs import PackReader
+from cowfs.store.sealed import sealing_of
+
+THREADS = 4
+ATTEMPTS = 5
+
+
+@dataclass
+class Copied:
+    """packs, bytes: that were put."""
+
+    packs: int = 0
+    bytes: int = 0
+
+
+class PackCopies:
+    """heard: called after each pack with (packs done, packs in all, bytes put), by several threads in
+    turn."""
+
+    def __init__(
+        self, source: ObjectStore, target: ObjectStore, cache_dir: Path, heard: Callable[[int, int, int], None]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._cache_dir = cache_dir
+        self._reader = PackReader(source)
+        self._heard = heard
+        self._lock = threading.RLock()  # guards what follows
+        self.copied = Copied()
+        self._condemned: frozenset[PackId] = frozenset()
+        self._sizes: dict[PackId, int] = {}  # of the target
+        self._moved: set[PackId] = set()  # packs of the target that have records
+        self._relied: set[PackId] = set()
+
+    def relied(self) -> frozenset[PackId]:
+        """Packs of the target that must be there when a head names the versions."""
+        with self._lock:
+            return frozenset(self._relied)
+
+    def needed(self, manifests: Iterable[Manifest]) -> set[PackId]:
+        found: set[PackId] = set()
+        for manifest in manifests:
+            found |= index_packs(manifest.index)
+            with open_index(self._source, self._reader, manifest.index, cache_dir=self._cache_dir) as index:
+                ids = index.pack_ids()
+                found |= {ids[number] for number in used_packs(index)}
+        return found
+
+    def copy(self, packs: Iterable[PackId], condemned: frozenset[PackId]) -> None:
+        """Returns when all of them can be read at the target. CorruptError: one is damaged, or gone, at
+        the source. May be repeated with more condemned ones."""
+        self._condemned = condemned
+        self._look_at_target()
+        wanted = sorted(packs)
+        done = 0
+
+        def copy(pack: PackId) -> None:
+            nonlocal done
+            self._copy(pack)
+            with self._lock:
+                done += 1
+                self._heard(done, len(wanted), self.copied.bytes)
+
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-push") as threads:
+            for outcome in [threads.submit(copy, pack) for pack in wanted]:
+                outcome.result()
+
+    def _look_at_target(self) -> None:
+        self._sizes, self._moved, self._relied = {}, set(), set()
+        for info in self._target.list(keys.PACKS):
+            if (pack := keys.parse_pack(info.key)) is not None:
+                self._sizes[pack] = info.size
+            elif (moved := keys.parse_moved(info.key)) is not None:
+                self._moved.add(moved)
+
+    # -- one pack
+
+    def _copy(self, pack: PackId) -> None:
+        size = self._source.size(keys.pack(pack))
+        if self._is_there(pack, size):
+            self._rely(pack)
+            return
+        if pack in self._moved and self._is_moved_whole(pack):
+            return
+        state, data = self._read(pack)
+        if state is None:
+            self._copy_moved(pack)
+        elif pack not in self._sizes and pack not in self._moved and pack not in self._condemned:
+            self._put(pack, data)
+        else:
+            self._relocate(pack, state, data)
+
+    def _is_there(self, pack: PackId, size: int | None) -> bool:
+        there = self._sizes.get(pack)
+        return there is not None and pack not in self._condemned and size in (there, None)
+
+    def _is_moved_whole(self, pack: PackId) -> bool:
+        """Whether the target has every blob of it in packs that stay."""
+        try:
+            directory = self._reader.directory(pack)
+        except (CorruptError, NotFoundError):
+            return False
+        known = refs.newest(self._target, refs.moved(pack))
+        if known is None or not all(known[1].locate(entry.offset) for entry in directory):
+            return False
+        homes = {blob.new_pack for blob in known[1].blobs}
+        if not homes <= self._sizes.keys() or not homes.isdisjoint(self._condemned):
+            return False
+        self._rely(*homes)
+        return True
+
+    def _read(self, pack: PackId) -> tuple[PackState | None, bytes]:
+        """None: it is not to be had as it is."""
+        try:
+            data = self._source.get(keys.pack(pack))
+        except NotFoundError:
+            return None, b""
+        state = check_bytes(data, pack, sealing_of(self._source))
+        return (None, b"") if state.problem else (state, data)
+
+    def _put(self, pack: PackId, data: bytes) -> None:
+        self._target.put(keys.pack(pack), data)
+        hit("push-after-pack")
+        require_kept(self._target, pack)
+        self._count(len(data))
+        self._rely(pack)
+
+    def _copy_moved(self, pack: PackId) -> None:
+        newest = refs.newest(self._source, refs.moved(pack))
+        if newest is None:
+            raise CorruptError(
+                f"pack {pack} of {self._source.url} is damaged or gone",
+                hint="`cowfs verify` says what that breaks, `cowfs repair` looks for what was lost.",
+                details={"pack": pack.hex()},
+            )
+        for home in sorted({blob.new_pack for blob in newest[1].blobs}):
+            self._copy_home(home)
+        self._add_record(pack, newest[1].blobs)
+
+    def _copy_home(self, home: PackId) -> None:
+        if self._is_there(home, self._source.size(keys.pack(home))):
+            self._rely(home)
+            return
+        state, data = self._read(home)
+        if state is None or home in self._sizes or home in self._condemned:
+            raise CorruptError(
+                f"pack {home}, to which blobs were moved, is {'damaged at the source' if state is None else 'in the way'}",
+                hint="`cowfs repair` of the source first."
+                if state is None
+                else "Try again when the collection is over.",
+                details={"pack": home.hex()},
+            )
+        self._put(home, data)
+
+    def _relocate(self, pack: PackId, state: PackState, data: bytes) -> None:
+        assert state.directory is not None
+        assert state.kind is not None
+        sealing = sealing_of(self._source).pack(pack)
+
+        def stored(entry: PackEntry) -> bytes:
+            sealed = data[entry.offset : entry.offset + entry.stored_length]
+            return sealing.open(sealed, entry.offset, entry.codec, entry.raw_length, what=f"pack {pack}")
+
+        moved = put_blobs(self._target, state.kind, ((entry, stored(entry)) for entry in state.directory))
+        self._count(len(data))
+        self._add_record(pack, moved)
+
+    def _add_record(self, pack: PackId, blobs: Iterable[MovedBlob]) -> None:
+        """Blobs that only the target's record has stay where it says."""
+        own = {blob.offset: blob for blob in blobs}
+        for _ in range(ATTEMPTS):
+            known = refs.newest(self._target, refs.moved(pack))
+            before = {blob.offset: blob for blob in known[1].blobs} if known is not None else {}
+            every = before | own
+            if known is None or before != every:
+                try:
+                    append_record(self._target, pack, known[0] if known is not None else 0, every.values())
+                except ConflictError:
+                    continue
+            self._rely(*{blob.new_pack for blob in every.values()})
+            return
+        raise ConflictError(
+            f"pack {pack} of {self._target.url} is being moved again and again", hint="Try again later."
+        )
+
+    def _count(self, size: int) -> None:
+        with self._lock:
+            self.copied.packs += 1
+            self.copied.bytes += size
+
+    def _rely(self, *packs: PackId) -> None:
+        with self._lock:
+            self._relied.update(packs)

@@ -1,0 +1,238 @@
+"""What a collection would delete, to the byte, without writing anything but a scratch object.
+
+    pins ─▶ how old an object must be (the age rule)
+    roots ─▶ Marker ─▶ live packs
+    packs/, versions/, probe/ as listed, without what is live or too young ─▶ the plan
+
+The age rule: what was put since the oldest generation that a live writer has acknowledged, less an
+hour, may be about to be named by a head, and so counts as needed. A version that is so young counts
+as a root, so that whatever is not condemned is whole: a fork relies on that. If it is not whole,
+nothing can be made of it, and nothing is kept for it.
+
+Deleting what a plan names is `collecting`'s business, which looks at all roots again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cowfs import clock
+from cowfs.errors import InvalidStateError
+from cowfs.format import keys
+from cowfs.ids import PackId, VersionId
+from cowfs.maintain.generations import Condemned, Generations
+from cowfs.maintain.marking import THREADS, Marker
+from cowfs.maintain.roots import FoundPin, RootReader, Roots
+from cowfs.store import ObjectInfo, ObjectStore, leases, scratch
+
+HOUR_NS = 3600 * 10**9
+GRACE_S = 7 * 24 * 3600.0
+"""A deleted volume can be brought back for so long. Chosen: a week-end and a few days."""
+MAX_SKEW_S = 300.0
+SPARSE_PART = 0.5
+
+
+@dataclass
+class Listing:
+    """The objects that a collection may delete, as the store lists them."""
+
+    packs: dict[PackId, ObjectInfo] = field(default_factory=dict)
+    moved: dict[PackId, list[ObjectInfo]] = field(default_factory=dict)
+    versions: dict[VersionId, ObjectInfo] = field(default_factory=dict)
+    scratch: list[ObjectInfo] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, store: ObjectStore) -> Listing:
+        found = cls()
+        for info in store.list(keys.PACKS):
+            if (pack := keys.parse_pack(info.key)) is not None:
+                found.packs[pack] = info
+            elif (pack := keys.parse_moved(info.key)) is not None:
+                found.moved.setdefault(pack, []).append(info)
+        for info in store.list(keys.VERSIONS):
+            if (version := keys.parse_version(info.key)) is not None:
+                found.versions[version] = info
+        found.scratch = store.list(scratch.PREFIX)
+        return found
+
+    def objects_of(self, doomed: Condemned, *, put_before_ns: int | None = None) -> dict[str, int]:
+        """Key and size: versions, then packs, each before its moved records. put_before_ns: without
+        those that were put later."""
+        found = [self.versions[version] for version in sorted(doomed.versions) if version in self.versions]
+        for pack in sorted(doomed.packs):
+            own = [self.packs[pack]] if pack in self.packs else []
+            found += own + self.moved.get(pack, [])
+        return {info.key: info.size for info in found if put_before_ns is None or info.mtime_ns < put_before_ns}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """objects: key and size of everything that is deleted. lapsed: volumes that nobody can bring back
+    any more. versions, live_bytes: what is needed, in whole packs. young_bytes: garbage that is too
+    young to be known as such. sparse: packs of which less than half is needed, and how many bytes of
+    them are not. waits_for: writers that keep the past from being known.
+    """
+
+    doomed: Condemned
+    objects: Mapping[str, int]
+    lapsed: tuple[str, ...]
+    versions: int
+    live_bytes: int
+    young_bytes: int
+    sparse_packs: tuple[PackId, ...]
+    sparse_bytes: int
+    waits_for: tuple[FoundPin, ...]
+
+    @property
+    def freed_bytes(self) -> int:
+        return sum(self.objects.values())
+
+
+class Survey:
+    """One look at a store, and what was learnt by it, for a collection to go on from."""
+
+    def __init__(
+        self, store: ObjectStore, cache_dir: Path, *, grace_s: float = GRACE_S, threads: int = THREADS
+    ) -> None:
+        self.store = store
+        self.generations = Generations(store)
+        self.roots = RootReader(store, threads=threads)
+        self._cache_dir = cache_dir
+        self._grace_s = grace_s
+        self._threads = threads
+        self.marker = Marker(store, cache_dir, threads=threads)
+        self.listing = Listing()
+
+    def plan(self) -> Plan:
+        """InvalidStateError: the clocks differ too much. Any error: nothing is known."""
+        now_ns = checked_now_ns(self.store)
+        self.generations.load()
+        self.listing = Listing.of(self.store)
+        self.marker = Marker(self.store, self._cache_dir, moved=self.listing.moved, threads=self._threads)
+        found = self.roots.read(now_ns=now_ns, grace_s=self._grace_s)
+        self._mark(found)
+        heard = self._heard(found.pins, now_ns)
+        young_ns = young_since_ns(self.generations, heard, now_ns)
+        live_bytes = sum(self._size(pack) for pack in self.marker.live)
+        garbage = self._dead(found, None)
+        doomed = self._dead(found, young_ns)
+        objects = self.listing.objects_of(doomed) | self._unfinished(found)
+        objects |= {info.key: info.size for info in self.listing.scratch if info.mtime_ns < now_ns - HOUR_NS}
+        sparse = self._sparse()
+        return Plan(
+            doomed=doomed,
+            objects=objects,
+            lapsed=tuple(found.lapsed),
+            versions=len(found.versions),
+            live_bytes=live_bytes,
+            young_bytes=sum(self.listing.objects_of(garbage).values()) - sum(self.listing.objects_of(doomed).values()),
+            sparse_packs=tuple(sparse),
+            sparse_bytes=sum(sparse.values()),
+            waits_for=tuple(late_pins(self.generations, heard, now_ns)),
+        )
+
+    def needed(self) -> Condemned:
+        """What all roots need now, deleted volumes included."""
+        found = self.roots.read()
+        self._mark(found)
+        return Condemned(frozenset({*self.marker.live, *found.packs}), frozenset(self.marker.versions))
+
+    def _heard(self, pins: list[FoundPin], now_ns: int) -> list[FoundPin]:
+        """Without those that would be waited for in vain."""
+        silent = {pin.id for pin in late_pins(self.generations, pins, now_ns) if is_silent(self.store, pin)}
+        return [pin for pin in pins if pin.id not in silent]
+
+    def _mark(self, found: Roots) -> None:
+        """A version that nothing but a pin protects may be gone: a working copy that comes back after
+        its pin had expired pins what it stands on, and then finds out."""
+        gone = {each for each in found.pinned if self.store.size(keys.version(each)) is None}
+        self.marker.mark(found.versions.keys() - gone)
+
+    def _dead(self, found: Roots, young_ns: int | None) -> Condemned:
+        """young_ns None: whatever its age."""
+        versions = set()
+        for version, info in self.listing.versions.items():
+            if version in self.marker.versions:
+                continue
+            if young_ns is not None and info.mtime_ns >= young_ns:
+                self.marker.mark_if_whole(version)
+            else:
+                versions.add(version)
+        known = self.listing.packs.keys() | self.listing.moved.keys()
+        packs = {
+            pack
+            for pack in known
+            if pack not in self.marker.live
+            and pack not in found.packs
+            and (young_ns is None or self._mtime_ns(pack) < young_ns)
+        }
+        return Condemned(frozenset(packs), frozenset(versions - self.marker.versions))
+
+    def _mtime_ns(self, pack: PackId) -> int:
+        own = [self.listing.packs[pack]] if pack in self.listing.packs else []
+        return max(info.mtime_ns for info in own + self.listing.moved.get(pack, []))
+
+    def _unfinished(self, found: Roots) -> dict[str, int]:
+        """What a collection that has not ended has left of its list."""
+        newest = self.generations.newest
+        if newest is None or newest.is_done or not newest.has_list:
+            return {}
+        listed = self.generations.condemned(newest.number)
+        spared = self.marker.live
+        doomed = Condemned(
+            frozenset(pack for pack in listed.packs if pack not in spared and pack not in found.packs),
+            listed.versions - self.marker.versions,
+        )
+        return self.listing.objects_of(doomed, put_before_ns=newest.begun_ns)
+
+    def _sparse(self) -> dict[PackId, int]:
+        """Packs of which less than SPARSE_PART is needed, and how many bytes are not."""
+        found = {}
+        for pack in self.marker.live:
+            size = self._size(pack)
+            unused = size - self.marker.live.bytes_of(pack)
+            if size - unused < SPARSE_PART * size:
+                found[pack] = unused
+        return found
+
+    def _size(self, pack: PackId) -> int:
+        return self.listing.packs[pack].size if pack in self.listing.packs else 0
+
+
+def checked_now_ns(store: ObjectStore) -> int:
+    """The store's time. InvalidStateError: this machine's clock is another one."""
+    now_ns = scratch.store_now_ns(store)
+    if abs(now_ns - clock.now_ns()) > MAX_SKEW_S * 1e9:
+        raise InvalidStateError(
+            f"the clocks of this machine and of {store.url} differ by {abs(now_ns - clock.now_ns()) / 1e9:.0f} s",
+            hint=f"Nothing was deleted. Set the clock: what is deleted depends on its age, and {MAX_SKEW_S:.0f} s are allowed.",
+        )
+    return now_ns
+
+
+def is_silent(store: ObjectStore, pin: FoundPin) -> bool:
+    """Whether nobody is there to acknowledge: who had the volume's lease has died, or was not heard of
+    for two minutes. What the pin names stays protected, for its work may be kept; but it is not
+    waited for: a fence makes its owner prove everything else anew, if it comes back."""
+    if not pin.must_acknowledge:
+        return False
+    lease = leases.read(store, pin.record.volume)
+    return lease is not None and lease.state != "held"
+
+
+def young_since_ns(generations: Generations, pins: list[FoundPin], now_ns: int) -> int:
+    """What was put since then may be about to be used."""
+    begun = [generations.begun_ns(pin.record.gc_generation) for pin in pins if pin.must_acknowledge]
+    return min([now_ns, *begun]) - HOUR_NS
+
+
+def late_pins(generations: Generations, pins: list[FoundPin], now_ns: int) -> list[FoundPin]:
+    """Writers that protect what is older than an hour, since they have not heard of a newer
+    collection."""
+    return [
+        pin
+        for pin in pins
+        if pin.must_acknowledge and generations.begun_ns(pin.record.gc_generation) < now_ns - 2 * HOUR_NS
+    ]

@@ -1,0 +1,20 @@
+"""What a push or pull has done. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PushReport:
+    """locator: of the version at the target; its id is that at the source. versions: ids that the
+    target's volume has besides now, oldest first. packs: that the versions need; put_packs, put_bytes:
+    that the target had not. tags: that were set."""
+
+    locator: str
+    is_new: bool
+    versions: list[str]
+    packs: int
+    put_packs: int
+    put_bytes: int
+    tags: list[str]

@@ -1,0 +1,252 @@
+"""Versions of a volume copied to another store, under the same ids: everything that is hashed travels
+byte for byte.
+
+    pin at the target ─▶ condemned lists ─▶ packs (`pack_copies`) ─▶ manifests ─▶ lists again ─▶ lease ─▶ heads ─▶ tags
+                                ▲                                                    │
+                                └── something that is relied on was condemned, the pin was dead, a collection's fence
+
+A head at the target is appended for each version, so that each is protected there. The target's last
+version must be the same as the source's, or one that the pushed versions came from: nothing at the
+target is ever replaced. What was copied before a break is found by the next run, which copies the rest.
+
+The target's collections are heeded as any writer does it (`version.protection`): a pin before the first
+look, lists read before the head, everything proven again behind a fence. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cowfs import clock
+from cowfs.errors import ConflictError, CowfsError, NotFoundError
+from cowfs.failpoints import hit
+from cowfs.format import keys
+from cowfs.format.record import Holder
+from cowfs.format.records import HeadRecord
+from cowfs.ids import PackId, VersionId, WriteId
+from cowfs.maintain.pack_copies import PackCopies
+from cowfs.store import ObjectStore, leases, refs, scratch
+from cowfs.store.pins import Pin, condemned_versions, lately_condemned
+from cowfs.version import head_line, tags
+from cowfs.version.commit import Progress, ProgressListener
+from cowfs.version.heads import settle_head
+from cowfs.version.history import history, open_version
+from cowfs.version.protection import Protection
+from cowfs.version.volumes import Head, create_volume, find_head, require_usable
+
+ACKNOWLEDGE_EVERY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push has done. heads: versions that the target's volume has besides now; versions: whose
+    packs were looked for; packs: that these need; put_packs: that the target had not; tags: that were
+    set there."""
+
+    heads: list[VersionId]
+    versions: int
+    packs: int
+    put_packs: int
+    put_bytes: int
+    tags: list[str]
+
+
+class Push:
+    """volume: at the source; name: at the target. versions: oldest first."""
+
+    def __init__(
+        self,
+        source: ObjectStore,
+        target: ObjectStore,
+        volume: str,
+        name: str,
+        versions: Sequence[VersionId],
+        *,
+        holder: Holder,
+        owner: str,
+        cache_dir: Path,
+        progress: ProgressListener,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._volume = volume
+        self._name = name
+        self._versions = versions
+        self._holder = holder
+        self._owner = owner
+        self._progress = progress
+        self._copies = PackCopies(source, target, cache_dir, self._heard)
+        self._protection: Protection | None = None
+        self._acknowledged_s = clock.monotonic_s()
+        self._wanted: list[VersionId] = []
+        self._heads: list[VersionId] = []
+
+    def run(self, *, with_tags: bool) -> Pushed:
+        head = find_head(self._target, self._name)
+        if head is not None:
+            require_usable(self._target, self._name, head)
+        wanted = set(self._left(head)) | self._named_there(head)  # raises before anything is copied
+        self._wanted = [version for version in self._versions if version in wanted]
+        manifests = [open_version(self._source, version) for version in self._wanted]
+        self._progress(Progress("versions", 0, len(self._versions)))
+        needed = self._copies.needed(manifests)
+        with self._pinned(head.number if head is not None else 0) as protection:
+            self._publish(protection, needed)
+        set_tags = self._push_tags() if with_tags else []
+        copied = self._copies.copied
+        return Pushed(self._heads, len(manifests), len(needed), copied.packs, copied.bytes, set_tags)
+
+    def _named_there(self, head: Head | None) -> set[VersionId]:
+        """Versions that heads of the target name: what is missing of them comes back."""
+        if head is None:
+            return set()
+        return {step.version for step in head_line.steps(self._target, self._name, head.number) if not step.is_pruned}
+
+    # -- what the target lacks
+
+    def _left(self, head: Head | None) -> list[VersionId]:
+        """Versions behind the target's last one. ConflictError: the target went another way."""
+        last = head.version if head is not None else None
+        if last is None:
+            return list(self._versions)
+        if last in self._versions:
+            at = len(self._versions) - 1 - list(reversed(self._versions)).index(last)
+            return list(self._versions[at + 1 :])
+        with suppress(NotFoundError):
+            there = {past.version for past in history(self._target, last)}
+            if self._versions[-1] in there:
+                return []
+            if any(past.version == last for past in history(self._source, self._versions[-1])):
+                return [version for version in self._versions if version not in there]
+        raise ConflictError(
+            f"volume {self._name!r} of {self._target.url} has version {last.hex()[:12]}, which "
+            f"{self._versions[-1].hex()[:12]} did not come from",
+            hint="Push under another name (`cowfs push SOURCE STORE --as NAME`, push(name=NAME)), and merge there. "
+            "Nothing at the target is replaced.",
+            details={"version": last.hex()},
+        )
+
+    # -- protection
+
+    @contextmanager
+    def _pinned(self, number: int) -> Iterator[Protection]:
+        pin = Pin.create(self._target, volume=self._name, number=number, owner=self._owner)
+        protection = self._protection = Protection(self._target, pin)
+        try:
+            protection.read_lists()
+            yield protection
+        finally:
+            self._protection = None
+            with suppress(CowfsError):  # it expires
+                protection.pin.remove()
+
+    def _heard(self, done: int, total: int, done_bytes: int) -> None:
+        self._progress(Progress("packs", done, total, done_bytes))
+        now_s = clock.monotonic_s()
+        if self._protection is not None and now_s - self._acknowledged_s > ACKNOWLEDGE_EVERY_S:
+            self._acknowledged_s = now_s
+            self._protection.acknowledge(self._protection.pin.number, self._copies.relied)
+
+    # -- packs, manifests, heads
+
+    def _publish(self, protection: Protection, needed: set[PackId]) -> None:
+        while True:
+            begun_at = find_head(self._target, self._name)
+            lapses = protection.lapses
+            self._require_wanted()
+            late, _ = self._lately_condemned()
+            self._copies.copy(needed, protection.condemned | late)
+            hit("push-before-manifests")
+            for done, version in enumerate(self._wanted):
+                self._progress(Progress("manifests", done, len(self._wanted)))
+                self._put_manifest(version)
+            hit("push-before-head")
+            with protection.publishing():
+                self._require_wanted()
+                is_kept = protection.lapses == lapses and self._copies.relied().isdisjoint(protection.condemned)
+                if is_kept and self._append_heads(begun_at):
+                    return
+            protection.prove_alive(protection.pin.number, ())
+
+    def _require_wanted(self) -> None:
+        """A version that is being collected at the target, left by a push that went no further or pruned
+        there, has one id and can be put nowhere else."""
+        if doomed := condemned_versions(self._target) & set(self._wanted):
+            raise ConflictError(
+                f"version {min(doomed).hex()[:12]} lies at {self._target.url} already, and is being collected there",
+                hint="Push again an hour after the collection has ended.",
+            )
+        if doomed := self._lately_condemned()[1] & set(self._wanted):
+            raise ConflictError(
+                f"version {min(doomed).hex()[:12]} was collected at {self._target.url} less than an hour ago",
+                hint="Push again in an hour: until then a late request of that collection could delete it.",
+            )
+
+    def _lately_condemned(self) -> tuple[set[PackId], set[VersionId]]:
+        return lately_condemned(self._target, scratch.store_now_ns(self._target))
+
+    def _put_manifest(self, version: VersionId) -> None:
+        key = keys.version(version)
+        if self._target.size(key) is None:
+            self._target.put(key, self._source.get(key))
+        open_version(self._target, version)  # what is there has this id
+
+    def _append_heads(self, begun_at: Head | None) -> bool:
+        """begun_at: the newest head before anything was looked for; only behind it is everything known
+        to be there. False: a collection's fence, or somebody else, came between; or the volume was only
+        made now, so that a collection had nowhere to put a fence."""
+        if begun_at is None:
+            with suppress(ConflictError):
+                create_volume(self._target, self._name, owner=self._owner)
+            return False
+        if not self._left(begun_at):
+            return True
+        lease = leases.acquire(self._target, self._name, self._holder)
+        try:
+            head = settle_head(
+                self._target, self._name, epoch=lease.epoch, intent=None, needs_fence=lease.needs_fence
+            ).head
+            lease.settled()
+            own_fences = 1 if lease.needs_fence and head.epoch == lease.epoch else 0
+            if head.number != begun_at.number + own_fences:
+                return False
+            for number, version in enumerate(self._left(head), head.number + 1):
+                record = HeadRecord("commit", version, lease.epoch, clock.now_ns(), _write_id())
+                try:
+                    refs.append(self._target, refs.head(self._name), number, record)
+                except ConflictError:
+                    return False
+                self._heads.append(version)
+            return True
+        finally:
+            with suppress(CowfsError):  # a lease that is not given back expires
+                lease.release()
+
+    def _push_tags(self) -> list[str]:
+        pushed = set(self._wanted)
+        there = {tag.name: tag.version for tag in tags.all_tags(self._target, self._name)}
+        done = []
+        for tag in tags.all_tags(self._source, self._volume):
+            if tag.version in pushed and there.get(tag.name) != tag.version:
+                tags.set_tag(self._target, self._name, tag.name, tag.version, holder=self._holder, may_move=True)
+                done.append(tag.name)
+        return done
+
+
+def line_up_to(store: ObjectStore, volume: str, version: VersionId) -> list[VersionId]:
+    """The versions that were the volume's last ones, up to this one, oldest first: those that are not
+    pruned. One that never was the volume's last version stands alone."""
+    newest = refs.newest(store, refs.head(volume))
+    line = [] if newest is None else [step for step in head_line.steps(store, volume, newest[0]) if not step.is_pruned]
+    versions = [step.version for step in line]
+    if version not in versions:
+        return [version]
+    found = list(reversed(versions[versions.index(version) :]))
+    return [each for at, each in enumerate(found) if at == 0 or found[at - 1] != each]
+
+
+def _write_id() -> WriteId:
+    return WriteId(clock.random_bytes(WriteId.length))

@@ -1,0 +1,152 @@
+"""Gives damaged packs back what can be found elsewhere, without changing an address, an index or a
+version.
+
+    damage (`verify`) ─▶ plan: each blob of each pack that is not right is looked for (`blob_sources`)
+                      ─▶ apply: new pack, read back ─▶ moved record of the old one ─▶ readers find it
+
+A moved record is complete, so a new pack gets all that is left of the old one: what its directory
+lists, or, where that is damaged, what versions name. What is found nowhere is left out; a later
+repair with more sources writes the next record. Nothing is deleted: the damaged pack stays, in case
+that somebody can read more of it, and goes when nothing needs it any more.
+
+The plan has read every blob from where it was found, and applying reads it again. Somebody who moves
+the same pack at the same time (a collection, another repair) wins; the pack is then looked at again.
+Memory: one pack.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cowfs.errors import ConflictError, CorruptError
+from cowfs.format import keys
+from cowfs.format.pack import BlobKind, PackEntry, PackKind
+from cowfs.ids import PackId
+from cowfs.maintain.blob_sources import BlobSource
+from cowfs.maintain.moving import append_record, put_blobs
+from cowfs.maintain.repair_plan import PackRepair
+from cowfs.maintain.verify import Damage, is_needed
+from cowfs.store import ObjectStore, refs
+from cowfs.version.commit import Progress, ProgressListener
+
+ATTEMPTS = 5
+
+
+@dataclass
+class _Found:
+    """Blobs of one pack, each with where it is."""
+
+    kind: PackKind
+    kept: list[tuple[PackEntry, BlobSource]] = field(default_factory=list)
+    found: list[tuple[PackEntry, BlobSource]] = field(default_factory=list)
+    lost: list[PackEntry] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[tuple[PackEntry, BlobSource]]:
+        return sorted([*self.kept, *self.found], key=lambda each: each[0].offset)
+
+
+class Repair:
+    """own: the damaged store's packs; sources: elsewhere, in the order in which they are asked."""
+
+    def __init__(self, store: ObjectStore, damage: Damage, own: BlobSource, sources: Sequence[BlobSource]) -> None:
+        self._store = store
+        self._damage = damage
+        self._own = own
+        self._sources = sources
+        self._found: dict[PackId, _Found] = {}
+
+    def plan(self, progress: ProgressListener) -> tuple[list[PackRepair], dict[str, int]]:
+        counts: Counter[str] = Counter()
+        packs = sorted(pack for pack in self._damage.packs if pack in self._damage.named)
+        for done, pack in enumerate(packs):
+            progress(Progress("look", done, len(packs)))
+            self._found[pack] = found = self._look(pack)
+            counts.update(source.title for _, source in found.found)
+        return [self._described(pack) for pack in packs], dict(counts)
+
+    def apply(self, progress: ProgressListener) -> list[PackRepair]:
+        done = []
+        for number, pack in enumerate(self._found):
+            progress(Progress("repair", number, len(self._found)))
+            done.append(self._described(pack, self._move(pack) if self._is_worth_it(pack) else None))
+        return done
+
+    def left(self) -> Damage:
+        """The damage that stays when everything is applied."""
+        lost = {
+            pack: {entry.offset: entry for entry in found.lost} for pack, found in self._found.items() if found.lost
+        }
+        return Damage(self._damage.packs, self._damage.named, lost)
+
+    # -- looking
+
+    def _look(self, pack: PackId) -> _Found:
+        state, named = self._damage.packs[pack], self._damage.named[pack]
+        blobs = {entry.offset: entry for entry in state.directory or ()} | named
+        kind = state.kind or _kind_of(named.values())
+        found = _Found(kind)
+        for offset in sorted(blobs):
+            blob = blobs[offset]
+            if self._own.stored(pack, blob) is not None:
+                found.kept.append((blob, self._own))
+                continue
+            source = next((each for each in self._sources if each.stored(pack, blob) is not None), None)
+            if source is not None:
+                found.found.append((blob, source))
+            elif offset in named and is_needed(blob):
+                found.lost.append(blob)
+        return found
+
+    def _is_worth_it(self, pack: PackId) -> bool:
+        """A record that says no more than the one before is not written."""
+        found = self._found[pack]
+        return bool(found.found or (found.kept and pack not in self._damage.moved))
+
+    def _described(self, pack: PackId, new_pack: PackId | None = None) -> PackRepair:
+        found = self._found[pack]
+        return PackRepair(
+            pack=pack.hex(),
+            key=keys.pack(pack),
+            kind=found.kind.name.lower(),
+            problem=self._damage.packs[pack].problem,
+            blobs=len(found.all) + len(found.lost),
+            kept=len(found.kept),
+            found=len(found.found),
+            lost=len(found.lost),
+            is_moved=pack in self._damage.moved,
+            new_pack=new_pack.hex() if new_pack is not None else None,
+        )
+
+    # -- moving
+
+    def _move(self, pack: PackId) -> PackId:
+        for _ in range(ATTEMPTS):
+            newest = refs.newest(self._store, refs.moved(pack))
+            blobs = put_blobs(self._store, self._found[pack].kind, self._stored(pack))
+            try:
+                append_record(self._store, pack, newest[0] if newest is not None else 0, blobs)
+            except ConflictError:  # what that record names may be all that is left of a blob
+                self._found[pack] = self._look(pack)
+                continue
+            return blobs[0].new_pack
+        raise ConflictError(
+            f"pack {pack} of {self._store.url} is being moved again and again", hint="Try again in a while."
+        )
+
+    def _stored(self, pack: PackId) -> Iterator[tuple[PackEntry, bytes]]:
+        for blob, source in self._found[pack].all:
+            stored = source.stored(pack, blob)
+            if stored is None:
+                raise CorruptError(
+                    f"the blob at {blob.offset} of pack {pack} was in {source.title}, and is not any more",
+                    hint="Nothing was changed for this pack. Plan again.",
+                )
+            yield blob, stored
+
+
+def _kind_of(named: Iterable[PackEntry]) -> PackKind:
+    first = next(iter(named))
+    return PackKind.DATA if first.blob_kind == BlobKind.CHUNK else PackKind.INDEX

@@ -1,0 +1,232 @@
+"""What protects bytes: every head that was not pruned, tags, pins and holds. Nothing else does: not
+a parent, not a locator.
+
+    volumes/<name>/head/<n>          its version; of a deleted volume as long as it can be brought back, of a void one none
+    volumes/<name>/pruned/<n>        which heads do not count
+    volumes/<name>/tags/<tag>/<n>    the newest record's version
+    pins/<id>/<n>                    the newest record: the version of its head, one it names besides, and packs
+
+A line is never taken from a list alone: its numbers must have no gap, and the number behind the last
+is asked for. A record that cannot be read is an error, so that nothing is deleted. Records never
+change: a `RootReader` reads each once, however often it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from cowfs.errors import CorruptError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.heads import UNCHANGED
+from cowfs.format.records import HeadRecord, PinRecord, TagRecord
+from cowfs.ids import PackId, VersionId, WriteId
+from cowfs.store import ObjectInfo, ObjectStore, refs
+from cowfs.version import pruned
+
+T = TypeVar("T")
+R = TypeVar("R", HeadRecord, TagRecord)
+
+OLD_PIN_LIFETIME_S = 7 * 24 * 3600
+THREADS = 16
+
+
+@dataclass(frozen=True)
+class FoundPin:
+    """The newest record of a pin, and when it was put by the store's clock. number 0: an old pin,
+    which has one object for all its records."""
+
+    id: WriteId
+    number: int
+    record: PinRecord
+    mtime_ns: int
+    key: str
+
+    @property
+    def must_acknowledge(self) -> bool:
+        """Whether it may begin to use what is in the store, and so has to read the lists. The others
+        name all that they need."""
+        return self.record.kind == "writer"
+
+    def is_expired(self, now_ns: int) -> bool:
+        lifetime_s = OLD_PIN_LIFETIME_S if self.number == 0 else self.record.lifetime_s
+        return lifetime_s is not None and now_ns >= self.mtime_ns + lifetime_s * 10**9
+
+
+@dataclass
+class Roots:
+    """versions: each with what protects it, in words. pinned: those of them that nothing but pins
+    protects.
+
+    lapsed: volumes that must not be used any more: deleted so long ago that nobody can bring them
+    back, or forked too late, from a version that is gone.
+    """
+
+    versions: dict[VersionId, list[str]] = field(default_factory=dict)
+    pinned: set[VersionId] = field(default_factory=set)
+    packs: dict[PackId, list[str]] = field(default_factory=dict)
+    pins: list[FoundPin] = field(default_factory=list)
+    lapsed: list[str] = field(default_factory=list)
+
+    def protect(self, version: VersionId | None, why: str) -> None:
+        if version is not None:
+            self.versions.setdefault(version, []).append(why)
+
+
+def pruned_heads(store: ObjectStore, volume: str, line: Sequence[HeadRecord]) -> frozenset[int]:
+    """Numbers of the heads that keep their versions no more. line: all heads, oldest first."""
+    hidden = pruned.read(store, volume)
+    return frozenset(number for number in range(1, len(line) + 1) if hidden.has(number))
+
+
+class RootReader:
+    """Any number of looks at the roots of one store, in one thread."""
+
+    def __init__(self, store: ObjectStore, *, threads: int = THREADS) -> None:
+        self._store = store
+        self._threads = threads
+        self._heads: dict[str, HeadRecord] = {}
+        self._tags: dict[str, TagRecord] = {}
+        self._pins: dict[str, PinRecord] = {}
+
+    def read(self, *, now_ns: int = 0, grace_s: float | None = None) -> Roots:
+        """grace_s: deleted volumes that are older do not protect anything; None: all do."""
+        found = Roots()
+        found.pins = self.pins()
+        heads, tags = self._listed()
+        for volume, infos in heads.items():
+            self._add_line(found, volume, infos, now_ns, grace_s)
+        for (volume, tag), number in tags.items():
+            record = self._newest_tag(volume, tag, number)
+            found.protect(record.version, f"tag {volume}@{tag}")
+        self._add_pins(found)
+        return found
+
+    def pins(self) -> list[FoundPin]:
+        """The newest record of each pin, dead ones too."""
+        while True:
+            try:
+                return [self._found_pin(*each) for each in self._newest_pins()]
+            except NotFoundError:  # its owner has gone on since, or removed it
+                continue
+
+    # -- volumes
+
+    def _listed(self) -> tuple[dict[str, dict[int, ObjectInfo]], dict[tuple[str, str], int]]:
+        heads: dict[str, dict[int, ObjectInfo]] = {}
+        tags: dict[tuple[str, str], int] = {}
+        for info in self._store.list(keys.VOLUMES):
+            volume, number = keys.parse_volume(info.key), keys.parse_number(info.key)
+            if volume is None or number is None:
+                continue
+            if info.key == keys.head(volume, number):
+                heads.setdefault(volume, {})[number] = info
+            elif (tag := keys.parse_tag(info.key)) is not None:
+                tags[volume, tag] = max(number, tags.get((volume, tag), 0))
+        return heads, tags
+
+    def _add_line(
+        self, found: Roots, volume: str, infos: dict[int, ObjectInfo], now_ns: int, grace_s: float | None
+    ) -> None:
+        line = self._line(volume, infos)
+        last = line[-1]
+        if last.kind == "void":
+            return
+        if last.kind == "delete" and grace_s is not None:
+            info = infos.get(len(line))
+            if info is not None and now_ns - info.mtime_ns > grace_s * 1e9:
+                found.lapsed.append(volume)
+                return
+        if self._is_late_fork(found, line):
+            found.lapsed.append(volume)
+            return
+        hidden = pruned_heads(self._store, volume, line)
+        for number, record in enumerate(line, 1):
+            if number == len(line) or number not in hidden:
+                found.protect(record.version, f"head {number} of {volume}")
+
+    def _is_late_fork(self, found: Roots, line: Sequence[HeadRecord]) -> bool:
+        """Whether its maker slept until its pin was dead and the version collected, and was killed
+        before it could take the fork back. The dead pin is the evidence; that the version is absent
+        would not be."""
+        version = line[0].version
+        is_only_forked = line[0].kind == "fork" and all(record.kind in UNCHANGED for record in line[1:])
+        if not is_only_forked or version is None:
+            return False
+        was_dropped = any(pin.record.kind == "dead" and pin.record.version == version for pin in found.pins)
+        return was_dropped and self._store.size(keys.version(version)) is None
+
+    def _line(self, volume: str, infos: dict[int, ObjectInfo]) -> list[HeadRecord]:
+        count = len(infos)
+        if set(infos) != set(range(1, count + 1)):
+            raise CorruptError(
+                f"{self._store.url}: heads of volume {volume} are missing; it has number {max(infos)} and {count} in all",
+                hint="Nothing was deleted. Ask whoever looks after the store what became of them.",
+            )
+        line = self._each(lambda number: self._head(volume, number), range(1, count + 1))
+        while (record := self._later(partial(self._head, volume, len(line) + 1))) is not None:
+            line.append(record)
+        return line
+
+    def _head(self, volume: str, number: int) -> HeadRecord:
+        key = keys.head(volume, number)
+        if key not in self._heads:
+            self._heads[key] = refs.read(self._store, refs.head(volume), number)
+        return self._heads[key]
+
+    def _newest_tag(self, volume: str, tag: str, number: int) -> TagRecord:
+        record = self._tag(volume, tag, number)
+        while (later := self._later(partial(self._tag, volume, tag, number + 1))) is not None:
+            record, number = later, number + 1
+        return record
+
+    def _tag(self, volume: str, tag: str, number: int) -> TagRecord:
+        key = keys.tag(volume, tag, number)
+        if key not in self._tags:
+            self._tags[key] = refs.read(self._store, refs.tag(volume, tag), number)
+        return self._tags[key]
+
+    def _later(self, read: Callable[[], R]) -> R | None:
+        try:
+            return read()
+        except NotFoundError:
+            return None
+
+    def _each(self, read: Callable[[int], T], numbers: Iterable[int]) -> list[T]:
+        if self._threads == 1:
+            return [read(number) for number in numbers]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="cowfs-roots") as threads:
+            return list(threads.map(read, numbers))
+
+    # -- pins
+
+    def _add_pins(self, found: Roots) -> None:
+        for pin in found.pins:
+            record = pin.record
+            if record.kind == "dead":
+                continue
+            why = f"{'work kept' if record.kind == 'hold' else record.kind} of {record.owner} in {record.volume}"
+            head = self._head(record.volume, record.number).version if record.number > 0 else None
+            for version in filter(None, {record.version, head}):
+                if version not in found.versions:
+                    found.pinned.add(version)
+                found.protect(version, why)
+            for pack in record.packs:
+                found.packs.setdefault(pack, []).append(why)
+
+    def _newest_pins(self) -> list[tuple[WriteId, int, ObjectInfo]]:
+        found: dict[WriteId, tuple[WriteId, int, ObjectInfo]] = {}
+        for info in self._store.list(keys.PINS):
+            id, number = keys.parse_pin(info.key) or (keys.parse_old_pin(info.key), 0)
+            if id is not None and (id not in found or number > found[id][1]):
+                found[id] = id, number, info
+        return list(found.values())
+
+    def _found_pin(self, id: WriteId, number: int, info: ObjectInfo) -> FoundPin:
+        record = self._pins.get(info.key)
+        if record is None or number == 0:  # an old one is replaced
+            record = self._pins[info.key] = PinRecord.decode(self._store.get(info.key), what=info.key)
+        return FoundPin(id, number, record, info.mtime_ns, info.key)

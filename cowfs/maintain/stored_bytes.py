@@ -1,0 +1,107 @@
+"""How many bytes of a store versions keep there, alone and together with others.
+
+    stored    every blob that the group's versions name: what would have to travel to another store
+    unique    of these, blobs that no version outside of the group names: what goes with it
+    shared    the others
+
+Groups are versions, volumes, owners of volumes, or all that a store keeps. A version that several
+groups have makes nothing unique. Blobs count as they are stored (compressed, encrypted), once however
+often they are named; manifests, directories of packs, and what nobody names are left out.
+
+Reads the whole index of each version that is kept. Memory: some 150 bytes for each blob of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from cowfs.ids import ChunkHash, PackId
+from cowfs.index import open_index, stored_places
+from cowfs.index.blocks import StoreBlocks
+from cowfs.index.cache import BlockCache
+from cowfs.maintain.kept_versions import KeptVersion
+from cowfs.maintain.stored_report import StoredBytes
+from cowfs.store import ObjectStore
+from cowfs.store.packs import PackReader
+from cowfs.version.commit import Progress, ProgressListener
+
+_OFFSET_BITS = 32
+
+
+def count(
+    store: ObjectStore,
+    versions: Sequence[KeptVersion],
+    groups: Mapping[str, Sequence[KeptVersion]],
+    cache_dir: Path,
+    progress: ProgressListener,
+) -> list[StoredBytes]:
+    """versions: all that the store keeps; groups: some of these, by name. CorruptError: an index cannot
+    be read, so that nothing can be said."""
+    members: dict[bytes, set[int]] = {}
+    for number, group in enumerate(groups.values()):
+        for version in group:
+            members.setdefault(version.id, set()).add(number)
+    nobody = frozenset[int]()
+    counter = _Counter(store, cache_dir)
+    sets: dict[frozenset[int], frozenset[int]] = {}  # equal ones once
+    of_blob: dict[int, frozenset[int]] = {}
+    lengths: dict[int, int] = {}
+    outside = len(groups)  # stands for whoever is in no group
+    for done, version in enumerate(versions):
+        progress(Progress("versions", done, len(versions)))
+        own = frozenset(members.get(version.id) or {outside})
+        for blob, length in counter.blobs(version):
+            lengths[blob] = length
+            before = of_blob.get(blob, nobody)
+            if not own <= before:
+                joined = before | own
+                of_blob[blob] = sets.setdefault(joined, joined)
+    stored, unique = [0] * (len(groups) + 1), [0] * (len(groups) + 1)
+    for blob, having in of_blob.items():
+        for number in having:
+            stored[number] += lengths[blob]
+        if len(having) == 1:
+            unique[next(iter(having))] += lengths[blob]
+    return [
+        StoredBytes(name, len(group), stored[number], unique[number], stored[number] - unique[number])
+        for number, (name, group) in enumerate(groups.items())
+    ]
+
+
+class _Counter:
+    """Blobs as numbers: of the pack, in order of first use, and the offset."""
+
+    def __init__(self, store: ObjectStore, cache_dir: Path) -> None:
+        self._store = store
+        self._cache_dir = cache_dir
+        self._reader = PackReader(store)
+        self._cache = BlockCache(cache_dir, name=self._reader.sealing.name)
+        self._packs: dict[PackId, int] = {}
+        self._segments: dict[ChunkHash, list[tuple[int, int]]] = {}
+
+    def blobs(self, version: KeptVersion) -> Iterator[tuple[int, int]]:
+        """(number, stored length), some of them several times."""
+        if version.manifest is None:
+            return
+        section = version.manifest.index
+        for ref in section.segments:
+            yield self._number(ref.pack, ref.offset), ref.stored_length
+        for place in section.catalogues:
+            yield self._number(place.pack, place.offset), place.stored_length
+        blocks = StoreBlocks(self._reader, section, self._cache, url=self._store.url)
+        for position, ref in enumerate(section.segments):
+            if ref.hash not in self._segments:
+                self._segments[ref.hash] = [
+                    (self._number(block.pack, block.offset), block.stored_length)
+                    for block in blocks.segment(position)
+                    if block is not None
+                ]
+            yield from self._segments[ref.hash]
+        with open_index(self._store, self._reader, section, cache_dir=self._cache_dir) as index:
+            ids = index.pack_ids()
+            for pack, offset, length in stored_places(index):
+                yield self._number(ids[pack], offset), length
+
+    def _number(self, pack: PackId, offset: int) -> int:
+        return self._packs.setdefault(pack, len(self._packs)) << _OFFSET_BITS | offset

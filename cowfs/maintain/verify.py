@@ -1,0 +1,278 @@
+"""Reads packs again, checks every byte, and says which paths of which versions cannot be read.
+
+    versions ─▶ packs they name ─┐
+    list of packs/ ──────────────┴▶ read and hashed whole (`pack_check`) ─▶ packs that are not right, or gone
+        ─▶ blobs that versions name there (`references`) ─▶ each is tried as readers do, moved records too
+        ─▶ those that fail ─▶ paths (`broken_paths`)
+
+A pack that is not right costs nothing if all that versions name in it is read from where moved records
+say (`repair` writes them), or if no version names it. A sample reads some packs, chosen anew by chance
+each time; whether the others are there is seen from the list.
+
+Linked files are not read: origins are asked whether the objects are in the state that was linked.
+
+Nothing is written to the store. Threads: THREADS packs at a time, each in memory whole.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cowfs import clock
+from cowfs.errors import CorruptError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.manifest import LINKS
+from cowfs.format.pack import BlobKind, PackEntry
+from cowfs.format.records import StoreRecord
+from cowfs.ids import PackId
+from cowfs.index import open_index
+from cowfs.maintain.broken_paths import broken_files, walked
+from cowfs.maintain.kept_versions import KeptVersion, kept_versions
+from cowfs.maintain.linked_objects import LinkCheck
+from cowfs.maintain.pack_check import PackState, check_pack
+from cowfs.maintain.references import References, in_data_packs, in_index_packs, index_packs
+from cowfs.maintain.verify_log import VerifyLog
+from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
+from cowfs.store import Access, ObjectStore, refs
+from cowfs.store.packs import PackReader
+from cowfs.version.commit import Progress, ProgressListener
+
+THREADS = 4
+
+NotRight = dict[PackId, PackState]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is verified. packs: only these are read (by a repair); None: all of the versions and, of a
+    whole store, all that it has. Whether one is gone is seen in any case."""
+
+    versions: Sequence[KeptVersion]
+    is_store: bool = False
+    packs: frozenset[PackId] | None = None
+    share: float = 1.0
+
+
+@dataclass
+class Damage:
+    """What is known of packs that are not right. named: the blobs that versions name there; lost: those
+    that no place gives back; moved: packs of which a moved record says where they are now."""
+
+    packs: NotRight
+    named: References
+    lost: References
+    moved: frozenset[PackId] = frozenset()
+
+
+@dataclass
+class Found:
+    """packs: how many there are; checked: those that were looked at."""
+
+    packs: int
+    checked: Set[PackId]
+    read_bytes: int
+    damage: Damage
+
+
+class Verifier:
+    """cache_dir: of this machine, for indexes that are right."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        record: StoreRecord,
+        *,
+        cache_dir: Path,
+        access: Access,
+        progress: ProgressListener | None = None,
+    ) -> None:
+        self._store = store
+        self._record = record
+        self._cache_dir = cache_dir
+        self._access = access
+        self._progress = progress or (lambda _: None)
+        self._reader = PackReader(store)
+
+    def run(self, scope: Scope, log: VerifyLog | None = None) -> VerifyReport:
+        found = self.find(scope, log)
+        if scope.is_store and found.damage.packs:  # some may have been pruned and collected meanwhile
+            kept = {version.id for version in kept_versions(self._store)}
+            scope = replace(scope, versions=[version for version in scope.versions if version.id in kept])
+            found.damage = self.damage(scope.versions, found.damage.packs)
+        links = LinkCheck(self._store.url, self._access)
+        broken = self.broken(scope, found.damage, links)
+        return VerifyReport(
+            store_url=self._store.url,
+            versions=len(scope.versions),
+            packs=found.packs,
+            checked_packs=len(found.checked),
+            read_bytes=found.read_bytes,
+            links=links.count,
+            damaged=[
+                self._damaged(pack, found.damage) for pack in sorted(found.damage.packs) if _matters(pack, found.damage)
+            ],
+            broken=broken,
+            notes=links.notes,
+        )
+
+    def find(self, scope: Scope, log: VerifyLog | None = None) -> Found:
+        """Reads packs, and tries what versions name in those that are not right."""
+        named = self._named(scope.versions)
+        sizes = {pack: info.size for info in self._store.list(keys.PACKS) if (pack := keys.parse_pack(info.key))}
+        every = named | (sizes.keys() if scope.is_store else set())
+        read = every if scope.packs is None else every & scope.packs
+        earlier = every & log.done if log is not None else set()
+        checked = self._check(self._chosen(read - earlier, sizes, scope.share, len(read)), sizes, log)
+        gone = {pack: PackState(pack, 0, "it is gone", is_gone=True) for pack in every - sizes.keys()}
+        damage = self.damage(scope.versions, gone | {pack: state for pack, state in checked.items() if state.problem})
+        seen = checked.keys() | gone.keys() | earlier
+        return Found(len(every), seen, sum(sizes.get(pack, 0) for pack in seen), damage)
+
+    def damage(self, versions: Sequence[KeptVersion], packs: NotRight) -> Damage:
+        """What packs that are not right mean to these versions."""
+        if not packs:
+            return Damage(packs, {}, {})
+        named: References = defaultdict(dict)
+        for found in (
+            in_index_packs(self._reader, versions, packs, self._cache_dir),
+            in_data_packs(self._store, self._reader, versions, packs, self._cache_dir),
+        ):
+            for pack, entries in found.items():
+                named[pack] |= entries
+        lost: References = defaultdict(dict)
+        for pack, entries in named.items():
+            for entry in entries.values():
+                if is_needed(entry) and not packs[pack].has_whole(entry) and not self._is_readable(pack, entry):
+                    lost[pack][entry.offset] = entry
+        moved = frozenset(pack for pack in named if refs.newest(self._store, refs.moved(pack)) is not None)
+        return Damage(packs, dict(named), dict(lost), moved)
+
+    # -- packs
+
+    def _named(self, versions: Iterable[KeptVersion]) -> set[PackId]:
+        found: set[PackId] = set()
+        for done, version in enumerate(versions):
+            self._progress(Progress("versions", done))
+            if version.manifest is None:
+                continue
+            found |= index_packs(version.manifest.index)
+            try:
+                with open_index(self._store, self._reader, version.manifest.index, cache_dir=self._cache_dir) as index:
+                    found |= set(index.pack_ids().values())
+            except CorruptError:
+                continue  # an index pack is not right, which is found out below
+        return found
+
+    def _chosen(self, left: set[PackId], sizes: dict[PackId, int], share: float, count: int) -> list[PackId]:
+        present = sorted(left & sizes.keys())
+        if share >= 1:
+            return present
+        drawn = sorted(present, key=lambda _: clock.random_bytes(8))
+        return sorted(drawn[: max(1, round(count * share))])
+
+    def _check(self, packs: Sequence[PackId], sizes: dict[PackId, int], log: VerifyLog | None) -> NotRight:
+        whole_bytes = sum(sizes[pack] for pack in packs)
+        lock = threading.Lock()
+        done = done_bytes = 0
+
+        def check(pack: PackId) -> PackState:
+            nonlocal done, done_bytes
+            state = check_pack(self._store, pack)
+            if log is not None and not state.problem:
+                log.add(pack)
+            with lock:
+                done, done_bytes = done + 1, done_bytes + sizes[pack]
+                self._progress(Progress("packs", done, len(packs), done_bytes, whole_bytes))
+            return state
+
+        return in_threads(check, packs)
+
+    def _is_readable(self, pack: PackId, entry: PackEntry) -> bool:
+        try:
+            self._reader.read(pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec, entry.hash)
+        except (CorruptError, NotFoundError):
+            return False
+        return True
+
+    def _damaged(self, pack: PackId, damage: Damage) -> DamagedPack:
+        state, lost = damage.packs[pack], damage.lost.get(pack, {})
+        return DamagedPack(
+            pack=pack.hex(),
+            key=keys.pack(pack),
+            kind=_kind(state, damage.named.get(pack, {}).values()),
+            problem=state.problem,
+            lost_blobs=len(lost),
+            lost_bytes=sum(entry.raw_length for entry in lost.values()),
+            is_repaired=pack in damage.moved and not lost,
+        )
+
+    # -- versions
+
+    def broken(self, scope: Scope, damage: Damage, links: LinkCheck | None = None) -> list[BrokenPath]:
+        found: dict[tuple[str | None, str], tuple[dict[str, None], list[str]]] = {}
+        with TemporaryDirectory(prefix="cowfs-verify-") as cold:
+            for done, version in enumerate(scope.versions):
+                self._progress(Progress("paths", done, len(scope.versions)))
+                for path, problem in self._broken_of(version, damage, links, Path(cold), scope.share):
+                    shown = "/" + os.fsdecode(path) if path is not None else None
+                    volumes, versions = found.setdefault((shown, problem), ({}, []))
+                    volumes.update(dict.fromkeys(version.volumes))
+                    versions.append(version.id.hex())
+        return [
+            BrokenPath(path, problem, list(volumes), versions)
+            for (path, problem), (volumes, versions) in sorted(
+                found.items(), key=lambda each: (each[0][0] or "", each[0][1])
+            )
+        ]
+
+    def _broken_of(
+        self, version: KeptVersion, damage: Damage, links: LinkCheck | None, cold: Path, share: float
+    ) -> list[tuple[bytes | None, str]]:
+        if version.manifest is None:
+            return [(None, version.problem)]
+        store, reader, manifest = self._store, self._reader, version.manifest
+        broken = {pack: entries.keys() for pack, entries in damage.lost.items()}
+        found: dict[bytes, str] = {}
+        if self._has_lost_index(version, damage):
+            found = walked(store, PackReader(store), manifest, broken, cold)
+        else:
+            try:
+                found = broken_files(store, reader, manifest, broken, self._cache_dir) if broken else {}
+                if links is not None and LINKS in manifest.requires:
+                    found |= links.changed(store, reader, manifest, self._cache_dir, share)
+            except CorruptError:  # its rows make no sense
+                found = walked(store, PackReader(store), manifest, broken, cold)
+        return [*found.items()]
+
+    def _has_lost_index(self, version: KeptVersion, damage: Damage) -> bool:
+        """Whether a lost blob is one of the index: of a pack that it names, which is enough to look."""
+        assert version.manifest is not None
+        return not index_packs(version.manifest.index).isdisjoint(damage.lost)
+
+
+def in_threads(check: Callable[[PackId], PackState], packs: Sequence[PackId]) -> NotRight:
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-verify") as threads:
+        return dict(zip(packs, threads.map(check, packs), strict=True))
+
+
+def is_needed(blob: PackEntry) -> bool:
+    """Nothing but room is lost with a catalogue."""
+    return blob.blob_kind != BlobKind.CATALOGUE
+
+
+def _matters(pack: PackId, damage: Damage) -> bool:
+    """A pack that is gone and that nobody names was collected."""
+    return not damage.packs[pack].is_gone or pack in damage.named
+
+
+def _kind(state: PackState, named: Iterable[PackEntry]) -> str:
+    if state.kind is not None:
+        return state.kind.name.lower()
+    return next(("data" if entry.blob_kind == 1 else "index" for entry in named), "unknown")

@@ -1,0 +1,50 @@
+"""What a verification found. Plain values, also of a later repair's plan and of JSON documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DamagedPack:
+    """lost_blobs, lost_bytes: what versions need of it and nothing gives back. is_repaired: versions
+    name some of it, and all of that is read from elsewhere."""
+
+    pack: str
+    key: str
+    kind: str
+    problem: str
+    lost_blobs: int
+    lost_bytes: int
+    is_repaired: bool
+
+
+@dataclass(frozen=True)
+class BrokenPath:
+    """volumes: in which the versions are. path None: the version itself cannot be read."""
+
+    path: str | None
+    problem: str
+    volumes: list[str]
+    versions: list[str]
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """packs: that the versions name, or that the store has; checked_packs, read_bytes: of these, read and
+    right or not; earlier ones of a run that was resumed count. links: linked objects that were asked
+    for. notes: what could not be looked at."""
+
+    store_url: str
+    versions: int
+    packs: int
+    checked_packs: int
+    read_bytes: int
+    links: int
+    damaged: list[DamagedPack]
+    broken: list[BrokenPath]
+    notes: list[str]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.broken and not any(pack.lost_blobs for pack in self.damaged)

@@ -1,0 +1,93 @@
+"""Why an object of a store is kept, or that nothing keeps it.
+
+A version: which heads, tags and pins name it. A pack: which versions need something of it, itself or
+what lay in it before it moved, and why each of those is kept. Every kept version is gone through, as
+for a collection; of a version only the roots are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.format import keys
+from cowfs.ids import PackId, VersionId
+from cowfs.maintain.marking import Marker
+from cowfs.maintain.planning import GRACE_S, Listing, checked_now_ns
+from cowfs.maintain.roots import RootReader, Roots
+from cowfs.store import ObjectStore, refs
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A version that needs the object, None: it is named as such; and what keeps it."""
+
+    version: VersionId | None
+    protectors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """Of one object, by its key. reasons: none: it is garbage."""
+
+    key: str
+    size: int | None
+    reasons: tuple[Reason, ...]
+
+
+def why(store: ObjectStore, cache_dir: Path, text: str, *, grace_s: float = GRACE_S) -> Why:
+    """text: a key, or the id of a version or pack. NotFoundError: there is no such object."""
+    found = parse(text)
+    roots = RootReader(store).read(now_ns=checked_now_ns(store), grace_s=grace_s)
+    if isinstance(found, VersionId):
+        key = keys.version(found)
+        reasons = [Reason(found, tuple(roots.versions[found]))] if found in roots.versions else []
+    else:
+        key = keys.pack(found)
+        reasons = _of_pack(store, cache_dir, found, roots)
+    size = store.size(key)
+    if size is None and not reasons:
+        raise NotFoundError(f"{store.url} has no object {key}", hint="Give the id of a version or pack, or a key.")
+    return Why(key, size, tuple(reasons))
+
+
+def parse(text: str) -> VersionId | PackId:
+    """InvalidInputError: neither a key nor an id of a version or pack."""
+    found = keys.parse_version(text) or keys.parse_pack(text) or keys.parse_moved(text)
+    digits = text.lower()
+    if found is None and not set(digits) - set("0123456789abcdef"):
+        if len(digits) == 2 * VersionId.length:
+            found = VersionId.from_hex(digits)
+        elif len(digits) == 2 * PackId.length:
+            found = PackId.from_hex(digits)
+    if found is None:
+        raise InvalidInputError(
+            f"{text!r} names no version and no pack",
+            hint="Give a whole id (64 digits of a version, 32 of a pack), or a key that begins with versions/ or packs/.",
+        )
+    return found
+
+
+def _of_pack(store: ObjectStore, cache_dir: Path, pack: PackId, roots: Roots) -> list[Reason]:
+    moved = Listing.of(store).moved
+    wanted = {pack, *_moved_into(store, pack, moved)}
+    needing: list[VersionId] = []
+
+    def listen(version: VersionId, named: Collection[PackId]) -> None:
+        if not wanted.isdisjoint(named):
+            needing.append(version)
+
+    Marker(store, cache_dir, listen=listen).mark(roots.versions)
+    reasons = [Reason(version, tuple(roots.versions[version])) for version in needing]
+    if pack in roots.packs:
+        reasons.append(Reason(None, tuple(roots.packs[pack])))
+    return reasons
+
+
+def _moved_into(store: ObjectStore, pack: PackId, moved: Iterable[PackId]) -> Iterable[PackId]:
+    for old in moved:
+        found = refs.newest(store, refs.moved(old))
+        if found is not None and any(blob.new_pack == pack for blob in found[1].blobs):
+            yield old

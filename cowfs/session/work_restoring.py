@@ -1,0 +1,351 @@
+"""What a version has at a path, put into a volume that is in use: as changes of its working copy, which
+its next commit publishes.
+
+    version's index, working index ──▶ version.restoring (decides, path by path)
+      1. content     every file that is to be new is made in a directory of its own at the root, out of reach by name
+      2. names       removed, deepest first; put in place, each by one rename; then attributes
+      3. the kernel  forgets what it knew of those names and inodes (`invalidate`, by the caller)
+
+Until 2 an error leaves the volume as it was; 2 needs no store. Commits wait from the comparison to the
+end of 2, so that a version has all of it or nothing. Programs that have a replaced or removed file
+open keep it as it is, as after `rename` and `unlink`.
+
+A file whose content differs is a new one: ranges that the file in its place shows already are shared
+with it, the rest is fetched and staged here. It is not enough to name the version's chunks: uncommitted
+work must not depend on a version that may be pruned before the commit. The commit finds the chunks in
+the store, and stores nothing twice. Where only attributes differ, they are set in place.
+
+After a kill in the middle the directory of 1 may be left, `.cowfs-restore-…`; the next restore
+removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cowfs import clock
+from cowfs.control.messages import Restoration, Restored, RestoredPath
+from cowfs.errors import ConflictError, CorruptError
+from cowfs.format.codec import Codec
+from cowfs.ids import ChunkHash
+from cowfs.native import Caller
+from cowfs.session.files import Files
+from cowfs.session.work_comparing import working_pair
+from cowfs.store.packs import ChunkRequest, PackReader
+from cowfs.version.differences import RDEV, UID, at, shown
+from cowfs.version.merge_changes import becomes
+from cowfs.version.merge_states import TARGET_SIDE
+from cowfs.version.named_changes import joined
+from cowfs.version.restoring import restored
+from cowfs.version.tree_changes import FLAGS, GID, HAS_XATTRS, INO, MODE, MTIME, NLINK, SIZE, TARGET
+
+if TYPE_CHECKING:
+    from cowfs.index import ExtentRow, InodeRow
+    from cowfs.session.session import Session
+    from cowfs.version.merge_states import Merged, State
+
+APART = b".cowfs-restore-"
+SHARED_FROM_BYTES = 256 << 10  # of smaller files all is fetched
+BATCH_BYTES = 8 << 20
+ACLS = frozenset([b"system.posix_acl_access", b"system.posix_acl_default"])
+_ATIME: Final = 8
+
+
+@dataclass
+class Stale:
+    """What the kernel may know and is not so any more: (directory, name) and inodes."""
+
+    names: set[tuple[int, bytes]] = field(default_factory=set)
+    inodes: set[int] = field(default_factory=set)
+
+
+def restore(session: Session, wanted: Restoration, stale: Stale) -> Restored:
+    """stale is filled also if this raises. NotFoundError, ConflictError, InvalidInputError as for
+    `restoring.restored`; InvalidStateError: a file is linked."""
+    path, to = os.fsencode(wanted.path), os.fsencode(wanted.to)
+    if path.split(b"/")[0].startswith(APART) or to.split(b"/")[0].startswith(APART):
+        raise ConflictError(f"{APART.decode()}… is used while something is restored", hint="Give another path.")
+    with working_pair(session, wanted.version) as (source, now, shared, _):
+        merged = restored(now, source, shared=shared, path=path, to=to, now_ns=clock.now_ns())
+        told = tuple(RestoredPath("/" + os.fsdecode(each), what) for each, what in becomes(merged))
+        if not wanted.dry_run and merged.paths:
+            _Restoring(session, merged, path, to, stale).run()
+    return Restored(session.base.version_id, told)
+
+
+class _Restoring:
+    """One restore. The engine is asked as root: owners and permissions are the version's."""
+
+    def __init__(self, session: Session, merged: Merged, path: bytes, to: bytes, stale: Stale) -> None:
+        self._engine = session.engine
+        self._caller = Caller(0, 0, os.getpid(), 0, None, None)
+        self._files = Files(session.engine, session.residency, self._caller, session.room.relieve)
+        self._packs = PackReader(session.store)
+        self._merged = merged
+        self._now, self._source = merged.sides
+        self._path, self._to = path, to
+        self._stale = stale
+        self._apart = APART + clock.random_bytes(4).hex().encode()
+        self._here = {each: at(self._now, each) for each in merged.paths}
+        self._wanted = {
+            each: state for each, state in merged.paths.items() if state is not None and not _is_touched(state)
+        }
+        self._names_gone = Counter(row[INO] for row in self._here.values() if row is not None)
+        self._missing: list[tuple[bytes, ExtentRow]] = []
+        self._missing_bytes = 0
+        self._made: dict[bytes, bytes] = {}  # path → where what is to be there was made
+        self._by_source: dict[int, bytes] = {}  # file of the version → where it was made, or what it is the same as
+
+    def run(self) -> None:
+        root = self._files.stat("")
+        with self._directory_apart():
+            for path in sorted(self._wanted):
+                self._make(path, self._wanted[path])
+            self._fetch()
+            for path, made in self._made.items():
+                self._set_attributes(made, self._wanted[path])
+            for path in sorted(self._merged.paths, reverse=True):
+                self._clear(path)
+            for path in sorted(self._wanted):
+                self._put(path, self._wanted[path])
+        for path in sorted(self._wanted, reverse=True):
+            if self._wanted[path].is_directory or path not in self._made:
+                self._set_attributes(path, self._wanted[path])
+        self._set_times_of_parents(root.mtime_ns)
+        self._engine.sync()
+
+    # -- content, apart
+
+    @contextmanager
+    def _directory_apart(self) -> Iterator[None]:
+        for name, _ in self._files.list(""):
+            if name.startswith(APART):
+                self._remove_apart(name)
+        self._files.mkdir(self._apart)
+        self._files.chmod(self._apart, 0o700)
+        try:
+            yield
+        finally:
+            self._remove_apart(self._apart)
+
+    def _remove_apart(self, top: bytes) -> None:
+        for name, _ in self._files.list(top):
+            self._files.remove(joined(top, name))
+        self._files.remove(top)
+        self._stale.inodes.add(self._files.stat("").ino)
+
+    def _make(self, path: bytes, state: State) -> None:
+        """A directory is made in its place, later; what only differs in attributes is not made."""
+        row, here = state.body.row, self._here[path]
+        if state.is_directory or self._is_same_file(here, row):
+            return
+        made = joined(self._apart, b"%d" % len(self._made))
+        self._made[path] = made
+        may_have_names = (
+            row[NLINK] > 1 or state.body.side == TARGET_SIDE
+        )  # whose count is the volume's, not the version's
+        if may_have_names and (first := self._first_name(row)) is not None:
+            parent, name = self._files.place(made)
+            self._engine.forget(self._files.ask(self._engine.link, first, parent, name).ino, 1)
+            return
+        if may_have_names:
+            self._by_source[row[INO]] = made
+        if stat.S_ISREG(row[MODE]):
+            self._fill(made, row, here)
+        elif stat.S_ISLNK(row[MODE]):
+            self._files.new_symlink(made, row[TARGET])
+        else:
+            parent, name = self._files.place(made)
+            attr = self._files.ask(self._engine.mknod, parent, name, row[MODE], row[RDEV], self._caller)
+            self._engine.forget(attr.ino, 1)
+
+    def _is_same_file(self, here: InodeRow | None, row: InodeRow) -> bool:
+        """Whether attributes are all that differs, of a file that has no other names on either side."""
+        if here is None or here[NLINK] > 1 or row[NLINK] > 1 or stat.S_IFMT(here[MODE]) != stat.S_IFMT(row[MODE]):
+            return False
+        if (here[SIZE], here[TARGET], here[RDEV]) != (row[SIZE], row[TARGET], row[RDEV]):
+            return False
+        return not stat.S_ISREG(row[MODE]) or shown(self._now.content(here[INO])[0]) == shown(
+            self._source.content(row[INO])[0]
+        )
+
+    def _first_name(self, row: InodeRow) -> int | None:
+        """The inode that a further name of the version's file is one of: made here before, or, when all
+        is rolled back, the volume's own, if it keeps a name."""
+        if (made := self._by_source.get(row[INO])) is not None:
+            return self._files.stat(made).ino
+        return row[INO] if self._keeps_a_name(row[INO]) else None
+
+    def _keeps_a_name(self, ino: int) -> bool:
+        is_own = any(
+            state is not None and state.body.side == TARGET_SIDE and state.body.row[INO] == ino
+            for state in self._merged.paths.values()
+        )
+        own = self._now.inode(ino) if is_own else None
+        return own is not None and own[NLINK] > self._names_gone[ino]
+
+    def _fill(self, made: bytes, row: InodeRow, here: InodeRow | None) -> None:
+        missing = self._source.content(row[INO])[0]
+        with self._files.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL) as file:
+            file.truncate(row[SIZE])
+            if row[SIZE] >= SHARED_FROM_BYTES and here is not None and stat.S_ISREG(here[MODE]):
+                missing = self._share(file.fh, here, missing)
+        for each in missing:
+            self._missing.append((made, each))
+            self._missing_bytes += each[1]
+        if self._missing_bytes >= BATCH_BYTES:
+            self._fetch()
+
+    def _share(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
+        """Takes the ranges that the file in its place has in the same chunks from there; returns what is
+        to be written. That is all, over what was taken, if the file changes meanwhile."""
+        version, extents = self._files.ask(self._engine.live_extents, here[INO])
+        known = {each.chunk.hash: each for each in extents if each.chunk is not None}
+        donor = self._files.ask(self._engine.open_file, here[INO], os.O_RDONLY)
+        missing = []
+        try:
+            for row in rows:
+                each = known.get(bytes(row[2]))
+                if each is None or not (each.skip <= row[7] and row[7] + row[1] <= each.skip + each.length):
+                    missing.append(row)
+                elif not self._copy(donor, each.offset + row[7] - each.skip, fh, row[0], row[1]):
+                    return rows
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:  # it may be written through a mapping
+                raise
+            return rows
+        finally:
+            self._engine.release(donor)
+        return missing if self._files.ask(self._engine.live_extents, here[INO])[0] == version else rows
+
+    def _copy(self, source: int, first: int, target: int, offset: int, length: int) -> bool:
+        while length > 0:
+            done = self._files.ask(self._engine.copy_range, (source, first), (target, offset), length)
+            if done == 0:
+                return False
+            first, offset, length = first + done, offset + done, length - done
+        return True
+
+    def _fetch(self) -> None:
+        """Writes what was put off, pack by pack, so that neighbours come by one request."""
+        by_pack: dict[int, list[tuple[bytes, ExtentRow]]] = defaultdict(list)
+        for made, row in self._missing:
+            if (raw := self._engine.cached_chunk(bytes(row[2]), row[6])) is not None:
+                self._write(made, row, raw)
+            else:
+                by_pack[row[3]].append((made, row))
+        for number, some in by_pack.items():
+            pack = self._source.pack_id(number)
+            if pack is None:
+                raise CorruptError(f"the index has no pack {number}", hint="Restore another version.")
+            requests = [ChunkRequest(row[4], row[5], row[6], Codec(row[8]), ChunkHash(row[2])) for _, row in some]
+            for i, raw in self._packs.read_each(pack, requests):
+                self._write(*some[i], raw)
+        self._missing, self._missing_bytes = [], 0
+
+    def _write(self, made: bytes, row: ExtentRow, raw: bytes) -> None:
+        self._files.write(made, raw[row[7] : row[7] + row[1]], row[0])
+
+    # -- names
+
+    def _clear(self, path: bytes) -> None:
+        """Removes what is not to be there, or is a directory on one side only."""
+        here, state = self._here[path], self._merged.paths[path]
+        if here is None:
+            return
+        is_directory = stat.S_ISDIR(here[MODE])
+        if state is not None and is_directory == state.is_directory:
+            return
+        with suppress(FileNotFoundError, NotADirectoryError), _meanwhile(path):
+            parent, name = self._files.place(path)
+            try:
+                self._files.ask(self._engine.rmdir if is_directory else self._engine.unlink, parent, name, self._caller)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY or state is not None:
+                    raise
+                return  # somebody has just put something there: it is theirs
+            self._forget(parent, name, here)
+
+    def _put(self, path: bytes, state: State) -> None:
+        made, here = self._made.get(path), self._here[path]
+        if made is None and not (state.is_directory and (here is None or not stat.S_ISDIR(here[MODE]))):
+            return  # it is there, and gets its attributes
+        with _meanwhile(path):
+            parent, name = self._files.place(path)
+            if made is not None:
+                self._files.move(made, path)
+            else:
+                with suppress(FileExistsError):
+                    self._files.mkdir(path)
+            self._forget(parent, name, here)
+
+    def _set_attributes(self, path: bytes, state: State) -> None:
+        row = state.attributes.row
+        attr = self._files.stat(path)
+        index = self._merged.sides[state.attributes.side]
+        xattrs = index.content(row[INO])[1] if row[FLAGS] & HAS_XATTRS else []
+        for name in self._files.ask(self._engine.list_xattrs, attr.ino):
+            if name not in dict(xattrs):
+                self._files.ask(self._engine.remove_xattr, attr.ino, name)
+        for name, value in xattrs:
+            if name in ACLS:
+                self._files.ask(self._engine.set_acl, attr.ino, name, value, self._caller)
+            else:
+                self._files.ask(self._engine.set_xattr, attr.ino, name, value, 0)
+        if (attr.uid, attr.gid) != (row[UID], row[GID]):
+            self._set(attr.ino, uid=row[UID], gid=row[GID])
+        self._set(attr.ino, mode=stat.S_IMODE(row[MODE]))  # after owner and ACLs, which change it
+        self._set(attr.ino, atime_ns=row[_ATIME], mtime_ns=row[MTIME])
+        self._stale.inodes.add(attr.ino)
+
+    def _set_times_of_parents(self, root_mtime_ns: int) -> None:
+        """Directories get back the times that names in them took, as far as they are restored; and so
+        does the root, in which the directory apart has come and gone."""
+        touched = {path.rpartition(b"/")[0] for path in self._merged.paths if path} | {b""}
+        if self._to and self._to in self._merged.paths:
+            touched.discard(self._to.rpartition(b"/")[0])  # that one did change
+        for path in touched:
+            mtime_ns = root_mtime_ns if not path else None
+            if not self._to or path == self._to or path.startswith(self._to + b"/"):
+                row = at(self._source, joined(self._path, path[len(self._to) :].strip(b"/")))
+                mtime_ns = row[MTIME] if row is not None else mtime_ns
+            if mtime_ns is not None:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    self._set(self._files.stat(path).ino, mtime_ns=mtime_ns)
+
+    # -- inside
+
+    def _set(self, ino: int, **values: int) -> None:
+        self._files.ask(self._engine.setattr, ino, self._caller, **values)
+
+    def _forget(self, parent: int, name: bytes, here: InodeRow | None) -> None:
+        self._stale.names.add((parent, name))
+        self._stale.inodes.add(parent)
+        if here is not None:
+            self._stale.inodes.add(here[INO])
+
+
+def _is_touched(state: State) -> bool:
+    """A directory in which a name changes, and nothing else: that comes about by itself."""
+    return state.is_directory and state.body.side == TARGET_SIDE
+
+
+@contextmanager
+def _meanwhile(path: bytes) -> Iterator[None]:
+    """Errors of names that somebody else has changed since they were compared."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.ENOENT):
+            raise
+        raise ConflictError(
+            f"somebody has changed /{os.fsdecode(path)} while it was restored: {error.strerror}",
+            hint="A part is restored already. Look at what is there, and do it again.",
+        ) from error

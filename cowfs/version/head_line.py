@@ -1,0 +1,62 @@
+"""The heads of a volume as the versions that were its last ones, newest first: for "three ago", "the
+one of yesterday", and for saying what is kept.
+
+    head    1 create   2 commit A   3 fence   4 commit B   5 delete   6 undelete   7 commit C
+    steps              A: 2 to 3              B: 4 to 6                            C: 7
+
+A step is a head that names a version of its own, and the heads behind it that only repeat it. A
+version may have several steps.
+
+Cost: the newest head (three requests), the pruned heads (two or three), and one request for each
+head that is looked at, several at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cowfs.format.heads import UNCHANGED
+from cowfs.ids import VersionId
+from cowfs.store import ObjectStore, refs
+from cowfs.version import pruned
+from cowfs.version.pruned import Pruned
+
+
+@dataclass(frozen=True)
+class Step:
+    """first, last: numbers of the heads. created_ns: of the first, by its writer's clock."""
+
+    first: int
+    last: int
+    version: VersionId
+    created_ns: int
+    is_pruned: bool
+
+
+def steps(store: ObjectStore, volume: str, newest: int, hidden: Pruned | None = None) -> Iterator[Step]:
+    """From head number `newest` back. hidden: the pruned heads, if they were read already."""
+    hidden = hidden if hidden is not None else pruned.read(store, volume)
+    last = newest
+    for number, record in refs.backwards(store, refs.head(volume), newest):
+        if record.kind in UNCHANGED:
+            continue
+        if record.version is not None:
+            is_pruned = all(hidden.has(each) for each in range(number, last + 1))
+            yield Step(number, last, record.version, record.created_ns, is_pruned)
+        last = number - 1
+
+
+def find_named(store: ObjectStore, volume: str, version: VersionId) -> Step | None:
+    """The newest step of a version; of several one that is not pruned, if there is one. None: it was
+    never the volume's last version."""
+    newest = refs.newest(store, refs.head(volume))
+    if newest is None or newest[1].kind == "void":  # what a void line names is not kept
+        return None
+    found = None
+    for step in steps(store, volume, newest[0]):
+        if step.version == version and (found is None or not step.is_pruned):
+            found = step
+            if not step.is_pruned:
+                break
+    return found

@@ -1,0 +1,74 @@
+"""Keeps a version for a moment, while something that will protect it is being made: a fork's head, a
+tag. Without that a collection could delete the version between the look at it and the head.
+
+    pin (kind fork, names the version) ─▶ lists read: not condemned ─▶ head or tag ─▶ pin still alive? ─▶ pin removed
+
+Either the collection sees the pin when it looks at the roots for the last time, and spares the
+version; or its list was there before the pin, and is seen here. A pin that outlives its maker counts
+for LIFETIME_S. If it was declared dead meanwhile, what was made must be taken back (`require_alive`).
+
+Cost: five requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from cowfs import clock
+from cowfs.errors import CowfsError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.records import PinRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.store import ObjectStore, refs
+from cowfs.store.pins import condemned_versions
+
+LIFETIME_S = 3600
+
+
+class Kept:
+    """A version that is protected while this is alive."""
+
+    def __init__(self, store: ObjectStore, id: WriteId) -> None:
+        self._store = store
+        self._id = id
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it protects the version still, and so has all the time. Asked when what protects
+        the version from now on is there."""
+        return self._store.size(keys.pin(self._id, refs.FIRST + 1)) is None
+
+
+@contextmanager
+def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
+    """volume: for people who look at pins. NotFoundError: a collection is deleting the version."""
+    id = WriteId(clock.random_bytes(WriteId.length))
+    record = PinRecord(
+        volume=volume,
+        number=0,
+        gc_generation=0,
+        created_ns=clock.now_ns(),
+        lifetime_s=LIFETIME_S,
+        write_id=id,
+        owner=owner,
+        kind="fork",
+        version=version,
+    )
+    refs.append(store, refs.pin(id), refs.FIRST, record)
+    kept = Kept(store, id)
+    try:
+        if version in condemned_versions(store):
+            raise being_deleted(store, version)
+        yield kept
+    finally:
+        with suppress(CowfsError):  # else it expires
+            if kept.is_alive:  # a dead record stays
+                store.delete([keys.pin(id, refs.FIRST)])
+
+
+def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:
+    return NotFoundError(
+        f"version {version.hex()[:12]} of {store.url} is being deleted: nothing protects it any more",
+        hint="Use another version: `cowfs log` and history() list them.",
+    )

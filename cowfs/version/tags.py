@@ -1,0 +1,174 @@
+"""Tags: names for versions of a volume, beside its head. A tag keeps its version from being collected.
+
+    volumes/<name>/tags/<tag>/<n>     create-only; the newest counts, and without a version it says that the tag is gone
+
+Setting and removing a tag creates record n + 1 of what the caller has seen as n, so that of two who
+do so at once one gets a ConflictError. A tag may be set on a version that a head of the volume
+itself names and that is not pruned. Such a version is protected when the tag is checked and, unless
+it was pruned meanwhile, when the record is there: no collection can have passed between. Versions
+that a fork has from its origin are tagged there.
+
+Cost: a tag is found with three requests; all of a volume with one list and two requests each.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from cowfs import clock
+from cowfs.errors import ConflictError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.record import Holder
+from cowfs.format.records import TagRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.store import ObjectStore, refs
+from cowfs.version import head_line
+from cowfs.version.history import open_version
+
+AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A tag that is there. number: of its record."""
+
+    name: str
+    version: VersionId
+    number: int
+    created_ns: int
+
+
+def all_tags(store: ObjectStore, volume: str) -> list[Tag]:
+    """Every tag of the volume, by name: what protects versions besides heads, pins and holds. An error
+    for any of them is raised."""
+    listed: dict[str, int] = {}
+    for info in store.list(keys.tags_prefix(volume)):
+        name, number = keys.parse_tag(info.key), keys.parse_number(info.key)
+        if name is not None and number is not None:
+            listed[name] = max(number, listed.get(name, 0))
+
+    def newest(name: str) -> Tag | None:
+        return _tag(name, refs.newest(store, refs.tag(volume, name), listed=listed[name]))
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cowfs-tags") as pool:
+        return [tag for tag in pool.map(newest, sorted(listed)) if tag is not None]
+
+
+def find_tag(store: ObjectStore, volume: str, name: str) -> Tag | None:
+    """None: there is none. InvalidInputError: no tag can have this name."""
+    return _tag(name, refs.newest(store, refs.tag(volume, name)))
+
+
+def set_tag(
+    store: ObjectStore,
+    volume: str,
+    name: str,
+    version: VersionId,
+    *,
+    holder: Holder | None = None,
+    may_move: bool = False,
+    expected: VersionId | None = None,
+) -> Tag:
+    """The tag, on `version` of the volume. A tag that is there already stays as it is.
+
+    may_move: from another version, too; expected: only from that one. ConflictError: it is on
+    another version, or somebody else has set or removed it meanwhile. NotFoundError: the volume has
+    no such version, or it is pruned.
+    """
+    open_version(store, version)
+    _require_kept(store, volume, version)
+    found = refs.newest(store, refs.tag(volume, name))
+    now = _tag(name, found)
+    if expected is not None and (now is None or now.version != expected):
+        raise _moved(volume, name, now)
+    if now is not None and now.version == version:
+        return now
+    if now is not None and not may_move and expected is None:
+        raise ConflictError(
+            f"tag {name!r} of volume {volume!r} is on version {now.version.hex()[:12]} already",
+            hint=f"Choose another name, or move it: `cowfs tag {volume}@{version.hex()[:12]} {name} --move`, tag(move=True).",
+            details={"version": now.version.hex()},
+        )
+    tag = _append(store, volume, name, found[0] if found else 0, version, holder)
+    assert tag is not None
+    try:
+        _require_kept(store, volume, version)
+    except NotFoundError as error:
+        _put_back(store, volume, name, tag, now, holder)
+        raise ConflictError(
+            f"version {version.hex()[:12]} of volume {volume!r} was pruned while it was tagged",
+            hint="The tag is as it was before, if that version is kept. Tag another one, or fork this one while it can be read.",
+        ) from error
+    return tag
+
+
+def remove_tag(
+    store: ObjectStore, volume: str, name: str, *, holder: Holder | None = None, expected: VersionId | None = None
+) -> Tag:
+    """What the tag was. NotFoundError: there is none. expected: as for set_tag."""
+    now = find_tag(store, volume, name)
+    if now is None:
+        raise NotFoundError(
+            f"volume {volume!r} has no tag {name!r}", hint=f"`cowfs tag {volume}`, Volume.tags({volume!r}), lists them."
+        )
+    if expected is not None and now.version != expected:
+        raise _moved(volume, name, now)
+    _append(store, volume, name, now.number, None, holder)
+    return now
+
+
+def _require_kept(store: ObjectStore, volume: str, version: VersionId) -> None:
+    """NotFoundError unless a head of the volume names the version and keeps it."""
+    named = head_line.find_named(store, volume, version)
+    if named is None:
+        origin = open_version(store, version).volume
+        raise NotFoundError(
+            f"no head of volume {volume!r} names version {version.hex()[:12]}",
+            hint=f"It is a version of {origin}: tag it there, {origin}@{version.hex()[:12]}."
+            if origin != volume
+            else "It was never that volume's last one. Fork it, and tag it in the fork.",
+        )
+    if named.is_pruned:
+        raise NotFoundError(
+            f"version {version.hex()[:12]} of volume {volume!r} is pruned",
+            hint="Fork it under a new name while it can still be read.",
+        )
+
+
+def _put_back(store: ObjectStore, volume: str, name: str, tag: Tag, before: Tag | None, holder: Holder | None) -> None:
+    version = before.version if before is not None else None
+    if version is not None:
+        try:
+            _require_kept(store, volume, version)
+        except NotFoundError:
+            version = None
+    _append(store, volume, name, tag.number, version, holder)
+
+
+def _append(
+    store: ObjectStore, volume: str, name: str, after: int, version: VersionId | None, holder: Holder | None
+) -> Tag | None:
+    record = TagRecord(
+        version=version, created_ns=clock.now_ns(), write_id=WriteId(clock.random_bytes(WriteId.length)), holder=holder
+    )
+    try:
+        refs.append(store, refs.tag(volume, name), after + 1, record)
+    except ConflictError as error:
+        raise _moved(volume, name, find_tag(store, volume, name)) from error
+    return _tag(name, (after + 1, record))
+
+
+def _tag(name: str, found: tuple[int, TagRecord] | None) -> Tag | None:
+    if found is None or found[1].version is None:
+        return None
+    return Tag(name, found[1].version, found[0], found[1].created_ns)
+
+
+def _moved(volume: str, name: str, now: Tag | None) -> ConflictError:
+    stands = f"is on version {now.version.hex()[:12]}" if now is not None else "is not there"
+    return ConflictError(
+        f"tag {name!r} of volume {volume!r} {stands}",
+        hint="Somebody else has changed it. Look at it (`cowfs tag`, Volume.tags()), and try again.",
+        details={"version": now.version.hex() if now is not None else None},
+    )

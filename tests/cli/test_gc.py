@@ -1,0 +1,131 @@
+"""cowfs gc and Volume.gc: a plan that says what goes, nothing else deleted, and why something stays."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cowfs.api import file_session
+from cowfs.blocking import GcReport, ROVolume, Volume
+from cowfs.errors import InvalidInputError
+from cowfs.store import open_store
+from cowfs.version import pruned
+from tests.api.conftest import place
+from tests.cli.conftest import Run, run
+from tests.cli.test_json import check
+
+__all__ = ["place", "run"]
+
+
+def store_path() -> Path:
+    return Path(os.environ["COWFS_STORE"].removeprefix("file://"))
+
+
+def stored_bytes() -> int:
+    folders = [store_path() / name for name in ("packs", "versions")]
+    return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+
+
+def age(seconds: float) -> None:
+    """Everything in the store counts as that much older."""
+    for path in store_path().rglob("*"):
+        if path.is_file():
+            found = path.stat().st_mtime_ns - int(seconds * 1e9)
+            os.utime(path, ns=(found, found))
+
+
+@pytest.fixture
+def versions(place: Path) -> list[ROVolume]:
+    """The first is pruned, and all of it two hours old."""
+    data = Volume.new("data")
+    made = []
+    for _ in range(2):
+        data.files.write("file", os.urandom(100_000))
+        made.append(data.commit())
+    file_session._end_all()  # a writer might use what is older than its pin
+    with_store = open_store(os.environ["COWFS_STORE"])
+    pruned.append(with_store, "data", pruned.read(with_store, "data"), [(1, 2)])
+    with_store.close()
+    age(2 * 3600)
+    return made
+
+
+def test_a_plan_is_shown_and_applied(versions: list[ROVolume], run: Run) -> None:
+    assert run("gc").code == 2  # nobody can be asked
+    before = stored_bytes()
+    planned = run("gc", "--dry-run", "--json").json
+    check("gc", planned)
+    assert (planned["versions"], planned["kept_versions"], planned["is_done"]) == (1, 1, False)
+    assert planned["freed_bytes"] == sum(each["bytes"] for each in planned["objects"]) > 100_000
+    assert "1 versions" in run("gc", "--dry-run").out
+    done = run("gc", "-y", "--json").json
+    check("gc", done)
+    assert done["is_done"]
+    assert done["objects"] == planned["objects"]
+    assert before - stored_bytes() == planned["freed_bytes"]
+    assert run("gc", "-y").out.startswith("Freed 0")
+    assert versions[1].files.read("file")
+
+
+def test_why_something_is_kept(versions: list[ROVolume], run: Run) -> None:
+    old, new = versions
+    found = run("gc", "--why", new.id, "--json").json
+    check("gc --why", found)
+    assert found["reasons"] == [{"version": new.id, "kept_by": ["head 3 of data"]}]
+    assert "nothing needs it" in run("gc", "--why", old.id).out
+    pack = next(each["key"] for each in run("gc", "--dry-run", "--json").json["objects"] if "packs/" in each["key"])
+    assert "nothing needs it" in run("gc", "--why", pack).out
+    run("gc", "-y")
+    kept = next(path for path in (store_path() / "packs").rglob("*") if path.is_file())
+    assert f"by version {new.id[:12]}: head 3 of data" in run("gc", "--why", kept.name).out
+    assert run("gc", "--why", pack).code == 3
+    assert run("gc", "--why", "no-such-thing").code == 2
+
+
+def test_from_python(versions: list[ROVolume]) -> None:
+    plan = Volume.gc(dry_run=True)
+    assert isinstance(plan, GcReport)
+    with pytest.raises(InvalidInputError):
+        Volume.gc(dry_run=True, plan=plan)
+    some = dict(list(plan.objects.items())[:1])
+    smaller = GcReport(**{**vars(plan), "objects": some})
+    assert Volume.gc(plan=smaller).objects == some
+    done = Volume.gc(plan=plan)
+    assert done.objects.keys() == plan.objects.keys() - some.keys()
+    assert done.is_done
+    assert Volume.gc().freed_bytes == 0
+
+
+def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVolume], run: Run) -> None:
+    kept = Volume.new("kept")
+    for _ in range(3):
+        kept.files.write("file", os.urandom(100_000))
+        kept.commit()
+    kept.finalize()
+    assert run("prune", "kept", "--dry-run").code == 2, "no rule is given or saved"
+    assert run("prune", "kept", "--save").code == 2
+    saved = run(
+        "prune", "kept", "--keep-last", "1", "--keep-within", "1s", "--keep-yearly", "1", "--save", "--json"
+    ).json
+    check("prune", saved)
+    assert saved["rules"] == {"last": 1, "yearly": 1, "within_s": 1}
+    assert saved["pruned"] == []
+    assert Volume.retention("kept") == {"last": 1, "yearly": 1, "within": timedelta(seconds=1)}
+    Volume.set_retention("kept", **{**Volume.retention("kept"), "within": None})
+    assert "last 1, yearly 1" in run("prune", "kept", "--dry-run").err
+    assert run("maintain").code == 2, "nobody can be asked"
+    planned = run("maintain", "--dry-run", "--json").json
+    check("maintain", planned)
+    assert [each["volume"] for each in planned["volumes"]] == ["kept"]
+    assert (planned["volumes"][0]["pruned"], planned["gc"]["is_done"]) == ([], False)
+    assert len(Volume.version("kept").history()) == 3
+    age(2 * 3600)
+    done = run("maintain", "-y", "--json").json
+    assert (len(done["volumes"][0]["pruned"]), done["gc"]["versions"], done["gc"]["is_done"]) == (2, 3, True)
+    assert [each.is_pruned for each in Volume.version("kept").history()] == [False, True]
+    assert run("prune", "kept", "--forget", "--json").json["rules"] == {}
+    assert Volume.plan_maintain() == []
+    assert run("maintain", "-y").code == 0

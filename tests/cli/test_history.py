@@ -1,0 +1,235 @@
+"""Names of versions on the command line, and what has become of a volume: tag, log, show; and what is
+taken back: restore, rollback."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cowfs
+from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.cli.graph import Graph
+from cowfs.errors import ConflictError
+from cowfs.ids import PackId
+from cowfs.store import open_store
+from tests.api.conftest import place
+from tests.cli.conftest import Run, run
+from tests.cli.test_json import check
+from tests.version.test_faults import condemn
+
+__all__ = ["place", "run"]
+
+
+@pytest.fixture
+def versions(place: Path) -> list[ROVolume]:
+    data = Volume.new("data")
+    return [data.commit(text) for text in ("one", "two", "three")]
+
+
+def test_tags(versions: list[ROVolume], run: Run) -> None:
+    one, two, three = versions
+    assert run("tag", "data").err == "Volume data has no tags\n"
+    made = run("tag", f"data@{one.id[:12]}", "v1", "--json").json
+    check("tag", made)
+    assert made["tags"][0]["version"] == one.id
+    assert run("tag", "data", "v1").code == 4
+    assert run("tag", "data", "v1", "--expect", two.id).code == 4
+    assert run("tag", "data", "v1", "--move").out == f"{three.locator}\n"
+    assert run("tag", f"data@{two.id}", "v1", "--expect", "data@v1").code == 0
+    listed = run("tag", "data", "--json").json
+    check("tag", listed)
+    assert [(each["name"], each["version"]) for each in listed["tags"]] == [("v1", two.id)]
+    assert run("tag", "data").out.splitlines()[1].split()[:2] == ["v1", two.id[:12]]
+    assert run("tag", "data", "v1", "--delete").code == 0
+    assert run("tag", "data", "v1", "-d").code == 3
+    assert run("tag", "data", "-d").code == 2
+    assert run("tag", "data", "no name").code == 2
+
+
+def test_sources(versions: list[ROVolume], run: Run) -> None:
+    then = (versions[1].created + timedelta(microseconds=1)).isoformat()
+    for source in ("data@{1}", f"data@{{{then}}}"):
+        assert run("log", source, "--json").json["versions"][0]["version"] == versions[1].id
+        assert run("ls", f"{source}:/", "--json").code == 0
+        assert run("tag", source, "--delete", "x").code == 2, "tags are removed by the volume's name"
+    missing = run("log", "data@{7}")
+    assert (missing.code, "data@{2}" in missing.err) == (3, True)
+
+
+def test_a_log_goes_across_forks_and_merges(versions: list[ROVolume], run: Run) -> None:
+    fork = versions[1].fork("exp")
+    fork.files.write("new", b"x")
+    ahead = fork.finalize(message="ahead")
+    merged = Volume.merge("data", [ahead]).locator
+    versions[0].tag("v1")
+    versions[0].tag("first")
+    found = run("log", "data", "--json").json
+    check("log", found)
+    for each in found["versions"]:
+        check("show", {"format": 1, **each})
+    assert [each["message"] for each in found["versions"]] == ["Merge exp", "ahead", "three", "two", "one"]
+    assert [each["made_in"] for each in found["versions"]] == ["data", "exp", "data", "data", "data"]
+    assert found["versions"][-1]["tags"] == ["first", "v1"]
+    assert found["versions"][0]["locator"] == merged
+    assert [each["message"] for each in run("log", "data", "-n", "2", "--json").json["versions"]] == [
+        "Merge exp",
+        "ahead",
+    ]
+    plain = run("log", "data").out.splitlines()
+    assert "VOLUME" in plain[0]
+    assert "(first, v1) one" in plain[-1]
+    drawn = [line.split("  ")[0].rstrip() for line in run("log", "data", "--graph").out.splitlines()[1:]]
+    assert drawn == ["*", "|\\", "| *", "* |", "|/", "*", "*"]
+    assert run("log", "data", "--graph", "--json").code == 2
+
+
+def test_a_pruned_version_ends_its_line(versions: list[ROVolume], run: Run, place: Path) -> None:
+    (place / "store" / "versions" / versions[0].id[:2] / versions[0].id).unlink()
+    assert "pruned" in run("log", "data", "--graph").out.splitlines()[-1]
+    last = run("log", "data", "--json").json["versions"][-1]
+    assert (last["is_pruned"], last["made_in"], last["tags"]) == (True, None, [])
+    assert run("show", f"data@{versions[0].id}").code == 3
+
+
+def test_show(versions: list[ROVolume], run: Run) -> None:
+    versions[1].tag("v1")
+    found = run("show", "data@v1", "--json").json
+    check("show", found)
+    assert (found["version"], found["tags"], found["parents"]) == (versions[1].id, ["v1"], [versions[0].id])
+    said = run("show", "data@v1").out
+    assert f"parent        {versions[0].id}" in said
+    assert "message       two" in said
+
+
+@pytest.mark.parametrize(
+    ("history", "drawn"),
+    [
+        ([("c", "b"), ("b", "a"), ("a", "")], ["*", "*", "*"]),
+        (
+            [("m", "ab"), ("b", "r"), ("a", "r"), ("r", "")],
+            ["*", "|\\", "| *", "* |", "|/", "*"],
+        ),
+        (
+            [("m", "abc"), ("c", "r"), ("b", "r"), ("a", "r"), ("r", "")],
+            ["*", "|\\", "| |\\", "| | *", "| * |", "| |/", "* |", "|/", "*"],
+        ),
+        ([("x", ""), ("y", "z"), ("z", "")], ["*", "*", "*"]),
+        ([("p", ""), ("child", "p")], ["*", "*"]),
+    ],
+)
+def test_lanes(history: list[tuple[str, str]], drawn: list[str]) -> None:
+    graph = Graph()
+    assert [line for version, parents in history for line in graph.lines(version, list(parents))] == drawn
+
+
+@given(st.lists(st.lists(st.integers(1, 8), max_size=4), max_size=25))
+def test_any_history_can_be_drawn(history: list[list[int]]) -> None:
+    """Each version once, and nothing is left open when the first one was shown."""
+    graph = Graph()
+    for number, steps in enumerate(history):
+        parents = [str(number + step) for step in steps if number + step < len(history)]
+        first, *others = graph.lines(str(number), parents)
+        assert first.count("*") == 1
+        assert all(set(line) <= set("|/\\ ") for line in others)
+    assert not graph._lanes
+
+
+@pytest.fixture
+def data(place: Path) -> RWVolume:
+    vol = Volume.new("data")
+    vol.files.mkdir("dir")
+    vol.files.write("dir/a", b"one" * 1000)
+    vol.files.write("b", b"b")
+    vol.commit("one").tag("v1")
+    vol.files.write("dir/a", b"two")
+    vol.files.remove("b")
+    vol.files.write("c", b"c")
+    vol.finalize("two")
+    return Volume.open("data")
+
+
+def contents(version: ROVolume) -> dict[str, bytes]:
+    return {each.path: version.files.read(each.path) for each in version.files.ls("/", True) if each.type == "file"}
+
+
+def test_restoring_moves_no_content_and_keeps_what_was_there(data: RWVolume, run: Run) -> None:
+    two = Volume.version("data")
+    planned = run("restore", "data@v1:dir/a", "--dry-run", "--json").json
+    check("restore", planned)
+    assert (planned["is_new"], planned["paths"]) == (False, [{"path": "/dir/a", "kind": "changed"}])
+    assert run("restore", "data@v1:dir/a", "--dry-run").out == "M  /dir/a\n"
+    assert Volume.version("data") == two
+    done = run("restore", "data@v1:dir/a", "--json").json
+    check("restore", done)
+    three = Volume.version("data")
+    assert (done["is_new"], done["locator"], three.parents) == (True, three.locator, [two.id])
+    assert contents(three) == {"/dir/a": b"one" * 1000, "/c": b"c"}
+    assert three.message == f"Restore /dir/a of data@{Volume.version('data@v1').id[:12]}"
+    assert three.stats.added_bytes == 0
+    again = run("restore", "data@v1:dir/a", "--json").json
+    assert (again["is_new"], again["locator"]) == (False, three.locator)
+    elsewhere = Volume.restore("data", Volume.version("data@v1:dir"), to="/old", message="beside")
+    assert [(each.path, each.kind) for each in elsewhere.paths] == [("/old", "added"), ("/old/a", "added")]
+    assert contents(Volume.version("data"))["/old/a"] == b"one" * 1000
+    fork = two.fork("fork")
+    assert run("restore", "data@v1:b", "--into", "fork", "--to", "/dir/b").code == 0
+    assert contents(Volume.version("fork"))["/dir/b"] == b"b"
+    fork.discard()
+    assert run("restore", "data@v1:none").code == 3
+    assert run("restore", "data@v1:b", "--to", "x/b").code == 3
+
+
+def test_a_rollback_is_a_version_of_its_own(data: RWVolume, run: Run) -> None:
+    one, two = Volume.version("data@v1"), Volume.version("data")
+    branch = two.fork("branch")
+    branch.files.write("late", b"late")
+    late = branch.finalize()
+    done = run("rollback", "data", "@{1}", "--json").json
+    check("rollback", done)
+    back = Volume.version("data")
+    assert back.locator == done["locator"]
+    assert contents(back) == contents(one)
+    assert list(one.diff(back, times=True)) == []
+    assert (back.parents, back.stats.added_bytes) == ([two.id], 0)
+    assert back.message == f"Roll back to data@{one.id[:12]}"
+    Volume.merge("data", [late])
+    assert contents(Volume.version("data")) == {**contents(one), "/late": b"late"}, "and what was taken back stays so"
+    data.files.write("more", b"more")
+    assert contents(data.finalize())["/more"] == b"more", "the volume goes on"
+    assert run("rollback", "data", "data@v1:dir").code == 2
+    assert run("rollback", "data", "v1").code == 3
+
+
+def test_uncommitted_work_is_never_left_behind(data: RWVolume, run: Run) -> None:
+    last = Volume.version("data")
+    data.files.write("uncommitted", b"work")
+    for refused in (run("rollback", "data", "@v1"), run("restore", "data@v1:b")):
+        assert refused.code in (4, 5, 14)
+        assert refused.err.count("hint:") == 1
+    data.unmount()
+    assert run("rollback", "data", "@v1").code == 14
+    assert Volume.version("data") == last
+    assert contents(data.finalize())["/uncommitted"] == b"work"
+
+
+def test_what_a_collection_has_condemned_is_not_restored(data: RWVolume) -> None:
+    store = open_store(Volume.open("data").resolve().store_url or "")
+    one, last = Volume.version("data@v1"), Volume.version("data")
+    condemn(store, 1, {PackId.from_hex(info.key[-32:]) for info in store.list("packs/")})
+    with pytest.raises(ConflictError, match="condemn"):
+        Volume.restore("data", Volume.version(f"data@{one.id}:dir"))
+    assert Volume.version("data") == last
+    store.close()
+
+
+def test_a_rollback_without_waiting(data: RWVolume) -> None:
+    async def back() -> str | None:
+        done = await cowfs.Volume.rollback("data", await cowfs.Volume.version("data@v1"))
+        return done.locator
+
+    assert anyio.run(back) == Volume.version("data").locator

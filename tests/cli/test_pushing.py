@@ -1,0 +1,364 @@
+"""cowfs push and pull: the same ids in another store, only what is missing, and whatever a target's
+collections do meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs.blocking import ROVolume, Volume
+from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError, LeaseHeldError
+from cowfs.format import keys
+from cowfs.format.pack import PackKind
+from cowfs.format.records import CondemnedRecord, HeadRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.maintain import pushing
+from cowfs.maintain.pack_copies import PackCopies
+from cowfs.storage import KeyFile, Storage
+from cowfs.store import ObjectStore, leases, open_store, refs
+from cowfs.store.holder import current_holder
+from cowfs.version.volumes import create_volume
+from tests.cli.conftest import Run
+from tests.cli.test_json import check
+from tests.maintain.conftest import BIG, FIRST, OTHER, contents, first, forget, place, run, second
+from tests.maintain.damage import delete, flip, id_of, packs
+from tests.version.repacking import move
+from tests.version.test_faults import condemn
+
+__all__ = ["first", "place", "run", "second"]
+
+WHOLE = {**FIRST, "other": OTHER}
+
+
+def objects(root: Path, prefix: str) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in (root / prefix).rglob("*") if path.is_file()}
+
+
+def at(place: Path, name: str = "mirror") -> str:
+    return (place / name).as_uri()
+
+
+def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolume, run: Run) -> None:
+    done = run("push", "data", at(place), "--json")
+    assert done.code == 0
+    check("push", done.json)
+    there = Volume.from_locator(done.json["locator"])
+    assert (there.id, there.message) == (second.id, "second")
+    assert done.json["versions"] == [second.id]
+    source, target = objects(place / "store", "packs"), objects(place / "mirror", "packs")
+    assert target.items() <= source.items()
+    assert objects(place / "mirror", "versions") == {
+        key: data for key, data in objects(place / "store", "versions").items() if second.id in key
+    }
+    forget(place)
+    (place / "store").rename(place / "gone")
+    assert contents(Volume.from_locator(there.locator)) == WHOLE
+    assert Volume.verify(store=at(place)).is_sound
+    (place / "gone").rename(place / "store")
+    again = run("push", "data", at(place), "--json").json
+    assert (again["is_new"], again["put_packs"], again["versions"]) == (False, 0, [])
+    grown = Volume.open("data", store=at(place))
+    grown.files.write("more", b"of the mirror")
+    assert grown.finalize().parents == [second.id]
+    back = run("pull", "data", at(place), "--json")
+    check("pull", back.json)
+    assert back.json["put_packs"] == 2
+    assert Volume.version("data").files.read("more") == b"of the mirror"
+    assert run("push", "data@" + second.id, at(place), "--json").json["is_new"] is False, "it is behind"
+
+
+def test_all_versions_and_tags_make_a_mirror_that_is_kept_by_repeating(place: Path, second: ROVolume) -> None:
+    first = Volume.version(f"data@{second.parents[0]}")
+    first.tag("v1")
+    done = Volume.push("data", at(place), all_versions=True)
+    assert done.versions == [first.id, second.id]
+    assert done.tags == ["v1"]
+    assert Volume.version("data@v1", store=at(place)).id == first.id
+    assert [version.id for version in Volume.version("data", store=at(place)).history()] == [second.id, first.id]
+    vol = Volume.open("data")
+    vol.files.write("third", b"3")
+    third = vol.finalize()
+    third.tag("v1", move=True)
+    again = Volume.push("data", at(place), all_versions=True)
+    assert (again.versions, again.tags, again.put_packs) == ([third.id], ["v1"], 2)
+    assert Volume.version("data@v1", store=at(place)).id == third.id
+
+
+def test_what_went_another_way_is_refused_and_can_be_pushed_as_another_volume(place: Path, second: ROVolume) -> None:
+    Volume.push("data", at(place))
+    ours, theirs = Volume.open("data"), Volume.open("data", store=at(place))
+    ours.files.write("ours", b"1")
+    ours.finalize()
+    theirs.files.write("theirs", b"2")
+    kept = theirs.finalize()
+    with pytest.raises(ConflictError, match="did not come from"):
+        Volume.push("data", at(place))
+    assert Volume.version("data", store=at(place)).id == kept.id
+    Volume.push("data", at(place), name="ours")
+    Volume.merge("data", [Volume.version("ours", store=at(place))], store=at(place))
+    assert set(contents(Volume.version("data", store=at(place)))) == {*WHOLE, "ours", "theirs"}
+
+
+def test_a_volume_that_is_written_to_gets_its_packs_and_no_head(place: Path, second: ROVolume) -> None:
+    Volume.push(f"data@{second.parents[0]}", at(place))
+    target = open_store(at(place))
+    lease = leases.acquire(target, "data", current_holder("/somewhere"))
+    with pytest.raises(LeaseHeldError):
+        Volume.push("data", at(place))
+    lease.release()
+    done = Volume.push("data", at(place))
+    assert (done.is_new, done.put_packs) == (True, 0)
+
+
+def test_a_push_that_was_asleep_while_its_pin_died_proves_everything_again(
+    place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collection finds no volume that it could fence, deletes, and removes its list; or it fences
+    before the push looks for the newest head."""
+    real: Any = leases.acquire
+    asleep: list[str] = []
+
+    def acquire(store: ObjectStore, volume: str, holder: Any) -> Any:
+        if len(asleep) < 2:
+            target = open_store(at(place))
+            swept(target, packs(place / "mirror", PackKind.DATA)[:1])
+            head = refs.newest(target, refs.head(volume))
+            assert head is not None
+            fence = HeadRecord("fence", head[1].version, head[1].epoch, 1, WriteId(os.urandom(WriteId.length)))
+            refs.append(target, refs.head(volume), head[0] + 1, fence)
+            asleep.append(volume)
+        return real(store, volume, holder)
+
+    def create(store: ObjectStore, name: str, *, owner: str) -> None:
+        swept(store, packs(place / "mirror", PackKind.DATA)[:1])
+        create_volume(store, name, owner=owner)
+
+    monkeypatch.setattr(pushing, "create_volume", create)
+    monkeypatch.setattr(leases, "acquire", acquire)
+    done = Volume.push("data", at(place))
+    assert done.is_new
+    assert len(asleep) == 2
+    monkeypatch.setattr(leases, "acquire", real)
+    assert Volume.verify(store=at(place)).is_sound
+
+
+def test_uncommitted_work_is_not_left_behind(place: Path, second: ROVolume) -> None:
+    Volume.push(f"data@{second.parents[0]}", at(place))
+    work = Volume.open("data", store=at(place))
+    work.mount(mode="copy")
+    with pytest.raises(InvalidStateError, match="is mounted at"):
+        Volume.push("data", at(place))
+    work.finalize()
+    assert Volume.push("data", at(place)).is_new
+
+
+@pytest.mark.parametrize("point", ["push-after-pack", "push-before-manifests", "push-before-head"])
+def test_a_push_that_is_killed_is_repeated_and_moves_the_rest(place: Path, second: ROVolume, point: str) -> None:
+    command = [sys.executable, "-m", "cowfs.cli", "push", "data", at(place), "--all-versions"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    killed = subprocess.run(
+        command, env={**environment, "COWFS_FAILPOINT": point}, cwd=place, capture_output=True, timeout=180
+    )
+    assert killed.returncode == -9
+    there = objects(place / "mirror", "packs")
+    assert there
+    assert not objects(place / "mirror", "volumes")
+    done = Volume.push("data", at(place), all_versions=True)
+    assert done.put_packs == done.packs - len(there)
+    assert Volume.verify(store=at(place)).is_sound
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
+
+
+def test_damage_does_not_travel(place: Path, second: ROVolume) -> None:
+    flip(packs(place / "store", PackKind.DATA)[1])
+    with pytest.raises(CorruptError, match="is damaged or gone"):
+        Volume.push("data", at(place))
+    assert not objects(place / "mirror", "volumes")
+    assert Volume.push(f"data@{second.parents[0]}", at(place)).is_new, "which does not need it"
+
+
+def test_what_was_moved_travels_with_its_records(place: Path, second: ROVolume) -> None:
+    store = open_store(at(place, "store"))
+    for kind in PackKind:
+        for path in packs(place / "store", kind):
+            move(store, id_of(path), 1)
+    Volume.push("data", at(place))
+    forget(place)
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
+    assert Volume.push("data", at(place)).put_packs == 0
+
+
+def test_a_target_that_moved_its_packs_gets_only_what_it_lacks(place: Path, second: ROVolume) -> None:
+    Volume.push("data", at(place))
+    target = open_store(at(place))
+    for path in packs(place / "mirror", PackKind.DATA):
+        move(target, id_of(path), 1)
+    assert Volume.push("data", at(place)).put_packs == 0
+    delete(packs(place / "mirror", PackKind.DATA)[0])
+    assert Volume.push("data", at(place)).put_packs == 1
+    forget(place)
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
+
+
+def test_what_the_target_lost_comes_back(place: Path, second: ROVolume) -> None:
+    Volume.push("data", at(place))
+    delete(packs(place / "mirror", PackKind.DATA)[0])
+    done = Volume.push("data", at(place))
+    assert (done.is_new, done.put_packs) == (False, 1)
+    assert Volume.verify(store=at(place)).is_sound
+
+
+def swept(store: ObjectStore, doomed: list[Path]) -> None:
+    """What a collection does in the end with packs that nobody needs."""
+    store.delete([keys.pack(id_of(path)) for path in doomed])
+
+
+def test_condemned_packs_of_the_target_are_not_relied_on(place: Path, second: ROVolume) -> None:
+    Volume.push("data", at(place), name="else")
+    target = open_store(at(place))
+    doomed = packs(place / "mirror", PackKind.DATA)
+    condemn(target, 1, {id_of(path) for path in doomed})
+    done = Volume.push("data", at(place))
+    assert done.put_packs == len(doomed)
+    swept(target, doomed)
+    forget(place)
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
+
+
+def test_a_version_that_is_being_collected_at_the_target_is_not_named(place: Path, second: ROVolume) -> None:
+    Volume.push("data", at(place), name="else")
+    target = open_store(at(place))
+    record = CondemnedRecord(1, (), 1, WriteId(bytes(WriteId.length)), versions=(VersionId.from_hex(second.id),))
+    target.put(keys.condemned(1), record.encode())
+    with pytest.raises(ConflictError, match="is being collected"):
+        Volume.push("data", at(place))
+    done = keys.collection(1, "done")
+    target.put(done, b"")
+    with pytest.raises(ConflictError, match="less than an hour ago"):
+        Volume.push("data", at(place))
+    os.utime(place / "mirror" / done, (0, 0))
+    assert Volume.push("data", at(place)).is_new
+
+
+def test_a_list_that_comes_during_the_push_is_heeded_before_the_head(
+    place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Volume.push(f"data@{second.parents[0]}", at(place), name="else")
+    target = open_store(at(place))
+    doomed = packs(place / "mirror", PackKind.DATA)
+    real = PackCopies.copy
+    calls: list[int] = []
+
+    def copy(self: PackCopies, wanted: set[object], condemned: frozenset[object]) -> None:
+        real(self, wanted, condemned)  # type: ignore[arg-type]
+        calls.append(len(condemned))
+        if len(calls) == 1:
+            condemn(target, 1, {id_of(path) for path in doomed})
+
+    monkeypatch.setattr(PackCopies, "copy", copy)
+    Volume.push("data", at(place))
+    assert calls[:2] == [0, len(doomed)]
+    swept(target, doomed)
+    forget(place)
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
+
+
+def test_a_fence_makes_a_push_prove_everything_again(
+    place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection that took the pin for dead has deleted what it protected."""
+    Volume.push(f"data@{second.parents[0]}", at(place))
+    target = open_store(at(place))
+    real: Any = refs.append
+    done: list[str] = []
+
+    def append(store: ObjectStore, ref: Any, n: int, record: Any) -> None:
+        if not done and ref.title == "the head of volume data" and record.kind == "commit":
+            done.append(ref.title)
+            [newest] = [path for path in packs(place / "mirror", PackKind.DATA) if path.stat().st_size < 2 << 20]
+            swept(target, [newest])
+            before = refs.newest(store, refs.head("data"))
+            assert before is not None
+            fence = HeadRecord("fence", before[1].version, before[1].epoch, 1, WriteId(bytes(WriteId.length)))
+            real(store, ref, n, fence)
+        real(store, ref, n, record)
+
+    monkeypatch.setattr(refs, "append", append)
+    assert Volume.push("data", at(place)).is_new
+    assert done
+    monkeypatch.setattr(refs, "append", real)
+    forget(place)
+    assert contents(Volume.version("data", store=at(place))) == WHOLE
+
+
+def test_encrypted_stores_need_the_same_key_and_a_new_one_gets_it(place: Path, second: ROVolume) -> None:
+    (place / "key").write_bytes(bytes(range(100, 132)))
+    sealed, mirror, other = (
+        Storage(at(place, name), encryption_key=KeyFile(place / "key")) for name in ("sealed", "twin", "other")
+    )
+    vol = Volume.new("data", store=sealed)
+    vol.files.write("big", BIG)
+    version = vol.finalize()
+    with pytest.raises(InvalidInputError, match="with the same key"):
+        Volume.push("data", sealed)
+    with pytest.raises(InvalidInputError, match="there is no passphrase or key"):
+        Volume.push("data", at(place, "nothing"), store=sealed)
+    assert not (place / "nothing" / keys.STORE).exists()
+    with pytest.raises(InvalidInputError, match="with the same key"):
+        Volume.push("data", other)
+    assert not (place / "other" / keys.STORE).exists()
+    Volume.new("own", store=other).commit()
+    with pytest.raises(InvalidInputError, match="with the same key"):
+        Volume.push("data", other, store=sealed)
+    done = Volume.push("data", mirror, store=sealed)
+    (place / "sealed").rename(place / "gone")
+    forget(place)
+    there = Volume.version("data", store=mirror)
+    assert (there.id, there.locator) == (version.id, done.locator)
+    assert there.files.read("big") == BIG
+    for path in packs(place / "twin", PackKind.DATA):
+        assert path.read_bytes() == (place / "gone" / keys.pack(id_of(path))).read_bytes()
+
+
+def test_the_same_store_and_folders_are_refused(place: Path, second: ROVolume, run: Run) -> None:
+    assert run("push", "data", at(place, "store")).code == 2
+    assert run("push", "data:dir", at(place)).code == 2
+    assert run("pull", "data", at(place, "nowhere")).code == 3
+
+
+def test_to_s3_and_back_with_a_break_in_the_middle(
+    place: Path, second: ROVolume, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.items():
+        if name != "COWFS_STORE":
+            monkeypatch.setenv(name, value)
+    bucket = s3["COWFS_STORE"]
+    real = PackCopies._put
+    put: list[object] = []
+
+    def broken(self: PackCopies, pack: object, data: bytes) -> None:
+        if len(put) == 2:
+            raise KeyboardInterrupt
+        put.append(pack)
+        real(self, pack, data)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PackCopies, "_put", broken)
+    with pytest.raises(KeyboardInterrupt):
+        Volume.push("data", bucket, all_versions=True)
+    monkeypatch.setattr(PackCopies, "_put", real)
+    done = Volume.push("data", bucket, all_versions=True)
+    assert done.put_packs < done.packs
+    assert done.versions[-1] == second.id
+    assert Volume.verify(store=bucket).is_sound
+    assert Volume.push("data", bucket, all_versions=True).put_packs == 0
+    back = Volume.pull("data", bucket, store=at(place, "back"), all_versions=True)
+    assert back.versions == done.versions
+    forget(place)
+    assert contents(Volume.version("data", store=at(place, "back"))) == WHOLE
+    assert objects(place / "back", "packs") == objects(place / "store", "packs")
+    assert objects(place / "back", "versions") == objects(place / "store", "versions")

@@ -1,0 +1,60 @@
+"""cowfs du --stored: what versions and volumes need of a store, alone and together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cowfs.blocking import ROVolume, StoredBytes, Volume
+from cowfs.format.pack import parse_pack
+from tests.cli.conftest import Run
+from tests.cli.test_json import check
+from tests.maintain.conftest import BIG, OTHER, first, place, run, second
+
+__all__ = ["first", "place", "run", "second"]
+
+
+def by_group(found: list[StoredBytes]) -> dict[str, StoredBytes]:
+    assert all(each.stored_bytes == each.unique_bytes + each.shared_bytes for each in found)
+    return {each.group: each for each in found}
+
+
+def blob_bytes(store: Path) -> int:
+    """Of all packs: here versions name every blob of them."""
+    found = 0
+    for path in (store / "packs").rglob("*"):
+        if path.is_file():
+            found += sum(entry.stored_length for entry in parse_pack(path.read_bytes(), what=path.name)[1])
+    return found
+
+
+def test_what_only_one_has_is_unique_and_the_rest_is_shared(place: Path, second: ROVolume, run: Run) -> None:
+    (whole,) = Volume.stored_bytes(by="store")
+    assert (whole.versions, whole.shared_bytes) == (2, 0)
+    assert whole.stored_bytes == blob_bytes(place / "store")
+    versions = by_group(Volume.stored_bytes("data"))
+    assert versions.keys() == {second.id, second.parents[0]}
+    assert len(BIG) < versions[second.parents[0]].shared_bytes < whole.stored_bytes
+    assert len(OTHER) <= versions[second.id].unique_bytes < len(OTHER) + 100_000
+    assert versions[second.parents[0]].unique_bytes < 100_000, "index blocks alone"
+    fork = second.fork("fork")
+    fork.files.write("own", OTHER[::-1])
+    fork.finalize()
+    volumes = by_group(Volume.stored_bytes())
+    assert volumes.keys() == {"data", "fork"}
+    assert len(OTHER) <= volumes["fork"].unique_bytes < len(OTHER) + 100_000
+    assert volumes["fork"].versions == 2
+    assert volumes["fork"].shared_bytes > len(BIG) + len(OTHER)
+    (owner,) = Volume.stored_bytes(by="owner")
+    assert owner.unique_bytes == owner.stored_bytes == Volume.stored_bytes(by="store")[0].stored_bytes
+    said = run("du", "--stored", "--json")
+    check("du --stored", said.json)
+    assert {each["group"] for each in said.json["groups"]} == {"data", "fork"}
+    text = run("du", "--stored", f"data@{second.id}").out
+    assert second.id[:12] in text
+    assert len(text.splitlines()) == 2
+    assert run("du", "--stored", "--by", "store").code == 0
+    assert (run("du").code, run("du", "data", "--by", "owner").code, run("du", "data:dir", "--stored").code) == (
+        2,
+        2,
+        2,
+    )

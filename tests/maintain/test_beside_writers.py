@@ -1,0 +1,45 @@
+"""Processes that commit, prune, fork and delete beside one that collects: nobody misses anything, and
+afterwards nothing is left that nobody needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cowfs.store import ObjectStore
+from cowfs.version.deletion import delete_volume
+from cowfs.version.volumes import find_head, volume_names
+from tests.maintain.fixtures import store
+from tests.maintain.stores import ME, age, collect, stored, tree
+from tests.simulation.roots import closure
+
+__all__ = ["store"]
+
+CREW = (("writer", "writer1"), ("writer", "writer2"), ("forker", "fork"), ("collector", "collector"))
+MOST_S = 300  # a busy machine
+
+
+@pytest.mark.slow
+def test_nothing_is_missed_and_nothing_is_left(store: ObjectStore, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.maintain.crew"]
+    crew = []
+    for role, name in CREW:
+        arguments = [role, name, store.url, str(tmp_path)]
+        crew.append(subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    said = [each.communicate(timeout=MOST_S) for each in crew]
+    assert [each.returncode for each in crew] == [0] * len(crew), "\n".join(err for _, err in said)
+
+    for name in volume_names(store):
+        head = find_head(store, name)
+        if head is not None and not (head.is_void or head.is_deleted) and name.startswith("fork"):
+            delete_volume(store, name, ME)
+    age(tmp_path)
+    for _ in range(2):
+        collect(store, tmp_path, grace_s=1)
+    heads = [find_head(store, name) for name in ("writer1", "writer2")]
+    versions = [head.version for head in heads if head is not None and head.version is not None]
+    assert stored(store).keys() == set().union(*(closure(store, version, tmp_path / "c") for version in versions))
+    assert all(tree(store, version, tmp_path) for version in versions)

@@ -1,0 +1,113 @@
+"""A collector whose request to delete arrives when another has ended the same collection, and a copy
+from another store has put back what it needs meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs.format import keys
+from cowfs.format.pack import PackEntry
+from cowfs.ids import PackId, VersionId
+from cowfs.maintain.collecting import Collection
+from cowfs.maintain.moving import append_record, put_blobs
+from cowfs.maintain.pack_check import check_bytes
+from cowfs.maintain.pushing import Push
+from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store.sealed import sealing_of
+from cowfs.version.deletion import delete_volume
+from tests.maintain.fixtures import impatient, store
+from tests.maintain.stores import ME, age, collect, commit, random_bytes, survey, tree
+
+__all__ = ["impatient", "store"]
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[ObjectStore]:
+    opened = open_store((tmp_path / "source").as_uri(), create=True)
+    initialize(opened)
+    yield opened
+    opened.close()
+
+
+def push(source: ObjectStore, target: ObjectStore, name: str, version: VersionId, home: Path) -> None:
+    Push(
+        source,
+        target,
+        "v",
+        name,
+        [version],
+        holder=ME,
+        owner="test",
+        cache_dir=home / "push",
+        progress=lambda progress: None,
+    ).run(with_tags=False)
+
+
+def move(store: ObjectStore, pack: PackId) -> None:
+    """Its blobs, to another pack, as repair does it."""
+    data = store.get(keys.pack(pack))
+    state, sealing = check_bytes(data, pack, sealing_of(store)), sealing_of(store).pack(pack)
+    assert state.directory is not None
+    assert state.kind is not None
+
+    def stored(entry: PackEntry) -> bytes:
+        sealed = data[entry.offset : entry.offset + entry.stored_length]
+        return sealing.open(sealed, entry.offset, entry.codec, entry.raw_length, what=f"pack {pack}")
+
+    append_record(store, pack, 0, put_blobs(store, state.kind, ((each, stored(each)) for each in state.directory)))
+
+
+@pytest.mark.parametrize(
+    "was_moved",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="a moved record that was collected is put again under the same key (decision 50)",
+            ),
+        ),
+    ],
+)
+def test_what_is_pushed_outlives_a_late_delete(
+    source: ObjectStore, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_moved: bool
+) -> None:
+    first = commit(source, "v", tmp_path, {b"a": random_bytes(1)})
+    second = commit(source, "v", tmp_path, {b"b": random_bytes(2)})
+    whole = {b"a": random_bytes(1), b"b": random_bytes(2)}
+    push(source, store, "early", first, tmp_path)
+    if was_moved:
+        for pack in [keys.parse_pack(info.key) for info in store.list(keys.PACKS)]:
+            assert pack is not None
+            move(store, pack)
+    delete_volume(store, "early", ME)
+    age(tmp_path)
+    found, plan = survey(store, tmp_path, grace_s=1)
+    pushed: list[VersionId] = []
+
+    class Late:
+        """The store of the late collector."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        def delete(self, doomed: Iterable[str]) -> None:
+            doomed = list(doomed)
+            if not pushed and any(key.startswith(keys.PACKS) for key in doomed):
+                collect(store, tmp_path, grace_s=1)
+                push(source, store, "back", second, tmp_path)
+                pushed.append(second)
+                assert tree(store, second, tmp_path) == whole
+            store.delete(doomed)
+
+    late = Collection(found, ME, wait_s=0)
+    monkeypatch.setattr(late, "_store", Late())
+    late.apply(plan)
+    assert pushed
+    assert tree(store, second, tmp_path) == whole

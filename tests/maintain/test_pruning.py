@@ -1,0 +1,175 @@
+"""Pruning: only what the plan showed goes, and nothing that something holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cowfs.blocking import PrunePlan, ROVolume, Volume
+from cowfs.errors import CorruptError, InvalidInputError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.records import PinRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.maintain import pruning
+from cowfs.store import ObjectStore, open_store
+from cowfs.store.pins import Pin
+from cowfs.version import pruned
+from tests.api.conftest import place
+from tests.cli.conftest import Run, run
+from tests.cli.test_json import check
+from tests.format.samples import CREATED_NS, WRITE
+
+__all__ = ["place", "run"]
+
+
+@pytest.fixture
+def versions(place: Path) -> list[ROVolume]:
+    data = Volume.new("data")
+    return [data.commit(str(number)) for number in range(6)]
+
+
+@pytest.fixture
+def store(versions: list[ROVolume]) -> Iterator[ObjectStore]:
+    store = open_store(Volume.open("data").resolve().store_url or "")
+    yield store
+    store.close()
+
+
+def going(plan: PrunePlan) -> list[str]:
+    return [each.version for each in plan.pruned]
+
+
+def why(plan: PrunePlan, version: ROVolume) -> list[str]:
+    return next(each.why for each in plan.versions if each.version == version.id)
+
+
+def test_a_plan_does_nothing_and_is_carried_out_as_shown(versions: list[ROVolume], store: ObjectStore) -> None:
+    plan = Volume.plan_prune("data", last=2)
+    assert [each.version for each in plan.versions] == [each.id for each in reversed(versions)]
+    assert going(plan) == [each.id for each in reversed(versions[:4])]
+    assert pruned.read(store, "data").number == 0
+    Volume.open("data").commit("later")
+    assert [each.version for each in Volume.prune(plan)] == going(plan)
+    assert pruned.read(store, "data").ranges == ((2, 5),)
+    assert Volume.prune(plan) == [], "once"
+    assert len(Volume.plan_prune("data", last=1).versions) == 3
+    assert Volume.version(f"data@{versions[0].id}") == versions[0], "it is there until a collection has run"
+    again = Volume.plan_prune("data", last=1)
+    Volume.prune(again)
+    assert pruned.read(store, "data").ranges == ((2, 7),)
+    assert Volume.version("data").message == "later"
+
+
+def test_what_is_held_is_kept_and_says_by_what(versions: list[ROVolume]) -> None:
+    versions[0].tag("v1")
+    fork = versions[1].fork("fork")
+    fork.commit("goes on")
+    Volume.new("stands").resolve()
+    data = Volume.open("data")
+    data.files.write("work", b"uncommitted")
+    plan = Volume.plan_prune("data", last=1)
+    assert why(plan, versions[0]) == ["tag v1"]
+    assert why(plan, versions[1]) == ["base of fork"]
+    held, *_, rule = why(plan, versions[5])
+    assert (held, rule) == ("the last version", "one of the last 1")
+    assert any(each.startswith("a mount of ") for each in why(plan, versions[5]))
+    data.unmount()
+    assert any(each.startswith("uncommitted work of ") for each in why(Volume.plan_prune("data", last=1), versions[5]))
+    assert going(plan) == [each.id for each in reversed(versions[2:5])]
+    Volume.untag("data", "v1")
+    Volume.prune(Volume.plan_prune("fork", last=1))
+    assert {versions[0].id, versions[1].id} <= set(going(Volume.plan_prune("data", last=1))), "the fork let go of it"
+    data.discard()
+
+
+def test_work_kept_on_an_older_version_holds_it(versions: list[ROVolume], store: ObjectStore) -> None:
+    """By its pin alone: it lies on another machine."""
+    kept = Pin.create(store, volume="data", number=3, owner="ada@elsewhere")
+    kept.renew(kind="hold")
+    mounted = Pin.create(store, volume="data", number=4, owner="bob@elsewhere")
+    plan = Volume.plan_prune("data", last=1)
+    assert why(plan, versions[1]) == ["uncommitted work of ada@elsewhere"]
+    assert why(plan, versions[2]) == ["a mount of bob@elsewhere"]
+    mounted.remove()
+    assert {each.version for each in Volume.prune(Volume.plan_prune("data", last=1))} == {
+        versions[number].id for number in (0, 2, 3, 4)
+    }
+
+
+def test_what_is_mounted_here_to_be_read_is_kept(versions: list[ROVolume]) -> None:
+    """As a copy, which needs no kernel."""
+    plan = Volume.plan_prune("data", last=1)
+    path = versions[1].mount(mode="copy")
+    assert why(Volume.plan_prune("data", last=1), versions[1]) == [f"mounted at {path}"]
+    assert versions[1].id not in {each.version for each in Volume.prune(plan)}
+    versions[1].unmount()
+    assert going(Volume.plan_prune("data", last=1)) == [versions[1].id]
+
+
+def test_what_was_tagged_since_the_plan_stays(versions: list[ROVolume], store: ObjectStore) -> None:
+    plan = Volume.plan_prune("data", last=1)
+    versions[2].tag("late")
+    versions[3].fork("late")
+    done = {each.version for each in Volume.prune(plan)}
+    assert done == {versions[0].id, versions[1].id, versions[4].id}
+    assert pruned.read(store, "data").ranges == ((2, 3), (6, 6))
+
+
+def test_a_version_behind_a_deletion_goes_with_all_heads_that_repeat_it(
+    versions: list[ROVolume], store: ObjectStore
+) -> None:
+    Volume.delete("data")
+    with pytest.raises(NotFoundError, match="deleted"):
+        Volume.plan_prune("data", last=1)
+    Volume.undelete("data")
+    Volume.open("data").commit("behind")
+    Volume.prune(Volume.plan_prune("data", last=1))
+    head = len(store.list("volumes/data/head/"))
+    assert pruned.read(store, "data").ranges == ((2, head - 1),)
+
+
+def test_two_who_prune_at_once_prune_all_that_both_want(versions: list[ROVolume], store: ObjectStore) -> None:
+    ids = [VersionId.from_hex(each.id) for each in versions]
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(lambda id: pruning.prune(store, "data", {id}), ids[:4]))
+    assert [step.version for steps in done for step in steps] == ids[:4]
+    assert pruned.read(store, "data").ranges == ((2, 5),)
+    assert pruning.prune(store, "data", {ids[5]}) == [], "never the last one"
+
+
+def test_the_command_line(versions: list[ROVolume], run: Run) -> None:
+    assert run("prune", "data").code == 2
+    assert run("prune", "data", "--keep-last", "2").code == 2, "nobody to ask"
+    assert run("prune", "data", "--keep-within", "3").code == 2
+    shown = run("prune", "data", "--keep-last", "2", "--dry-run")
+    assert [line.split()[0] for line in shown.out.splitlines()[1:]] == ["keep"] * 2 + ["prune"] * 4
+    planned = run("prune", "data", "--keep-last", "2", "--dry-run", "--json").json
+    check("prune", planned)
+    assert planned["pruned"] == []
+    done = run("prune", "data", "--keep-last", "2", "-y", "--json").json
+    check("prune", done)
+    assert done["pruned"] == [each.id for each in reversed(versions[:4])]
+    assert "0 of 2 versions go" in run("prune", "data", "--keep-last", "2", "-y").err
+    assert run("tag", f"data@{versions[0].id}", "late").code == 3
+
+
+def test_a_plan_is_of_one_store(versions: list[ROVolume], place: Path) -> None:
+    plan = Volume.plan_prune("data", last=1)
+    other = Volume.new("data", store=place / "other").resolve().store_url
+    with pytest.raises(InvalidInputError, match="the plan is of"):
+        Volume.prune(plan, store=other)
+    with pytest.raises(InvalidInputError):
+        Volume.prune("data")  # type: ignore[arg-type]
+
+
+def test_a_pin_of_an_earlier_cowfs_holds_too(versions: list[ROVolume], store: ObjectStore) -> None:
+    old = PinRecord("data", 3, 0, CREATED_NS, None, WRITE, "ada@node-7", extra={"expires_ns": CREATED_NS})
+    store.put(f"{keys.PINS}{'0a' * 16}", old.encode())
+    store.put(f"{keys.PINS}somebody-elses", b"nothing of ours")
+    assert why(Volume.plan_prune("data", last=1), versions[1]) == ["a mount of ada@node-7"]
+    store.put(keys.pin(WriteId(bytes(16)), 1), b"damaged")
+    with pytest.raises(CorruptError):
+        Volume.plan_prune("data", last=1)

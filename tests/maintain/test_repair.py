@@ -1,0 +1,229 @@
+"""cowfs repair: damaged packs get back what is found elsewhere; addresses, versions and locators stay."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from cowfs.blocking import ROVolume, Volume
+from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError
+from cowfs.format import codec, keys
+from cowfs.format.pack import PackKind
+from cowfs.maintain.refit import stored_form
+from cowfs.storage import KeyFile, Storage
+from cowfs.store import open_store, refs
+from tests.cli.conftest import Run
+from tests.cli.test_json import check
+from tests.maintain.conftest import BIG, FIRST, OTHER, contents, forget
+from tests.maintain.damage import cut, delete, flip, id_of, packs
+
+WHOLE = {**FIRST, "other": OTHER}
+
+
+def mirrored(place: Path) -> Path:
+    """Another store with the same packs."""
+    shutil.copytree(place / "store", place / "mirror")
+    record = json.loads((place / "mirror" / keys.STORE).read_text())
+    assert record["store_id"]
+    (place / "mirror" / keys.STORE).unlink()
+    from cowfs.store import initialize
+
+    opened = open_store((place / "mirror").as_uri())
+    initialize(opened)
+    opened.close()
+    return place / "mirror"
+
+
+def reads_whole(place: Path, version: ROVolume, expected: dict[str, bytes]) -> None:
+    forget(place)
+    assert contents(Volume.from_locator(version.locator)) == expected
+
+
+def test_one_flipped_one_cut_and_one_deleted_pack_come_back_from_another_store(
+    place: Path, second: ROVolume, run: Run
+) -> None:
+    first_version = Volume.version(f"data@{second.parents[0]}")
+    third = Volume.open("data")
+    third.files.write("third", OTHER[::-1])
+    third_version = third.finalize()
+    mirror = mirrored(place)
+    big, other, more = packs(place / "store", PackKind.DATA)
+    flip(big)
+    cut(other)
+    delete(more)
+    index = packs(place / "store", PackKind.INDEX)
+    flip(index[0])
+    delete(index[1])
+    forget(place)
+    broken = run("verify", "--json")
+    assert broken.code == 1
+    assert len(broken.json["damaged"]) == 4, "what named the pack that is gone cannot be read either"
+    planned = run("repair", "--from", str(mirror), "--dry-run", "--json")
+    assert not planned.json["is_applied"]
+    before = sorted(path for path in (place / "store").rglob("*"))
+    (place / "report").write_text(broken.out)
+    done = run("repair", "--from", str(mirror), "--report", str(place / "report"), "-y", "--json")
+    assert (done.code, done.json["broken"]) == (0, [])
+    check("repair", done.json)
+    assert all(path.exists() for path in before), "nothing is deleted"
+    assert sum(done.json["found"].values()) > 0
+    again = run("verify", "--json")
+    assert again.code == 0
+    assert all(pack["is_repaired"] for pack in again.json["damaged"])
+    reads_whole(place, first_version, FIRST)
+    reads_whole(place, second, WHOLE)
+    reads_whole(place, third_version, {**WHOLE, "third": OTHER[::-1]})
+    idle = run("repair", "-y")
+    assert (idle.code, "read from elsewhere already" in idle.out) == (0, True)
+    assert Volume.open("data").files.read("third") == OTHER[::-1]
+
+
+def test_this_machines_cache_gives_chunks_and_index_blocks_back(place: Path, first: ROVolume) -> None:
+    assert contents(Volume.from_locator(first.locator)) == FIRST
+    for path in (*packs(place / "store", PackKind.DATA), *packs(place / "store", PackKind.INDEX)):
+        delete(path)
+    plan = Volume.plan_repair()
+    done = Volume.repair(plan)
+    assert (done.is_sound, done.is_applied) == (True, True)
+    assert set(done.found) == {"this machine's cache"}
+    reads_whole(place, first, FIRST)
+    with pytest.raises(InvalidStateError):
+        Volume.repair(done)
+
+
+def test_a_directory_with_the_files_gives_chunks_back(place: Path, first: ROVolume) -> None:
+    first.files.download("", place / "downloaded")
+    forget(place)
+    for path in packs(place / "store", PackKind.DATA):
+        cut(path)
+    (place / "downloaded" / "dir" / "big").write_bytes(BIG[:-1] + b"x")  # changed since
+    plan = Volume.plan_repair(sources=[place / "downloaded"])
+    assert [each.path for each in plan.broken] == ["/dir/big"]
+    done = Volume.repair(plan)
+    assert not done.is_sound
+    assert [each.path for each in Volume.verify().broken] == ["/dir/big"]
+    (place / "downloaded" / "dir" / "big").write_bytes(BIG)
+    done = Volume.repair(Volume.plan_repair(sources=[place / "downloaded"]))
+    assert done.is_sound
+    reads_whole(place, first, FIRST)
+
+
+def test_a_copy_without_fuse_is_asked_without_being_named(place: Path, first: ROVolume) -> None:
+    first.mount(place / "mnt" / "copy", mode="copy")
+    forget(place)
+    for path in packs(place / "store", PackKind.DATA):
+        delete(path)
+    plan = Volume.plan_repair()
+    assert plan.is_sound
+    assert set(plan.found) == {str(place / "mnt" / "copy")}
+    first.unmount()
+
+
+def test_a_pack_whose_directory_is_damaged_loses_nothing(place: Path, first: ROVolume) -> None:
+    (pack,) = packs(place / "store", PackKind.DATA)
+    flip(pack, pack.stat().st_size - 30)
+    forget(place)
+    done = Volume.repair(Volume.plan_repair())
+    assert done.is_sound
+    assert [(each.found, each.lost) for each in done.packs] == [(0, 0)]
+    assert Volume.verify().damaged[0].is_repaired
+    delete(pack)
+    assert Volume.verify().is_sound
+    reads_whole(place, first, FIRST)
+
+
+def test_what_is_found_nowhere_is_listed_and_can_be_found_later(place: Path, first: ROVolume, run: Run) -> None:
+    mirror = mirrored(place)
+    (pack,) = packs(place / "store", PackKind.DATA)
+    flip(pack, 1000)
+    forget(place)
+    done = run("repair", "-y", "--json")
+    assert done.code == 1
+    assert [each["path"] for each in done.json["broken"]] == ["/dir/big"]
+    assert "/dir/big" in run("repair", "--dry-run").out
+    assert run("repair", "--from", str(mirror), "-y").code == 0
+    newest = refs.newest(open_store((place / "store").as_uri()), refs.moved(id_of(pack)))
+    assert newest is not None
+    assert newest[0] == 2, "the first had what was whole"
+    reads_whole(place, first, FIRST)
+
+
+def test_a_collection_that_moves_the_pack_meanwhile_wins(
+    place: Path, first: ROVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = mirrored(place)
+    (pack,) = packs(place / "store", PackKind.DATA)
+    flip(pack, 1000)
+    forget(place)
+    plan = Volume.plan_repair(sources=[mirror])
+    others: list[int] = []
+    real: Any = refs.append
+
+    def append(store: Any, ref: Any, n: int, record: Any) -> None:
+        real(store, ref, n, record)
+        if not others:  # as if it were somebody else's
+            others.append(n)
+            raise ConflictError("taken")
+
+    monkeypatch.setattr(refs, "append", append)
+    assert Volume.repair(plan).is_sound
+    monkeypatch.setattr(refs, "append", real)
+    newest = refs.newest(open_store((place / "store").as_uri()), refs.moved(id_of(pack)))
+    assert newest is not None
+    assert newest[0] == 2
+    reads_whole(place, first, FIRST)
+
+
+def test_an_encrypted_store_is_repaired_and_another_key_is_refused(place: Path) -> None:
+    for name, start in (("key", 100), ("other", 50)):
+        (place / name).write_bytes(bytes(range(start, start + 32)))
+    storage = Storage((place / "sealed").as_uri(), encryption_key=KeyFile(place / "key"))
+    vol = Volume.new("data", store=storage)
+    vol.files.write("text", FIRST["text"])
+    vol.files.write("big", BIG)
+    version = vol.finalize()
+    assert version.files.read("big") == BIG
+    (pack,) = packs(place / "sealed", PackKind.DATA)
+    cut(pack)
+    elsewhere = Storage((place / "elsewhere").as_uri(), encryption_key=KeyFile(place / "other"))
+    Volume.new("data", store=elsewhere).commit()
+    with pytest.raises(InvalidInputError, match="do not have the same key"):
+        Volume.plan_repair(storage, sources=[elsewhere])
+    done = Volume.repair(Volume.plan_repair(storage))
+    assert done.is_sound
+    forget(place)
+    assert Volume.version("data", store=storage).files.read("big") == BIG
+
+
+def test_a_source_that_changes_between_plan_and_repair_changes_nothing(place: Path, first: ROVolume) -> None:
+    mirror = mirrored(place)
+    (pack,) = packs(place / "store", PackKind.DATA)
+    delete(pack)
+    forget(place)
+    plan = Volume.plan_repair(sources=[mirror])
+    shutil.rmtree(mirror / "packs")
+    with pytest.raises(CorruptError, match="is not any more"):
+        Volume.repair(plan)
+    assert refs.newest(open_store((place / "store").as_uri()), refs.moved(id_of(pack))) is None
+
+
+@pytest.mark.parametrize("change", [0, 1, 2, 3, 4, 5, 30, 301])
+@pytest.mark.quick
+def test_a_frame_of_another_length_is_made_of_the_same_bytes(change: int) -> None:
+    raw = b"".join(b"line %d of a text\n" % n for n in range(4000))
+    length = len(zstandard.ZstdCompressor(level=3, write_content_size=True).compress(raw)) + change
+    stored = stored_form(raw, codec.Codec.ZSTD, length)
+    assert stored is not None
+    assert len(stored) == length
+    assert codec.decompress(stored, codec.Codec.ZSTD, len(raw), codec.hash_of(raw), "a frame") == raw
+
+
+@pytest.mark.quick
+def test_no_frame_is_shorter_than_its_content_can_be() -> None:
+    assert stored_form(bytes(range(256)) * 10, codec.Codec.ZSTD, 20) is None
+    assert stored_form(b"raw", codec.Codec.RAW, 4) is None

@@ -1,0 +1,40 @@
+"""A collection on an S3 server: times of a second, deletions by the thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cowfs.maintain import planning
+from cowfs.store import ObjectStore, initialize, open_store
+from tests.maintain.stores import collect, commit, fork, prune, random_bytes, stored, survey, tree
+from tests.simulation.roots import closure
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def store(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
+    opened = open_store(s3["COWFS_STORE"], create=True)
+    initialize(opened)
+    yield opened
+    opened.close()
+
+
+def test_what_is_pruned_goes(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = [commit(store, "v", tmp_path, {b"f": random_bytes(n)}) for n in range(3)]
+    fork(store, "v", "f", versions[0])
+    prune(store, "v", 2, 3)
+    assert survey(store, tmp_path)[1].objects == {}, "too young"
+    monkeypatch.setattr(planning, "HOUR_NS", -(10**9))
+    _, plan = survey(store, tmp_path)
+    outcome = collect(store, tmp_path)
+    assert outcome.deleted == dict(plan.objects)
+    needed = [closure(store, version, tmp_path / "closures") for version in (versions[0], versions[2])]
+    assert stored(store).keys() == set().union(*needed)
+    assert tree(store, versions[0], tmp_path) == {b"f": random_bytes(0)}
+    assert not collect(store, tmp_path).deleted

@@ -1,0 +1,179 @@
+"""cowfs verify: damaged packs are found, and the paths that they break."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cowfs.blocking import Progress, ROVolume, Volume
+from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError
+from cowfs.format.pack import PackKind
+from cowfs.maintain import verify as verifying
+from cowfs.maintain.pack_check import check_pack
+from cowfs.storage import KeyFile, Storage
+from tests.cli.conftest import Run
+from tests.cli.test_json import check
+from tests.maintain.conftest import FIRST, forget
+from tests.maintain.damage import Damage, cut, delete, flip, key_of, packs
+
+
+def test_a_whole_store_is_sound(place: Path, second: ROVolume, run: Run) -> None:
+    second.fork("fork").finalize()
+    heard: list[Progress] = []
+    done = Volume.verify(progress=heard.append)
+    assert done.is_sound
+    assert (done.versions, done.damaged, done.broken) == (2, [], [])
+    assert done.checked_packs == done.packs == len(packs(place / "store", PackKind.DATA)) + 2
+    assert heard[-1].stage == "paths"
+    said = run("verify", "--json")
+    assert said.code == 0
+    check("verify", said.json)
+    assert "all right" in run("verify", "data").out
+    assert run("verify", (place / "store").as_uri()).code == 0
+
+
+@pytest.mark.parametrize("damage", [flip, cut, delete])
+def test_damage_of_contents_is_found_with_its_paths(place: Path, second: ROVolume, run: Run, damage: Damage) -> None:
+    big, other = packs(place / "store", PackKind.DATA)
+    damage(big)
+    said = run("verify", "--json")
+    assert said.code == 1
+    check("verify", said.json)
+    assert [each["key"] for each in said.json["damaged"]] == [key_of(big)]
+    assert said.json["damaged"][0]["kind"] == "data"
+    paths = {each["path"] for each in said.json["broken"]}
+    assert "/dir/big" in paths
+    assert paths <= {"/dir/big", "/dir/sub/small", "/text"}
+    assert {tuple(sorted(each["versions"])) for each in said.json["broken"]} == {
+        tuple(sorted([second.id, second.parents[0]]))
+    }
+    assert "/dir/big  in data@" in run("verify").out
+    found = unreadable(place, second)
+    assert {path.lstrip("/") for path in paths} == found
+    damage(other)
+    fork = Volume.version(f"data@{second.parents[0]}")
+    assert {each.path for each in Volume.verify(fork.locator).broken} == paths, "only of that version"
+    assert "/other" in {each.path for each in Volume.verify("data").broken}
+
+
+def test_an_encrypted_store_is_verified_with_its_key(
+    place: Path,
+) -> None:
+    (place / "key").write_bytes(bytes(range(100, 132)))
+    storage = Storage((place / "sealed").as_uri(), encryption_key=KeyFile(place / "key"))
+    vol = Volume.new("data", store=storage)
+    for path, data in FIRST.items():
+        vol.files.write(path.replace("/", "-"), data)
+    vol.finalize()
+    assert Volume.verify(store=storage).is_sound
+    flip(packs(place / "sealed", PackKind.DATA)[0])
+    done = Volume.verify("data", store=storage)
+    assert [each.path for each in done.broken] == ["/dir-big"]
+    with pytest.raises(AccessDeniedError):
+        Volume.verify(store=Storage((place / "sealed").as_uri(), encryption_key=KeyFile(place / "other")))
+
+
+def test_of_links_the_objects_are_looked_at_and_not_read(place: Path) -> None:
+    there = place / "there"
+    there.mkdir()
+    for name in ("kept", "replaced", "gone"):
+        (there / name).write_bytes(name.encode() * 1000)
+    version = Volume.import_(there, "linked", link=True)
+    assert Volume.verify().links == 3
+    (there / "replaced").write_bytes(b"of another size")
+    (there / "gone").unlink()
+    done = Volume.verify(version.locator)
+    assert {(each.path, each.problem) for each in done.broken} == {
+        ("/replaced", "the linked object was replaced"),
+        ("/gone", "the linked object is gone"),
+    }
+
+
+def unreadable(machine: Path, version: ROVolume) -> set[str]:
+    forget(machine)
+    found = set()
+    fresh = Volume.from_locator(version.locator)
+    for entry in fresh.files.ls("", recursive=True):
+        if entry.type == "file":
+            try:
+                fresh.files.read(entry.path)
+            except (CorruptError, OSError):
+                found.add(entry.path.lstrip("/"))
+    return found
+
+
+@pytest.mark.parametrize("damage", [flip, cut, delete])
+def test_damage_of_an_index_is_found_though_this_machine_has_it_cached(
+    place: Path, first: ROVolume, damage: Damage
+) -> None:
+    (pack,) = packs(place / "store", PackKind.INDEX)
+    damage(pack)
+    done = Volume.verify()
+    assert not done.is_sound
+    assert [each.kind for each in done.damaged] == ["index"]
+    assert done.damaged[0].lost_blobs
+    if damage is not flip:
+        assert [(each.path, each.versions) for each in done.broken] == [("/", [first.id])]
+
+
+def test_every_bit_counts_even_one_that_breaks_nothing(place: Path, first: ROVolume) -> None:
+    """A footer is not needed to read what an index names."""
+    (pack,) = packs(place / "store", PackKind.DATA)
+    flip(pack, pack.stat().st_size - 30)
+    done = Volume.verify()
+    assert [(each.lost_blobs, each.key) for each in done.damaged] == [(0, key_of(pack))]
+    assert done.is_sound
+
+
+def test_a_missing_manifest_breaks_the_version(place: Path, second: ROVolume) -> None:
+    (place / "store" / "versions" / second.id[:2] / second.id).unlink()
+    done = Volume.verify()
+    assert [(each.path, each.versions) for each in done.broken] == [(None, [second.id])]
+
+
+def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[object] = []
+
+    def check(store: object, pack: object) -> object:
+        if len(checked) == 2:
+            raise KeyboardInterrupt
+        checked.append(pack)
+        return check_pack(store, pack)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(verifying, "THREADS", 1)
+    monkeypatch.setattr(verifying, "check_pack", check)
+    with pytest.raises(KeyboardInterrupt):
+        Volume.verify()
+    before = set(checked)
+    later: list[object] = []
+
+    def check_all(store: object, pack: object) -> object:
+        later.append(pack)
+        return check_pack(store, pack)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(verifying, "check_pack", check_all)
+    done = Volume.verify(resume=True)
+    assert before.isdisjoint(later)
+    assert done.checked_packs == done.packs
+    assert len(before) + len(later) == done.packs
+    again = Volume.verify(resume=True)
+    assert again.checked_packs == again.packs, "a run that ended leaves nothing behind"
+
+
+def test_a_sample_reads_some_and_misses_none_that_is_gone(place: Path, second: ROVolume) -> None:
+    done = Volume.verify(sample=0.01)
+    assert done.checked_packs == 1
+    assert done.packs > 1
+    big = packs(place / "store", PackKind.DATA)[0]
+    delete(big)
+    assert [each.key for each in Volume.verify(sample=0.01).damaged] == [key_of(big)]
+    with pytest.raises(InvalidInputError):
+        Volume.verify(sample=0)
+
+
+def test_a_store_is_named_as_one(place: Path, first: ROVolume, run: Run) -> None:
+    assert run("verify", "--sample", "5%").code == 0
+    assert run("verify", "--sample", "lots").code == 2
+    assert run("verify", "data:dir").code == 2
+    assert run("verify", "s3://x/y", "--store", (place / "store").as_uri()).code == 2

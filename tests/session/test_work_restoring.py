@@ -1,0 +1,211 @@
+"""What a version has, put into the working copy of an open volume: then it is there, and the rest is as it
+was; and so it is in the version that a commit makes."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.control.messages import Restoration
+from cowfs.errors import ConflictError, CorruptError, NotFoundError
+from cowfs.ids import VersionId
+from cowfs.session.session import Session
+from cowfs.session.work_restoring import APART, Stale, restore
+from tests.api.conftest import place
+
+__all__ = ["place"]
+
+NAMES = [b"a", b"b", b"c", b"a/a", b"a/b", b"b/a", b"b/b", b"a/a/a", b"a/a/b"]
+
+
+@contextmanager
+def session_of(volume: RWVolume) -> Iterator[Session]:
+    with volume._opened_files().used() as session:
+        yield session
+
+
+def change(session: Session, some: random.Random) -> None:
+    """Whatever can be done to a name, if it can be done."""
+    files, engine, name = session.files, session.engine, some.choice(NAMES)
+    other = some.choice(NAMES)
+    what = some.randrange(11)
+    try:
+        if what == 0:
+            files.mkdir(name)
+        elif what <= 3:
+            files.write(name, some.randbytes(some.choice([0, 5, 3000, 600_000])))
+        elif what == 4:
+            files.write(name, b"x" * some.randrange(50_000), some.randrange(500_000))
+        elif what == 5:
+            files.move(name, other)
+        elif what == 6:
+            files.remove(name)
+        elif what == 7:
+            files.new_symlink(name, other)
+        elif what == 8:
+            files.ask(engine.set_xattr, files.stat(name).ino, b"user.a", some.randbytes(3), 0)
+        elif what == 9:
+            files.chmod(name, some.choice([0o600, 0o640, 0o755]))
+        else:
+            parent, last = files.place(other)
+            engine.forget(files.ask(engine.link, files.stat(name).ino, parent, last).ino, 1)
+    except OSError:
+        pass
+
+
+def state(session: Session, top: bytes = b"") -> dict[bytes, Any]:
+    """Everything below, but for numbers of inodes; of files the names that they have below."""
+    files, engine = session.files, session.engine
+    found: dict[bytes, Any] = {}
+    names: dict[int, set[bytes]] = {}
+    for path, attr in files.walk(top):
+        names.setdefault(attr.ino, set()).add(path)
+    for path, attr in files.walk(top):
+        kind = stat.S_IFMT(attr.mode)
+        content = files.read(path) if kind == stat.S_IFREG else files.readlink(path) if kind == stat.S_IFLNK else None
+        xattrs = {name: files.ask(engine.get_xattr, attr.ino, name) for name in files.ask(engine.list_xattrs, attr.ino)}
+        found[path] = (attr.mode, attr.uid, attr.mtime_ns, content, xattrs, frozenset(names[attr.ino]))
+    return found
+
+
+def restored(session: Session, version: ROVolume, path: bytes = b"", to: bytes | None = None) -> list[tuple[str, str]]:
+    wanted = Restoration(VersionId.from_hex(version.id), os.fsdecode(path), os.fsdecode(path if to is None else to))
+    return [(each.path, each.kind) for each in restore(session, wanted, Stale()).paths]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_working_copy_is_rolled_back_to_any_version(place: Path, seed: int) -> None:
+    some = random.Random(seed)
+    volume = Volume.new("data")
+    states, versions = [], []
+    for _ in range(3):
+        with session_of(volume) as session:
+            for _ in range(some.randrange(5, 40)):
+                change(session, some)
+            states.append(state(session))
+        versions.append(volume.commit())
+    for at in (0, 2, 1, 1):
+        with session_of(volume) as session:
+            for _ in range(some.choice([0, 10])):
+                change(session, some)
+            before = list(volume.diff(versions[at], times=True))
+            done = restored(session, versions[at])
+            assert state(session) == states[at]
+            assert list(volume.diff(versions[at], times=True)) == []
+            assert not done or before
+            assert restored(session, versions[at]) == []
+            assert not [name for name, _ in session.files.list("") if name.startswith(APART)]
+    made = volume.commit()
+    assert list(versions[1].diff(made, times=True)) == []
+    volume.finalize()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_path_is_as_the_version_has_it_and_the_rest_stays(place: Path, seed: int) -> None:
+    some = random.Random(100 + seed)
+    volume = Volume.new("data")
+    with session_of(volume) as session:
+        for _ in range(40):
+            change(session, some)
+        version_state = state(session)
+    version = volume.commit()
+    with session_of(volume) as session:
+        for _ in range(40):
+            change(session, some)
+        for _ in range(6):
+            path = some.choice(NAMES)
+            to = some.choice([path, path, b"new"])
+            before = state(session)
+            try:
+                restored(session, version, path, to)
+            except (NotFoundError, ConflictError):
+                assert state(session) == before
+                continue
+            after = state(session)
+            assert inside(after, to) == inside(version_state, path)
+            above = {to.rsplit(b"/", count)[0] for count in range(1, to.count(b"/") + 1)}
+            assert outside(after, to, above) == outside(before, to, above)
+    volume.discard()
+
+
+def inside(states: dict[bytes, Any], top: bytes) -> dict[bytes, Any]:
+    return {path[len(top) :]: each[:5] for path, each in states.items() if path == top or path.startswith(top + b"/")}
+
+
+def outside(states: dict[bytes, Any], top: bytes, above: set[bytes]) -> dict[bytes, Any]:
+    """What is above may be new, and its time is."""
+    return {
+        path: each[:5]
+        for path, each in states.items()
+        if path != top and not path.startswith(top + b"/") and path not in above
+    }
+
+
+def test_what_the_file_in_its_place_has_is_shared_and_open_files_stay(place: Path) -> None:
+    volume = Volume.new("data")
+    data = random.Random(1).randbytes(8 << 20)
+    volume.files.write("large", data)
+    version = volume.commit()
+    with session_of(volume) as session:
+        session.files.write("large", b"!" * 10, 5 << 20)
+        with session.files.open("large", os.O_RDONLY) as opened:
+            restored(session, version)
+            staged = sum(
+                each.length
+                for each in session.engine.live_extents(session.files.stat("large").ino)[1]
+                if each.chunk is None
+            )
+            assert 0 < staged < 4 << 20, "only the chunks that differ are staged"
+            assert opened.read(5 << 20, 10) == b"!" * 10
+        assert session.files.read("large") == data
+    assert list(version.diff(volume.commit(), times=True)) == []
+    volume.finalize()
+
+
+def test_an_error_leaves_everything_as_it_was(place: Path) -> None:
+    volume = Volume.new("data")
+    volume.files.write("a", b"one")
+    volume.files.write("b", random.Random(2).randbytes(100_000))
+    version = volume.commit()
+    volume.files.write("a", b"two")
+    volume.files.remove("b")
+    with session_of(volume) as session:
+        before = state(session)
+        for pack in (place / "store" / "packs").rglob("*"):
+            if pack.is_file() and pack.stat().st_size > 50_000:
+                pack.write_bytes(b"damaged")
+        session.engine.trim_staging(0)
+        session.engine.trim_cache(0)
+        with pytest.raises(CorruptError):
+            restored(session, version)
+        assert state(session) == before
+    volume.discard()
+
+
+@pytest.mark.parametrize("gone", [("b",), ("a", "b")])
+def test_names_of_one_file_are_that_again(place: Path, gone: tuple[str, ...]) -> None:
+    volume = Volume.new("data")
+    with session_of(volume) as session:
+        session.files.write("a", b"one file")
+        parent, name = session.files.place("b")
+        session.engine.forget(session.engine.link(session.files.stat("a").ino, parent, name).ino, 1)
+        before = state(session)
+    version = volume.commit()
+    with session_of(volume) as session:
+        if len(gone) == 2:
+            session.files.move("a", "c")
+            session.files.remove("b")
+        else:
+            session.files.remove("b")
+        restored(session, version)
+        assert state(session) == before
+        assert session.files.stat("a").nlink == 2
+    volume.finalize()

@@ -1,0 +1,43 @@
+"""Somebody who forks versions, most of which nothing protects any more, and deletes the forks."""
+
+from __future__ import annotations
+
+from cowfs.errors import CowfsError
+from cowfs.format.locator import Locator
+from cowfs.format.store_url import StoreUrl
+from cowfs.store.holder import current_holder
+from cowfs.version.deletion import delete_volume
+from cowfs.version.volumes import fork_volume
+from tests.simulation.roots import line_of
+from tests.simulation.world import Actor, Killed
+
+REST = 40
+FORKS = 12
+RECENT = 5  # versions: they are there when they are looked at, and are soon what nothing protects
+
+
+class Forker(Actor):
+    def live(self) -> None:
+        self.is_dead = False
+        self.asleep = 0 if self.world.is_over else self.random.randrange(REST)
+        self.turn()
+        if not self.world.trees or self.world.forks == FORKS:
+            return
+        named = {head.version for _, head in line_of(self.world.objects, "one")}
+        versions = [version for version in self.world.trees if version in named]
+        if not versions:
+            return
+        version = self.random.choice(versions[-RECENT:])
+        name = f"fork{self.world.forks}"
+        self.world.forks += 1
+        try:
+            fork_volume(
+                self.store, name, Locator(StoreUrl.parse("memory://simulated/store"), "one", version), owner=self.name
+            )
+            self.world.note(self, f"forked {version.hex()[:8]} as {name}")
+            if self.random.random() < 0.8:
+                self.asleep = self.random.randrange(REST)
+                self.turn()
+                delete_volume(self.store, name, current_holder(self.name))
+        except (CowfsError, Killed) as error:
+            self.world.note(self, f"does not fork: {error!r}")

@@ -1,0 +1,140 @@
+"""Somebody who copies versions of "one" to a mirror, and long afterwards back again, where nothing
+protects them any more: while a collection condemns or deletes what the copy finds there.
+
+The mirror has no faults and is never collected: what becomes of the world's store is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from cowfs.errors import CorruptError, CowfsError, NotFoundError
+from cowfs.ids import VersionId
+from cowfs.maintain.pushing import Push
+from cowfs.store import ObjectStore
+from cowfs.store.holder import current_holder
+from cowfs.version.deletion import delete_volume
+from cowfs.version.history import open_version
+from cowfs.version.volumes import find_head
+from tests.simulation.world import Actor, Killed, MemoryStore, Violation, World
+from tests.version.working_volume import ReadingVolume
+
+REST = 60  # turns
+COPIES = 12
+SHARE = 4
+RECENT = 6
+
+
+class AtOnce:
+    """In place of a thread pool: each request of a copy is a turn of its own, too."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        pass
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, action: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(action(*arguments))
+        return done
+
+    def map(self, action: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        return map(action, items)
+
+
+class Pusher(Actor):
+    has_outages = False
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.mirror = MemoryStore(world.clock.now_ns)
+        self.mirror.url = "memory://mirror"
+        self.mirror.sealing = world.objects.sealing
+        self._mirrored: list[VersionId] = []
+        self._copies: dict[str, VersionId] = {}  # volumes with what came back from the mirror
+        self._checks = 0
+
+    @property
+    def share(self) -> int:
+        """A copy takes more requests than a commit."""
+        return SHARE
+
+    def heed_trouble(self) -> None:
+        self.asleep = 0
+
+    def live(self) -> None:
+        self.is_dead = False
+        try:
+            if self.random.random() < 0.4 or not self._mirrored:
+                self._pull()
+            else:
+                self._push_back()
+        except (CorruptError, NotFoundError) as error:
+            self.world.note(self, f"cannot copy: {error!r}")
+        except (CowfsError, Killed) as error:
+            self.world.note(self, f"does not copy: {error!r}")
+        self.asleep = 0 if self.world.is_over else self.random.randrange(REST)
+
+    def _pull(self) -> None:
+        """What was deleted while it was copied is an error, and never half a version."""
+        if self.world.damaged:
+            return  # somebody is about to restore what this might read
+        head = find_head(self.store, "one")
+        if head is None or head.version is None or head.version in self._mirrored:
+            return
+        self._copy(self.store, self.mirror, "one", f"out{1 + len(self._mirrored)}", [head.version])
+        self._mirrored.append(head.version)
+        self.world.pulls += 1
+        self._check(self.mirror, head.version)
+
+    def _push_back(self) -> None:
+        """Under a new name, or as the next version of a copy that is there."""
+        name, version = f"back{len(self._copies) + 1}", self.random.choice(self._mirrored[-RECENT:])
+        following = [(name, each) for name, last in self._copies.items() for each in self._after(last)]
+        if following and (self.random.random() < 0.5 or len(self._copies) == COPIES):
+            name, version = self.random.choice(following)
+        elif len(self._copies) == COPIES:
+            return
+        self._copies[name] = version
+        self._copy(self.mirror, self.store, f"out{1 + self._mirrored.index(version)}", name, [version])
+        self.world.pushes += 1
+        self.world.note(self, f"pushed {version.hex()[:8]} as {name}")
+        if self.random.random() < 0.7:
+            self.asleep = 0 if self.world.is_over else self.random.randrange(REST)
+            self.turn()
+            delete_volume(self.store, name, current_holder(self.name))
+            self.world.note(self, f"deleted {name}")
+
+    def _after(self, version: VersionId) -> list[VersionId]:
+        return [each for each in self._mirrored if version in open_version(self.mirror, each).parents]
+
+    def _copy(
+        self, source: ObjectStore, target: ObjectStore, volume: str, name: str, versions: list[VersionId]
+    ) -> None:
+        Push(
+            source,
+            target,
+            volume,
+            name,
+            versions,
+            holder=current_holder(self.name),
+            owner=self.name,
+            cache_dir=self.world.home / self.name,
+            progress=lambda progress: None,
+        ).run(with_tags=False)
+
+    def _check(self, store: ObjectStore, version: VersionId) -> None:
+        self._checks += 1
+        try:
+            with ReadingVolume(store, version, self.world.home / self.name / f"check{self._checks}") as reader:
+                found = reader.tree()
+        except (CorruptError, NotFoundError) as error:
+            raise Violation(f"{self.name} copied {version}, which is not whole at the mirror: {error}") from error
+        if found != self.world.trees[version]:
+            raise Violation(f"{self.name} copied {version}, and got something else")
