@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cowfs import log
 from cowfs.errors import InvalidInputError
+from cowfs.failpoints import hit
 from cowfs.ids import PackId
 from cowfs.store.packs import PackReceipt
 
@@ -48,6 +49,7 @@ class UploadLog:
     def append(self, receipt: PackReceipt) -> None:
         if self._path is not None:
             self._write("a", [receipt])
+            hit("upload-pack-noted")
 
     def replace(self, receipts: Iterable[PackReceipt]) -> None:
         """What is still in no version, after a commit."""

@@ -151,7 +151,7 @@ Volume.import_(sys.argv[1], "copy")
 """
 
 
-@pytest.mark.parametrize("point", ["upload-file-stored:9", "commit-after-packs"])
+@pytest.mark.parametrize("point", ["upload-pack-noted:2", "commit-after-packs"])
 def test_killed_it_reads_only_what_is_missing(server: ObjectServer, place: Path, point: str) -> None:
     for number in range(10):
         server.put(f"{number:02}", random.Random(number).randbytes(4 << 20))

@@ -466,6 +466,7 @@ Volume.open("data").files.upload(sys.argv[1])
     "point",
     [
         "upload-file-stored:9",
+        "upload-pack-noted:2",
         "commit-after-packs",
         "commit-before-head",
         "commit-after-head",

@@ -247,7 +247,7 @@ def test_a_reader_waits_for_its_part_of_a_request_alone(store: ObjectStore, tmp_
         base = volume.commit()
     assert base.version_id is not None
     with ReadingVolume(store, base.version_id, tmp_path / "r") as reader:
-        engine, has_begun, may_go = reader.engine, threading.Event(), threading.Event()
+        engine, has_begun, may_come, may_go = reader.engine, threading.Event(), threading.Event(), threading.Event()
         fh = reader.call(engine.open_file, reader.find(b"f"), os.O_RDONLY)
         with pytest.raises(NotResident) as extents:
             reader.engine.read(fh, 0, len(data))
@@ -255,13 +255,14 @@ def test_a_reader_waits_for_its_part_of_a_request_alone(store: ObjectStore, tmp_
         packs: Any = reader.residency._packs
 
         class Halting:
-            """Gives half of the range, and the rest when it is let go."""
+            """Gives half of the range when it may come, and the rest when it is let go."""
 
             def __init__(self, store: ObjectStore) -> None:
                 self._store = store
 
             def stream_range(self, key: str, offset: int, length: int) -> Iterator[Data]:
                 has_begun.set()
+                assert may_come.wait(30)
                 yield self._store.get_range(key, offset, length // 2)
                 assert may_go.wait(30)
                 yield self._store.get_range(key, offset + length // 2, length - length // 2)
@@ -271,6 +272,7 @@ def test_a_reader_waits_for_its_part_of_a_request_alone(store: ObjectStore, tmp_
         reader.residency.load_chunks(chunks, done.put)
         assert has_begun.wait(60)  # else the second may be the one that asks the store
         reader.residency.load_chunks(chunks[:1], done.put)
+        may_come.set()  # before that, else the second may ask again for what has just come
         assert done.get(timeout=30) is None
         assert engine.read(fh, 0, 4096) == data[:4096]
         assert not can_read(engine, fh, 7 << 20, 4096)
