@@ -1,20 +1,31 @@
-"""One process of a store's users: `python -m tests.maintain.crew ROLE NAME STORE HOME`. It fails when
-anything that it may rely on is not there.
+"""One process of a store's users: `python -m tests.maintain.crew ROLE NAME STORE HOME SECONDS`. It fails
+when anything that it may rely on is not there.
 
     writer      commits to a volume of its own, mostly contents that were there before, and prunes what is not the newest
     forker      forks the newest versions of others, reads them, and deletes the forks
-    collector   collects until it has deleted something FREED times; what is young is a tenth of a second old
+    merger      lets two forks of its volume change different files, merges them into it, and deletes them
+    keeper      tags versions, prunes the others, brings tagged ones back, deletes its volume and brings it back
+    copier      copies versions of others to a store of its own, and back under a new name
+    breaker     commits in a process that is killed at some step, and again what is left of its work
+    collector   collects until it has deleted packs FREED times and SECONDS are over; what is young is HOUR_S old
 
-The others go on until there is a file HOME/stop, which the collector makes.
+The others go on until there is a file HOME/stop, which the collector makes. All but writer and
+forker use the public API, each on a machine of its own; what they publish is read back, and refusals
+(a version that was pruned meanwhile) are no failures.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError, LeaseHeldError
 from cowfs.format import keys
 from cowfs.maintain import planning
@@ -25,12 +36,14 @@ from cowfs.store.holder import current_holder
 from cowfs.version import pruned
 from cowfs.version.deletion import delete_volume
 from cowfs.version.volumes import find_head, volume_names
+from tests.maintain.conftest import contents
 from tests.maintain.stores import fork, random_bytes, tree
 from tests.version.working_volume import WorkingVolume
 
 CONTENTS = 12
 FREED = 2
-GRACE_S = 0.2
+GRACE_S = 1.0
+HOUR_S = 3.0
 
 
 def write(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
@@ -74,10 +87,125 @@ def make_forks(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
             delete_volume(store, made.volume, current_holder(name))
 
 
+def merge(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
+    drawn = random.Random(name)
+    trunk = written(Volume.new(name), {"base": b"base" * 1000}, whole={})
+    held = {"base": b"base" * 1000}
+    number = 0
+    while not stop.exists():
+        number += 1
+        branches = []
+        for side in ("left", "right"):
+            path, data = f"{side}{drawn.randrange(4)}", random_bytes(drawn.randrange(CONTENTS), 30_000)
+            work = trunk.fork(f"{name}-{side}{number}")
+            branches.append(written(work, {path: data}, whole=held if side == "left" else None))
+            held[path] = data
+        report = Volume.merge(name, branches)
+        trunk = Volume.version(name)
+        assert trunk.locator == report.locator
+        expect(trunk, held)
+        for side in ("left", "right"):
+            Volume.delete(f"{name}-{side}{number}")
+        Volume.prune(Volume.plan_prune(name, last=1))
+
+
+def keep(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
+    drawn = random.Random(name)
+    held: dict[str, bytes] = {}
+    tagged: dict[str, dict[str, bytes]] = {}
+    work = Volume.new(name)
+    while not stop.exists():
+        path, data = f"f{drawn.randrange(4)}", random_bytes(drawn.randrange(CONTENTS), 30_000)
+        version = written(work, {path: data}, whole=held)
+        held = held | {path: data}
+        if drawn.random() < 0.5:
+            tag = f"tag{drawn.randrange(3)}"
+            version.tag(tag, move=True)
+            tagged[tag] = held
+        elif tagged and drawn.random() < 0.3:
+            tag = drawn.choice(sorted(tagged))
+            Volume.untag(name, tag)
+            del tagged[tag]
+        Volume.prune(Volume.plan_prune(name, last=1))
+        for tag, then in tagged.items():
+            expect(Volume.version(f"{name}@{tag}"), then)
+        if tagged and drawn.random() < 0.4:
+            tag = drawn.choice(sorted(tagged))
+            Volume.rollback(name, Volume.version(f"{name}@{tag}"))
+            held = tagged[tag]
+            expect(Volume.version(name), held)
+        if drawn.random() < 0.3:
+            Volume.delete(name)
+            time.sleep(drawn.random() * GRACE_S / 2)
+            Volume.undelete(name)
+            expect(Volume.version(name), held)
+        work = Volume.open(name)
+
+
+def copy(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
+    drawn = random.Random(name)
+    mirror = (home / "mirror").as_uri()
+    number = 0
+    while not stop.exists():
+        source = drawn.choice([each for each in volume_names(store) if each.startswith("writer")] or [""])
+        number += 1
+        there, back = f"out{number}", f"{name}-back{number}"
+        try:
+            Volume.push(source, mirror, name=there)
+        except CowfsError:
+            continue  # there is no version yet, or it was pruned meanwhile
+        copied = contents(Volume.version(there, store=mirror))
+        Volume.pull(there, mirror, name=back)
+        expect(Volume.version(back), copied)
+        Volume.delete(back)
+
+
+STEPS = ("commit-after-packs", "commit-after-index", "commit-after-manifest", "commit-after-head")
+KILLED = """
+import sys
+from cowfs.blocking import Volume
+Volume.open(sys.argv[1]).files.upload(sys.argv[2])
+"""
+
+
+def break_off(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
+    drawn = random.Random(name)
+    Volume.new(name).resolve()
+    work = home / "tree"
+    work.mkdir()
+    while not stop.exists():
+        (work / f"f{drawn.randrange(5)}").write_bytes(random_bytes(drawn.randrange(CONTENTS), 30_000))
+        command = [sys.executable, "-c", KILLED, name, str(work)]
+        killed = subprocess.run(
+            command, env={**os.environ, "COWFS_FAILPOINT": drawn.choice(STEPS)}, capture_output=True, text=True
+        )
+        assert killed.returncode in (0, -signal.SIGKILL), killed.stderr
+        time.sleep(drawn.random() * 2)
+        Volume.open(name).files.upload(str(work))
+        expect(Volume.version(name), {path.name: path.read_bytes() for path in work.iterdir()})
+        Volume.prune(Volume.plan_prune(name, last=1))
+
+
+def written(work: RWVolume, files: dict[str, bytes], *, whole: dict[str, bytes] | None) -> ROVolume:
+    """The volume's next version, with `files`; whole: what it had before, if that is known."""
+    for path, data in files.items():
+        work.files.write(path, data)
+    version = work.finalize()
+    if whole is not None:
+        expect(version, whole | files)
+    return version
+
+
+def expect(version: ROVolume, files: dict[str, bytes]) -> None:
+    found = contents(version)
+    assert found == files, f"{version.locator}: {sorted(found)}, not {sorted(files)}"
+
+
 def collect_always(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
-    planning.HOUR_NS = 10**8
+    planning.HOUR_NS = int(HOUR_S * 1e9)
     freed = 0
-    while freed < FREED and not stop.exists():
+    end = time.monotonic() + float(sys.argv[5])
+    while (freed < FREED or time.monotonic() < end) and not stop.exists():
         survey = Survey(store, home / name, grace_s=GRACE_S)
         plan = survey.plan()
         try:
@@ -88,16 +216,33 @@ def collect_always(store: ObjectStore, name: str, home: Path, stop: Path) -> Non
     stop.touch()
 
 
-ROLES = {"writer": write, "forker": make_forks, "collector": collect_always}
+ROLES: dict[str, Callable[[ObjectStore, str, Path, Path], None]] = {
+    "writer": write,
+    "forker": make_forks,
+    "merger": merge,
+    "keeper": keep,
+    "copier": copy,
+    "breaker": break_off,
+    "collector": collect_always,
+}
 
 
 def main() -> None:
-    role, name, url, home = sys.argv[1:]
+    role, name, url, home, _ = sys.argv[1:]
+    own = Path(home) / name
+    for variable, folder in (
+        ("COWFS_CACHE_DIR", "c"),
+        ("COWFS_STATE_DIR", "s"),
+        ("XDG_RUNTIME_DIR", "r"),
+        ("HOME", "h"),
+    ):
+        (own / folder).mkdir(parents=True)
+        os.environ[variable] = str(own / folder)
+    os.environ["COWFS_STORE"] = url
     store = open_store(url)
     load_record(store)
-    (Path(home) / name).mkdir()
     try:
-        ROLES[role](store, name, Path(home) / name, Path(home) / "stop")
+        ROLES[role](store, name, own, Path(home) / "stop")
     except BaseException:
         (Path(home) / "stop").touch()
         raise

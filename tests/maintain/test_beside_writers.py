@@ -3,14 +3,18 @@ afterwards nothing is left that nobody needs."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cowfs.ids import VersionId
 from cowfs.store import ObjectStore
 from cowfs.version.deletion import delete_volume
+from cowfs.version import head_line, pruned
+from cowfs.version.tags import all_tags
 from cowfs.version.volumes import find_head, volume_names
 from tests.maintain.fixtures import store
 from tests.maintain.stores import ME, age, collect, stored, tree
@@ -18,8 +22,18 @@ from tests.simulation.roots import closure
 
 __all__ = ["store"]
 
-CREW = (("writer", "writer1"), ("writer", "writer2"), ("forker", "fork"), ("collector", "collector"))
-MOST_S = 300  # a busy machine
+CREW = (
+    ("writer", "writer1"),
+    ("writer", "writer2"),
+    ("forker", "fork"),
+    ("merger", "trunk"),
+    ("keeper", "kept"),
+    ("copier", "copy"),
+    ("breaker", "broken"),
+    ("collector", "collector"),
+)
+SECONDS = os.environ.get("COWFS_TEST_SECONDS", "10")
+MOST_S = 300 + float(SECONDS)  # a busy machine
 
 
 @pytest.mark.slow
@@ -27,7 +41,7 @@ def test_nothing_is_missed_and_nothing_is_left(store: ObjectStore, tmp_path: Pat
     command = [sys.executable, "-m", "tests.maintain.crew"]
     crew = []
     for role, name in CREW:
-        arguments = [role, name, store.url, str(tmp_path)]
+        arguments = [role, name, store.url, str(tmp_path), SECONDS]
         crew.append(subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     said = [each.communicate(timeout=MOST_S) for each in crew]
     assert [each.returncode for each in crew] == [0] * len(crew), "\n".join(err for _, err in said)
@@ -39,7 +53,15 @@ def test_nothing_is_missed_and_nothing_is_left(store: ObjectStore, tmp_path: Pat
     age(tmp_path)
     for _ in range(2):
         collect(store, tmp_path, grace_s=1)
-    heads = [find_head(store, name) for name in ("writer1", "writer2")]
-    versions = [head.version for head in heads if head is not None and head.version is not None]
-    assert stored(store).keys() == set().union(*(closure(store, version, tmp_path / "c") for version in versions))
-    assert all(tree(store, version, tmp_path) for version in versions)
+    kept = {version for name in volume_names(store) for version in roots_of(store, name)}
+    assert stored(store).keys() == set().union(*(closure(store, version, tmp_path / "c") for version in kept))
+    assert all(tree(store, version, tmp_path) for version in kept)
+
+
+def roots_of(store: ObjectStore, name: str) -> set[VersionId]:
+    head = find_head(store, name)
+    if head is None or head.version is None or head.is_void or head.is_deleted:
+        return set()
+    hidden = pruned.read(store, name)
+    named = {step.version for step in head_line.steps(store, name, head.number, hidden) if not step.is_pruned}
+    return named | {tag.version for tag in all_tags(store, name)}
