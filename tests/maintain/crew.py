@@ -25,6 +25,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.errors import CowfsError, LeaseHeldError
 from cowfs.format import keys
@@ -38,6 +40,7 @@ from cowfs.version.deletion import delete_volume
 from cowfs.version.volumes import find_head, volume_names
 from tests.maintain.conftest import contents
 from tests.maintain.stores import fork, random_bytes, tree
+from tests.simulation import defects
 from tests.version.working_volume import WorkingVolume
 
 CONTENTS = 12
@@ -163,6 +166,8 @@ def copy(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
 STEPS = ("commit-after-packs", "commit-after-index", "commit-after-manifest", "commit-after-head")
 KILLED = """
 import sys
+import pytest
+
 from cowfs.blocking import Volume
 Volume.open(sys.argv[1]).files.upload(sys.argv[2])
 """
@@ -180,7 +185,7 @@ def break_off(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
             command, env={**os.environ, "COWFS_FAILPOINT": drawn.choice(STEPS)}, capture_output=True, text=True
         )
         assert killed.returncode in (0, -signal.SIGKILL), killed.stderr
-        time.sleep(drawn.random() * 2)
+        time.sleep(drawn.random() * HOUR_S * 1.5)
         Volume.open(name).files.upload(str(work))
         expect(Volume.version(name), {path.name: path.read_bytes() for path in work.iterdir()})
         Volume.prune(Volume.plan_prune(name, last=1))
@@ -239,6 +244,8 @@ def main() -> None:
         (own / folder).mkdir(parents=True)
         os.environ[variable] = str(own / folder)
     os.environ["COWFS_STORE"] = url
+    if defect := os.environ.get("COWFS_TEST_DEFECT"):  # does this find it? One of tests.simulation.defects
+        getattr(defects, defect)(pytest.MonkeyPatch())
     store = open_store(url)
     load_record(store)
     try:

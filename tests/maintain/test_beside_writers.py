@@ -4,6 +4,8 @@ afterwards nothing is left that nobody needs."""
 from __future__ import annotations
 
 import os
+import random
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from cowfs.version import head_line, pruned
 from cowfs.version.deletion import delete_volume
 from cowfs.version.tags import all_tags
 from cowfs.version.volumes import find_head, volume_names
+from tests.maintain.crew import HOUR_S
 from tests.maintain.fixtures import store
 from tests.maintain.stores import ME, collect, stored, tree
 from tests.simulation.roots import closure
@@ -60,6 +63,7 @@ def test_nothing_is_missed_and_nothing_is_left(
     for role, name in CREW:
         arguments = [role, name, store.url, str(tmp_path), SECONDS]
         crew.append(subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    pause(crew, tmp_path / "stop")
     said = [each.communicate(timeout=MOST_S) for each in crew]
     assert [each.returncode for each in crew] == [0] * len(crew), "\n".join(err for _, err in said)
 
@@ -74,6 +78,22 @@ def test_nothing_is_missed_and_nothing_is_left(
     kept = {version for name in volume_names(store) for version in roots_of(store, name)}
     assert stored(store).keys() == set().union(*(closure(store, version, tmp_path / "c") for version in kept))
     assert all(tree(store, version, tmp_path) for version in kept)
+
+
+def pause(crew: list[subprocess.Popen[str]], stop: Path) -> None:
+    """One process after another stands still: for so long that what it is about to name is no longer young,
+    and not so long that it is taken for dead."""
+    seed = int(os.environ.get("COWFS_TEST_SEED") or random.randrange(1 << 32))
+    print(f"COWFS_TEST_SEED={seed}")
+    drawn = random.Random(seed)
+    while not stop.exists() and all(each.poll() is None for each in crew):
+        chosen = drawn.choice(crew)
+        chosen.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(HOUR_S * drawn.uniform(1, 1.7))
+        finally:
+            chosen.send_signal(signal.SIGCONT)
+        time.sleep(drawn.random())
 
 
 def roots_of(store: ObjectStore, name: str) -> set[VersionId]:
