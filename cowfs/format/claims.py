@@ -8,12 +8,14 @@ docs/format/refs.md has every field. When a claim is stale is for `store.leases`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from cowfs.format import keys
 from cowfs.format.fields import Fields
 from cowfs.format.record import Holder, Record, check_one_of, holder_body, known_text, parse_holder
 from cowfs.ids import PackId, VersionId, WriteId
+
+Id = TypeVar("Id", PackId, VersionId)
 
 PinKind = Literal["writer", "reader", "fork", "hold", "dead"]
 _PIN_KINDS = ("writer", "reader", "fork", "hold", "dead")
@@ -127,7 +129,8 @@ class PinRecord(Record):
 @dataclass(frozen=True, slots=True)
 class CondemnedRecord(Record):
     """Packs that a collection is going to delete; writers must not refer to them any more. versions:
-    the same of versions, which nobody must begin to protect any more.
+    the same of versions, which nobody must begin to protect any more. moved: which of the packs had
+    moved, so that their moved records are deleted, too.
 
     shards: so many further lists of the same generation belong to this one; they were written
     before it.
@@ -140,11 +143,13 @@ class CondemnedRecord(Record):
     write_id: WriteId
     shards: int | None = None
     versions: tuple[VersionId, ...] = ()
+    moved: tuple[PackId, ...] = ()
 
     def _body(self) -> dict[str, Any]:
         return {
             "generation": self.generation,
             "packs": [pack.hex() for pack in self.packs],
+            "moved": [pack.hex() for pack in self.moved] or None,
             "versions": [version.hex() for version in self.versions] or None,
             "shards": self.shards,
             "created_ns": self.created_ns,
@@ -156,17 +161,18 @@ class CondemnedRecord(Record):
         return {
             "generation": found.integer("generation", minimum=1),
             "packs": found.ids("packs", PackId),
-            "versions": _some_versions(found),
+            "versions": _some(found, "versions", VersionId),
+            "moved": _some(found, "moved", PackId),
             "shards": found.optional_integer("shards"),
             "created_ns": found.integer("created_ns"),
             "write_id": found.id("write_id", WriteId),
         }
 
 
-def _some_versions(found: Fields) -> tuple[VersionId, ...]:
-    if found.is_null("versions"):
+def _some(found: Fields, name: str, kind: type[Id]) -> tuple[Id, ...]:
+    if found.is_null(name):
         return ()
-    versions = found.ids("versions", VersionId)
-    if not versions:
-        raise found.damaged("versions", "is empty, where it would be left out")
-    return versions
+    ids = found.ids(name, kind)
+    if not ids:
+        raise found.damaged(name, "is empty, where it would be left out")
+    return ids

@@ -119,7 +119,7 @@ class Collection:
             return late
         hit("gc-after-wait")
         needed = self._survey.needed()
-        doomed = Condemned(listed.packs - needed.packs, listed.versions - needed.versions)
+        doomed = Condemned(listed.packs - needed.packs, listed.versions - needed.versions, listed.moved)
         # A copy from another store may have put a moved record of a pack on the list since.
         found = self._survey.listing.objects_of(doomed, put_before_ns=generation.begun_ns)
         objects = {key: size for key, size in found.items() if key in plan.objects}

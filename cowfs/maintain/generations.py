@@ -53,12 +53,14 @@ class Generation:
 class Condemned:
     packs: frozenset[PackId] = frozenset()
     versions: frozenset[VersionId] = frozenset()
+    moved: frozenset[PackId] = frozenset()
+    """Of the packs, those whose moved records go with them."""
 
     def __bool__(self) -> bool:
         return bool(self.packs or self.versions)
 
     def __or__(self, other: Condemned) -> Condemned:
-        return Condemned(self.packs | other.packs, self.versions | other.versions)
+        return Condemned(self.packs | other.packs, self.versions | other.versions, self.moved | other.moved)
 
 
 @dataclass
@@ -136,7 +138,7 @@ class Generations:
         """What the published list of a collection names. NotFoundError: none was published."""
         found = Condemned()
         for record in self._records(number):
-            found |= Condemned(frozenset(record.packs), frozenset(record.versions))
+            found |= Condemned(frozenset(record.packs), frozenset(record.versions), frozenset(record.moved))
         return found
 
     def _records(self, number: int) -> Iterator[CondemnedRecord]:
@@ -163,8 +165,8 @@ class Generations:
 
     def _create_shard(self, number: int, shard: int, part: Condemned) -> None:
         """At this place, or behind what an earlier run has written."""
-        packs, versions = tuple(sorted(part.packs)), tuple(sorted(part.versions))
-        record = CondemnedRecord(number, packs, clock.now_ns(), _write_id(), versions=versions)
+        packs, versions, moved = tuple(sorted(part.packs)), tuple(sorted(part.versions)), tuple(sorted(part.moved))
+        record = CondemnedRecord(number, packs, clock.now_ns(), _write_id(), versions=versions, moved=moved)
         while True:
             try:
                 self.store.put_if_absent(keys.condemned_shard(number, shard), record.encode())
@@ -172,7 +174,8 @@ class Generations:
             except ConflictError:
                 key = keys.condemned_shard(number, shard)
                 there = CondemnedRecord.decode(self.store.get(key), what=key)
-                if set(packs) <= set(there.packs) and set(versions) <= set(there.versions):
+                is_there = set(packs) <= set(there.packs) and set(moved) <= set(there.moved)
+                if is_there and set(versions) <= set(there.versions):
                     return
                 shard += 1
 
@@ -201,7 +204,8 @@ class Generations:
 def _parts(doomed: Condemned) -> Iterator[Condemned]:
     packs, versions = sorted(doomed.packs), sorted(doomed.versions)
     for at in range(0, len(packs), SHARD_IDS):
-        yield Condemned(packs=frozenset(packs[at : at + SHARD_IDS]))
+        some = frozenset(packs[at : at + SHARD_IDS])
+        yield Condemned(packs=some, moved=some & doomed.moved)
     for at in range(0, len(versions), SHARD_IDS):
         yield Condemned(versions=frozenset(versions[at : at + SHARD_IDS]))
 

@@ -15,7 +15,7 @@ that files or indexes of the versions name are copied. Threads: THREADS packs at
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,7 @@ class PackCopies:
         self._lock = threading.RLock()  # guards what follows
         self.copied = Copied()
         self._condemned: frozenset[PackId] = frozenset()
+        self._collected: Set[PackId] = frozenset()  # packs whose moved records are or were collected
         self._sizes: dict[PackId, int] = {}  # of the target
         self._moved: set[PackId] = set()  # packs of the target that have records
         self._relied: set[PackId] = set()
@@ -80,10 +81,10 @@ class PackCopies:
                 found |= {ids[number] for number in used_packs(index)}
         return found
 
-    def copy(self, packs: Iterable[PackId], condemned: frozenset[PackId]) -> None:
+    def copy(self, packs: Iterable[PackId], condemned: frozenset[PackId], collected: Set[PackId]) -> None:
         """Returns when all of them can be read at the target. CorruptError: one is damaged, or gone, at
-        the source. May be repeated with more condemned ones."""
-        self._condemned = condemned
+        the source. May be repeated with more condemned ones. collected: as of `collected_records`."""
+        self._condemned, self._collected = condemned, collected
         self._look_at_target()
         wanted = sorted(packs)
         done = 0
@@ -206,6 +207,13 @@ class PackCopies:
             known = refs.newest(self._target, refs.moved(pack))
             before = {blob.offset: blob for blob in known[1].blobs} if known is not None else {}
             every = before | own
+            if known is None and pack in self._collected:
+                raise ConflictError(
+                    f"pack {pack.hex()[:12]} had moved at {self._target.url}, and where to is being collected, "
+                    "or was less than an hour ago",
+                    hint="Push again in an hour: until then a late request of that collection could delete the "
+                    "record that says where it lies.",
+                )
             if known is None or before != every:
                 try:
                     append_record(self._target, pack, known[0] if known is not None else 0, every.values())

@@ -63,7 +63,7 @@ class Listing:
         found = [self.versions[version] for version in sorted(doomed.versions) if version in self.versions]
         for pack in sorted(doomed.packs):
             own = [self.packs[pack]] if pack in self.packs else []
-            found += own + self.moved.get(pack, [])
+            found += own + (self.moved.get(pack, []) if pack in doomed.moved else [])
         return {info.key: info.size for info in found if put_before_ns is None or info.mtime_ns < put_before_ns}
 
 
@@ -168,7 +168,8 @@ class Survey:
             and pack not in found.packs
             and (young_ns is None or self._mtime_ns(pack) < young_ns)
         }
-        return Condemned(frozenset(packs), frozenset(versions - self.marker.versions))
+        moved = packs & self.listing.moved.keys()
+        return Condemned(frozenset(packs), frozenset(versions - self.marker.versions), frozenset(moved))
 
     def _mtime_ns(self, pack: PackId) -> int:
         own = [self.listing.packs[pack]] if pack in self.listing.packs else []
@@ -184,6 +185,7 @@ class Survey:
         doomed = Condemned(
             frozenset(pack for pack in listed.packs if pack not in spared and pack not in found.packs),
             listed.versions - self.marker.versions,
+            listed.moved,
         )
         return self.listing.objects_of(doomed, put_before_ns=newest.begun_ns)
 

@@ -29,7 +29,7 @@ from cowfs.format.records import HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain.pack_copies import PackCopies
 from cowfs.store import ObjectStore, leases, refs, scratch
-from cowfs.store.pins import Pin, condemned_versions, lately_condemned
+from cowfs.store.pins import Pin, collected_records, condemned_versions, lately_condemned
 from cowfs.version import head_line, tags
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.heads import settle_head
@@ -158,7 +158,8 @@ class Push:
             lapses = protection.lapses
             self._require_wanted()
             late, _ = self._lately_condemned()
-            self._copies.copy(needed, protection.condemned | late)
+            collected = collected_records(self._target, scratch.store_now_ns(self._target))
+            self._copies.copy(needed, protection.condemned | late, collected)
             hit("push-before-manifests")
             for done, version in enumerate(self._wanted):
                 self._progress(Progress("manifests", done, len(self._wanted)))

@@ -230,6 +230,18 @@ def lately_condemned(store: ObjectStore, now_ns: int) -> tuple[set[PackId], set[
     return packs, {version for record in found for version in record.versions}
 
 
+def collected_records(store: ObjectStore, now_ns: int) -> set[PackId]:
+    """Packs whose moved records a collection deletes, or has deleted not long ago: if there is none any
+    more, the first one must not be put again either."""
+    return {
+        pack
+        for generation, ended_ns in _condemned_generations(store, 0)
+        if ended_ns is None or ended_ns > now_ns - LATE_DELETE_NS
+        for record in _lists(store, generation)
+        for pack in record.moved
+    }
+
+
 def newest_condemned(store: ObjectStore) -> int:
     """The newest collection that has published its list, 0 when there is none. One list request."""
     return next((generation for generation, _ in _condemned_generations(store, 0)), 0)

@@ -16,7 +16,7 @@ from cowfs.errors import ConflictError, CorruptError, InvalidInputError, Invalid
 from cowfs.format import keys
 from cowfs.format.pack import PackKind
 from cowfs.format.records import CondemnedRecord, HeadRecord
-from cowfs.ids import VersionId, WriteId
+from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain import pushing
 from cowfs.maintain.pack_copies import PackCopies
 from cowfs.storage import KeyFile, Storage
@@ -254,8 +254,8 @@ def test_a_list_that_comes_during_the_push_is_heeded_before_the_head(
     real = PackCopies.copy
     calls: list[int] = []
 
-    def copy(self: PackCopies, wanted: set[object], condemned: frozenset[object]) -> None:
-        real(self, wanted, condemned)  # type: ignore[arg-type]
+    def copy(self: PackCopies, wanted: set[PackId], condemned: frozenset[PackId], collected: set[PackId]) -> None:
+        real(self, wanted, condemned, collected)
         calls.append(len(condemned))
         if len(calls) == 1:
             condemn(target, 1, {id_of(path) for path in doomed})

@@ -184,6 +184,7 @@ RECORDS: dict[str, Record] = {
     ),
     "condemned": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE),
     "condemned-sharded": CondemnedRecord(2, (), CREATED_NS, WRITE, shards=40),
+    "condemned-moved": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE, moved=(PACK_B,)),
     "condemned-versions": CondemnedRecord(2, (), CREATED_NS, WRITE, versions=(VERSION,)),
 }
 

@@ -99,6 +99,8 @@ records: st.SearchStrategy[Record] = st.one_of(
         CondemnedRecord,
         generation=counted,
         packs=st.lists(ids(PackId), max_size=3).map(tuple),
+        versions=st.lists(ids(VersionId), max_size=3).map(tuple),
+        moved=st.lists(ids(PackId), max_size=3).map(tuple),
         shards=st.none() | number,
         **common,
     ),
@@ -157,6 +159,7 @@ def test_a_missing_field_is_named_or_optional(name: str) -> None:
                 "lifetime_s",
                 "shards",
                 "versions",
+                "moved",
                 "quota_bytes",
                 "cipher",
             )
