@@ -58,7 +58,7 @@ def copy_base(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[CopyBa
             raise has_uncommitted(spec.volume)
         stack.enter_context(renewed(writer))
         working_copy.rebase(head.number, head.version)
-        writer.protection.pin.renew(number=head.number)
+        writer.protection.follow(head.number)
         packs = PackReader(store)
         base = open_base(store, head.number, head.version)
         index = open_base_index(spec, stack, store, packs, base)

@@ -197,7 +197,7 @@ def _adopted(
             hint="Commit the scratch under another name.",
         )
     working_copy.rebase(head.number, head.version)
-    writer.protection.pin.renew(number=head.number)
+    writer.protection.follow(head.number)
     _commit_with(session, writer, index, packs, Base(head.number, head.version, base.manifest), held)
     session.writer = writer
 
@@ -223,7 +223,7 @@ def _open_writable(
     opening.enter_context(renewed(writer))
     if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
         working_copy.rebase(head.number, head.version)  # what it was made from may have been collected
-        writer.protection.pin.renew(number=head.number)
+        writer.protection.follow(head.number)
 
     packs = PackReader(store)
     inner = stack.enter_context(ExitStack())
@@ -232,7 +232,7 @@ def _open_writable(
     is_moved = head.version != state.base_version
     if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
         working_copy.rebase(head.number, head.version)
-        writer.protection.pin.renew(number=head.number)
+        writer.protection.follow(head.number)
         if is_moved:
             inner.close()
             base, index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)

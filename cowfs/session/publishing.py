@@ -79,7 +79,7 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         if is_copy and head.version != working_copy.state.base_version:
             raise _overtaken(spec.volume, str(head.version or ""))
         working_copy.rebase(head.number, head.version)
-        writer.protection.pin.renew(number=head.number)
+        writer.protection.follow(head.number)
         packs = PackReader(store)
         base = open_base(store, head.number, head.version)
         index = open_base_index(spec, stack, store, packs, base)

@@ -110,6 +110,14 @@ class Protection:
         pin = self._pin
         self.acknowledge(pin.number, lambda: pin.packs)
 
+    def follow(self, number: int) -> None:
+        """The pin, or a new one if a collection has declared it dead meanwhile, protects head `number`."""
+        with self._lock:
+            try:
+                self._pin.renew(number=number)
+            except NotFoundError:
+                self._replace_pin(number, self._pin.packs)
+
     def prove_alive(self, number: int, uploaded: Iterable[PackId]) -> tuple[int, set[PackId]]:
         """After a lapse, or a collection's fence: the pin is alive by its next record, or a new one
         is made; it names `uploaded`,

@@ -527,3 +527,16 @@ def test_a_damaged_record_of_uploads_costs_an_upload_and_no_more(store: ObjectSt
         volume.write(b"g", NEW)
         base = volume.commit()
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": NEW, b"g": NEW}
+
+
+def test_a_pin_that_died_before_it_follows_the_head_is_replaced(store: ObjectStore, tmp_path: Path) -> None:
+    """While a volume is opened: a collection took the writer for dead between its claim and the head."""
+    with WorkingVolume(store, "v", tmp_path / "v") as volume:
+        protection, old = volume.publisher._protection, pin(volume)
+        declare_dead(store, old)
+        lapses = protection.lapses
+        protection.follow(old.number + 1)
+        assert protection.pin.key != old.key
+        assert protection.pin.number == old.number + 1
+        assert protection.lapses == lapses + 1, "what was found under the old one is looked for again"
+        protection.pin.renew(is_forced=True)
