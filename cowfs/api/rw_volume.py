@@ -358,6 +358,7 @@ class RWVolume:
                 mode="rw",
                 source=self.name,
                 working_copy=str(working_copy.path),
+                head_number=self._head_number,
                 log=str(working_copy.log_path),
                 mount_path=path,
                 registration=registration,

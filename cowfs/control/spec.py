@@ -34,6 +34,7 @@ class SessionSpec:
                    as surrogates
     version        64 hex digits for "ro" and "scratch"; None for "rw", where the working copy knows its base, and for the
                    scratch of a volume without versions
+    head_number    for "rw": of the head that the caller saw last, where the daemon looks first; 0 if it saw none
     """
 
     store_url: str
@@ -43,6 +44,7 @@ class SessionSpec:
     working_copy: str | None = None
     version: str | None = None
     folder: str = ""
+    head_number: int = 0
 
     def __post_init__(self) -> None:
         own: Any = type(self)

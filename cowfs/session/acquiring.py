@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,9 @@ from cowfs.index import empty_index, open_index
 from cowfs.machine.state import State
 from cowfs.session.session import Writer
 from cowfs.store import leases, open_store, refs
+from cowfs.store.beside import beside
 from cowfs.store.holder import current_holder
-from cowfs.store.pins import Pin
+from cowfs.store.pins import Pin, newest_condemned
 from cowfs.version.commit import Base
 from cowfs.version.heads import settle_head
 from cowfs.version.history import open_version
@@ -77,7 +79,7 @@ def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: Ob
             )
         working_copy.remember_place()
         return
-    head = read_head(store, spec.volume)
+    head = read_head(store, spec.volume, likely=spec.head_number)
     working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
     working_copy.remember_place()
 
@@ -100,22 +102,50 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
     holder = current_holder(spec.place)
     left_epoch = working_copy.left_epoch
-    lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=left_epoch)
-    stack.callback(_give_back, lease, working_copy)
+
+    def take_lease() -> Lease:
+        lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=left_epoch)
+        stack.callback(_give_back, lease, working_copy)
+        return lease
+
     state = working_copy.state
+    generation = None
+    if state.pin is None:
+        lease, generation = beside(take_lease, partial(newest_condemned, store))
+    else:
+        lease = take_lease()
     pin = _resume_pin(store, state)
     if pin is None:
-        pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=f"{holder.user}@{holder.host}")
+        pin = Pin.create(
+            store,
+            volume=spec.volume,
+            number=state.head_number,
+            owner=f"{holder.user}@{holder.host}",
+            generation=generation,
+        )
     working_copy.record_lease(lease.epoch, pin.key)
     protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
-    settled = settle_head(store, spec.volume, epoch=lease.epoch, intent=state.intent, needs_fence=lease.needs_fence)
-    if state.intent is not None:
-        if settled.is_published:
-            working_copy.record_published(state.intent)
-        else:
-            working_copy.drop_intent()
-    lease.settled()
-    lease.renew()  # paused since it was taken? Then somebody may be writing already: better told now than at the commit
+    settle = partial(
+        settle_head,
+        store,
+        spec.volume,
+        epoch=lease.epoch,
+        intent=state.intent,
+        needs_fence=lease.needs_fence,
+        likely=state.head_number,
+    )
+    # Paused since the lease was taken? Then somebody may be writing already: better told now than at the commit.
+    if lease.needs_fence or state.intent is not None:
+        settled = settle()
+        if state.intent is not None:
+            if settled.is_published:
+                working_copy.record_published(state.intent)
+            else:
+                working_copy.drop_intent()
+        lease.settled()
+        lease.renew()
+    else:
+        settled, _ = beside(settle, lease.renew)
     return Writer(working_copy, lease, protection), settled.head
 
 

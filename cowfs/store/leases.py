@@ -27,6 +27,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 from cowfs import clock
@@ -35,6 +36,7 @@ from cowfs.format import keys
 from cowfs.format.records import HeartbeatRecord, Holder, LeaseRecord
 from cowfs.ids import WriteId
 from cowfs.store import refs
+from cowfs.store.beside import beside
 from cowfs.store.contract import ObjectStore
 from cowfs.store.holder import is_dead, is_in_another_container
 from cowfs.store.scratch import store_now_ns
@@ -135,8 +137,8 @@ def acquire(
     people, as the lock of a working copy has them; user, host, mount_path, pid, since_ns,
     heartbeat_age_s, epoch).
     """
-    newest = refs.newest(store, refs.lease(volume))
-    predecessor = _judge(store, volume, newest[1]) if newest else None
+    newest = _newest(store, volume)
+    predecessor = _judge(store, volume, *newest[1:]) if newest else None
     if predecessor and predecessor.epoch == left_epoch and predecessor.state == "held":
         state: LeaseState = "dead" if is_in_another_container(predecessor.holder) else "held"
         predecessor = replace(predecessor, state=state)
@@ -160,24 +162,40 @@ def acquire(
 
 def read(store: ObjectStore, volume: str) -> LeaseInfo | None:
     """The newest lease of the volume, None if there never was one."""
-    found = refs.newest(store, refs.lease(volume))
-    return _judge(store, volume, found[1]) if found else None
+    found = _newest(store, volume)
+    return _judge(store, volume, *found[1:]) if found else None
 
 
-def _judge(store: ObjectStore, volume: str, record: LeaseRecord) -> LeaseInfo:
+def _newest(store: ObjectStore, volume: str) -> tuple[int, LeaseRecord, HeartbeatRecord | None] | None:
+    """The newest epoch, its lease and its heartbeat, read beside one another."""
+    ref = refs.lease(volume)
+    listed = refs.newest_listed(store, ref)
+    if listed < refs.FIRST:
+        found, heartbeat = refs.newest(store, ref, listed=0), None
+    else:
+        found, heartbeat = beside(
+            partial(refs.newest, store, ref, listed=listed), partial(_heartbeat, store, volume, listed)
+        )
+    if found is None:
+        return None
+    return *found, heartbeat if found[0] == listed else _heartbeat(store, volume, found[0])
+
+
+def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord | None:
+    try:
+        data = store.get(keys.heartbeat(volume, epoch))
+    except NotFoundError:
+        return None
+    return HeartbeatRecord.decode(data, what=f"the heartbeat of volume {volume}, epoch {epoch}")
+
+
+def _judge(store: ObjectStore, volume: str, record: LeaseRecord, heartbeat: HeartbeatRecord | None) -> LeaseInfo:
     def info(state: LeaseState, age_s: float) -> LeaseInfo:
         return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state)
 
-    key = keys.heartbeat(volume, record.epoch)
-    try:
-        heartbeat = HeartbeatRecord.decode(
-            store.get(key), what=f"the heartbeat of volume {volume}, epoch {record.epoch}"
-        )
-    except NotFoundError:
-        heartbeat = None
     if heartbeat and heartbeat.released:
         return info("released", 0.0)
-    seen_key = key if heartbeat else keys.lease(volume, record.epoch)
+    seen_key = keys.heartbeat(volume, record.epoch) if heartbeat else keys.lease(volume, record.epoch)
     seen_ns = next((found.mtime_ns for found in store.list(seen_key, limit=1) if found.key == seen_key), 0)
     now_ns = store_now_ns(store) if seen_ns else clock.now_ns()
     age_s = max((now_ns - (seen_ns or (heartbeat.at_ns if heartbeat else record.since_ns))) / 1e9, 0.0)

@@ -85,16 +85,26 @@ class Pin:
         return self._record.owner
 
     @classmethod
-    def create(cls, store: ObjectStore, *, volume: str, number: int, owner: str, packs: Sequence[PackId] = ()) -> Pin:
+    def create(
+        cls,
+        store: ObjectStore,
+        *,
+        volume: str,
+        number: int,
+        owner: str,
+        packs: Sequence[PackId] = (),
+        generation: int | None = None,
+    ) -> Pin:
         """A writer's pin, durable when it returns. It acknowledges every collection that has
         published its list by now:
 
-        the owner must read the lists that are there before it looks anything up.
+        the owner must read the lists that are there before it looks anything up. generation: what
+        `newest_condemned` said a moment ago; the pin acknowledges no later one then.
         """
         record = PinRecord(
             volume=volume,
             number=number,
-            gc_generation=newest_condemned(store),
+            gc_generation=newest_condemned(store) if generation is None else generation,
             created_ns=clock.now_ns(),
             lifetime_s=LIFETIME_S,
             write_id=_write_id(),

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, Self, TypeVar
 
 from cowfs import clock
@@ -34,6 +35,7 @@ from cowfs.format.records import (
     TagRecord,
 )
 from cowfs.ids import PackId, WriteId
+from cowfs.store.beside import beside
 from cowfs.store.contract import ObjectStore
 from cowfs.store.patience import Patience, Pauses, patience_of
 
@@ -115,24 +117,60 @@ def key_slots() -> Ref[KeysRecord]:
 def newest(store: ObjectStore, ref: Ref[R], *, listed: int | None = None) -> tuple[int, R] | None:
     """The record with the highest number, None when there is none.
 
-    Three requests (list, get, probe of the next number) when the list is right, two when there is
-    no record. listed: the highest number that a list of the caller's has shown, which saves one.
+    Three requests, two of them in a row: a list, then the record beside the next number; two when
+    there is no record. listed: the highest number that a list of the caller's has shown, which saves
+    one.
     """
-    number = _newest_listed(store, ref) if listed is None else listed
+    number = newest_listed(store, ref) if listed is None else listed
     found: tuple[int, R] | None = None
     if number >= FIRST:
-        found = (number, read(store, ref, number))
+        shown, following = beside(partial(read, store, ref, number), partial(_read_if_there, store, ref, number + 1))
+        if following is None:
+            return number, shown
+        number, found = number + 1, (number + 1, following)
     while True:
-        try:
-            number += 1
-            found = (number, read(store, ref, number))
-        except NotFoundError:
+        number += 1
+        if (following := _read_if_there(store, ref, number)) is None:
             return found
+        found = (number, following)
+
+
+def newest_listed(store: ObjectStore, ref: Ref[R]) -> int:
+    """The highest number a list shows, 0 when there is none."""
+    try:
+        first = store.list(ref.prefix, limit=1)
+    except InvalidInputError:  # it has no lists: numbers are probed from the first one on
+        return 0
+    if not first:
+        return 0
+    number = keys.parse_number(first[0].key)
+    if number is not None:
+        return number
+    # Something foreign lies in front (an editor's dot file in a directory store).
+    return max((keys.parse_number(info.key) or 0 for info in store.list(ref.prefix)), default=0)
+
+
+def newest_from(store: ObjectStore, ref: Ref[R], number: int) -> tuple[int, R] | None:
+    """As `newest`, where record `number` was the newest a while ago: two requests beside one another
+    if it still is."""
+    likely, following = beside(
+        partial(_read_if_there, store, ref, number), partial(_read_if_there, store, ref, number + 1)
+    )
+    if likely is not None and following is None:
+        return number, likely
+    return newest(store, ref)
 
 
 def read(store: ObjectStore, ref: Ref[R], n: int) -> R:
     """Record number n. NotFoundError when there is none."""
     return ref.record_type.decode(store.get(ref.key(n)), what=f"{ref.title}, number {n}")
+
+
+def _read_if_there(store: ObjectStore, ref: Ref[R], n: int) -> R | None:
+    try:
+        return read(store, ref, n)
+    except NotFoundError:
+        return None
 
 
 def append(store: ObjectStore, ref: Ref[R], n: int, record: R) -> None:
@@ -184,21 +222,6 @@ def backwards(store: ObjectStore, ref: Ref[R], number: int) -> Iterator[tuple[in
             yield from zip(numbers, pool.map(lambda n: read(store, ref, n), numbers), strict=True)
             number -= len(numbers)
             count = min(count * 2, _PARALLEL_READS)
-
-
-def _newest_listed(store: ObjectStore, ref: Ref[R]) -> int:
-    """The highest number a list shows, 0 when there is none."""
-    try:
-        first = store.list(ref.prefix, limit=1)
-    except InvalidInputError:  # it has no lists: numbers are probed from the first one on
-        return 0
-    if not first:
-        return 0
-    number = keys.parse_number(first[0].key)
-    if number is not None:
-        return number
-    # Something foreign lies in front (an editor's dot file in a directory store).
-    return max((keys.parse_number(info.key) or 0 for info in store.list(ref.prefix)), default=0)
 
 
 def _check_ours(store: ObjectStore, ref: Ref[R], n: int, record: R, cause: CowfsError) -> None:

@@ -44,14 +44,17 @@ class Settled:
     is_published: bool
 
 
-def settle_head(store: ObjectStore, volume: str, *, epoch: int, intent: Intent | None, needs_fence: bool) -> Settled:
+def settle_head(
+    store: ObjectStore, volume: str, *, epoch: int, intent: Intent | None, needs_fence: bool, likely: int = 0
+) -> Settled:
     """To be called by the holder of lease `epoch`, before it reads anything else of the volume.
 
+    likely: as of `volumes.find_head`.
     needs_fence: the lease before was not given back. Afterwards no writer of an earlier epoch can
     publish. LeaseLostError: a writer of a later epoch has fenced or published; the intent, if any,
     stays to be settled.
     """
-    head = read_head(store, volume)
+    head = read_head(store, volume, likely=likely)
     while (needs_fence or intent is not None) and head.epoch < epoch:
         record = HeadRecord(
             kind="fence",

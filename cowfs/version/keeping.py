@@ -7,7 +7,7 @@ Either the collection sees the pin when it looks at the roots for the last time,
 version; or its list was there before the pin, and is seen here. A pin that outlives its maker counts
 for LIFETIME_S. If it was declared dead meanwhile, what was made must be taken back (`require_alive`).
 
-Cost: five requests.
+Cost: four requests.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class Kept:
         the version from now on is there."""
         return self._store.size(keys.pin(self._id, refs.FIRST + 1)) is None
 
+    def remove(self) -> None:
+        """A dead record, which is number 2, stays."""
+        self._store.delete([keys.pin(self._id, refs.FIRST)])
+
 
 @contextmanager
 def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
@@ -63,8 +67,7 @@ def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str =
         yield kept
     finally:
         with suppress(CowfsError):  # else it expires
-            if kept.is_alive:  # a dead record stays
-                store.delete([keys.pin(id, refs.FIRST)])
+            kept.remove()
 
 
 def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:

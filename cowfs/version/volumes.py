@@ -15,6 +15,7 @@ volume. Not here: leases (`store.leases`), moving heads on (`heads`, `publish`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from cowfs import clock, log
 from cowfs.errors import ConflictError, CowfsError, NotFoundError
@@ -24,6 +25,7 @@ from cowfs.format.records import HeadRecord, MetaRecord
 from cowfs.format.store_url import StoreUrl
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.store.beside import beside
 from cowfs.version.keeping import being_deleted, keeping
 
 _log = log.get("volumes")
@@ -46,7 +48,9 @@ class Head:
 
 def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
     """Claims `name` for a volume without versions. ConflictError when the name is taken."""
-    return _claim(store, name, None, None, owner)
+    head = _claim(store, name, None, None)
+    _describe(store, head, owner)
+    return head
 
 
 def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = "") -> Head:
@@ -61,8 +65,9 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
                 f"{store.url} has no version {source.version}",
                 hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
             )
-        head = _claim(store, name, source.version, str(source), owner)
-        if not kept.is_alive:  # this process slept for long: the version may have gone
+        head = _claim(store, name, source.version, str(source))
+        _, is_alive = beside(partial(_describe, store, head, owner), lambda: kept.is_alive)
+        if not is_alive:  # this process slept for long: the version may have gone
             _make_void(store, head)
             raise being_deleted(store, source.version)
         return head
@@ -73,9 +78,11 @@ def _make_void(store: ObjectStore, head: Head) -> None:
     refs.append(store, refs.head(head.volume), head.number + 1, record)
 
 
-def find_head(store: ObjectStore, name: str) -> Head | None:
-    """The newest head of a volume; None when there never was one."""
-    found = refs.newest(store, refs.head(name))
+def find_head(store: ObjectStore, name: str, *, likely: int = 0) -> Head | None:
+    """The newest head of a volume; None when there never was one. likely: the number of a head that
+    was the newest a while ago, 0 if none is known; it saves a list where it still is."""
+    ref = refs.head(name)
+    found = refs.newest_from(store, ref, likely) if likely >= refs.FIRST else refs.newest(store, ref)
     if found is None:
         return None
     number, record = found
@@ -90,10 +97,10 @@ def find_head(store: ObjectStore, name: str) -> Head | None:
     )
 
 
-def read_head(store: ObjectStore, name: str) -> Head:
+def read_head(store: ObjectStore, name: str, *, likely: int = 0) -> Head:
     """As `find_head`; NotFoundError when there is no such volume, it was deleted, or forked from
     something that was being deleted."""
-    return require_usable(store, name, find_head(store, name))
+    return require_usable(store, name, find_head(store, name, likely=likely))
 
 
 def require_usable(store: ObjectStore, name: str, head: Head | None) -> Head:
@@ -139,14 +146,13 @@ def locator(store: ObjectStore, volume: str, version: VersionId) -> Locator:
     return Locator(StoreUrl.parse(store.url), volume, version)
 
 
-def _claim(store: ObjectStore, name: str, version: VersionId | None, source: str | None, owner: str) -> Head:
+def _claim(store: ObjectStore, name: str, version: VersionId | None, source: str | None) -> Head:
     keys.check_volume_name(name)
-    now = clock.now_ns()
     record = HeadRecord(
         kind="create" if version is None else "fork",
         version=version,
         epoch=0,
-        created_ns=now,
+        created_ns=clock.now_ns(),
         write_id=WriteId(clock.random_bytes(WriteId.length)),
         source=source,
     )
@@ -154,12 +160,16 @@ def _claim(store: ObjectStore, name: str, version: VersionId | None, source: str
         refs.append(store, refs.head(name), 1, record)
     except ConflictError as error:
         raise _taken(store, name) from error
-    meta = MetaRecord(owner=owner, created_ns=now, write_id=WriteId(clock.random_bytes(WriteId.length)))
+    return Head(name, 1, version, 0, record.created_ns)
+
+
+def _describe(store: ObjectStore, head: Head, owner: str) -> None:
+    """Writes the meta record of a volume that was just claimed."""
+    meta = MetaRecord(owner=owner, created_ns=head.created_ns, write_id=WriteId(clock.random_bytes(WriteId.length)))
     try:
-        refs.append(store, refs.meta(name), 1, meta)
+        refs.append(store, refs.meta(head.volume), 1, meta)
     except CowfsError as error:
-        _log.warning("volume %s was made, without a record of its owner: %s", name, error)
-    return Head(name, 1, version, 0, now)
+        _log.warning("volume %s was made, without a record of its owner: %s", head.volume, error)
 
 
 def _taken(store: ObjectStore, name: str) -> ConflictError:

@@ -78,8 +78,12 @@ class Merger(Actor):
         if head is None or head.is_deleted or head.version is None:
             return
         self._forks += 1
-        for name in ("work", "trunk", "base"):
-            fork_volume(objects, f"{name}{self._forks}", locator(objects, self._source, head.version))
+        try:
+            for name in ("work", "trunk", "base"):
+                fork_volume(objects, f"{name}{self._forks}", locator(objects, self._source, head.version))
+        except NotFoundError as error:  # condemned before its head came, and not spared yet
+            self.world.note(self, f"does not fork: {error!r}")
+            return
         self._base, self._made = head.version, []
         self.world.note(self, f"forks {head.version.hex()[:8]}")
 

@@ -21,7 +21,7 @@ from cowfs import clock
 from cowfs.format.sealed import Sealed
 from cowfs.maintain import pack_copies, roots
 from cowfs.session import acquiring
-from cowfs.store import initialize, refs
+from cowfs.store import beside, initialize, refs
 from cowfs.version.volumes import create_volume
 from tests.simulation.collector import Collector, all_but_the_newest
 from tests.simulation.forker import Forker
@@ -59,7 +59,7 @@ def simulate(
         names = ("collector", "another") if world.conditions.has_two_collectors else ("collector",)
         collectors = [Collector(world, name) for name in names]
         world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers]
-        for module in (refs, pack_copies):
+        for module in (refs, beside, pack_copies):
             patch.setattr(module, "ThreadPoolExecutor", AtOnce)
         patch.setattr(roots, "pruned_heads", all_but_the_newest)
         patch.setattr(acquiring, "open_store", lambda url, **_: world.acting.store)

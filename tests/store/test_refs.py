@@ -4,6 +4,7 @@ its write id."""
 from __future__ import annotations
 
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -104,6 +105,43 @@ def test_requests_do_not_grow_with_the_history(faulty: FaultyStore) -> None:
     faulty.calls.clear()
     refs.newest(faulty, HEAD)
     assert [method for method, _ in faulty.calls] == ["list", "get", "get"]
+
+
+class MeetingStore(FaultyStore):
+    """A store on which two reads at a time meet: alone none is answered."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._both = threading.Barrier(2, timeout=20.0)
+
+    def get(self, key: str) -> bytes:
+        self._both.wait()
+        return super().get(key)
+
+
+@pytest.mark.quick
+def test_the_newest_is_read_beside_the_look_for_the_next(directory: ObjectStore) -> None:
+    records = [head_record() for _ in range(3)]
+    for number, record in enumerate(records, 1):
+        refs.append(directory, HEAD, number, record)
+    assert refs.newest(MeetingStore(directory), HEAD) == (3, records[-1])
+    assert refs.newest_from(MeetingStore(directory), HEAD, 3) == (3, records[-1])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("known", "methods"),
+    [(30, ["get", "get"]), (29, ["get", "get", "list", "get", "get"]), (31, ["get", "get", "list", "get", "get"])],
+)
+def test_a_number_seen_before_saves_the_list_while_it_is_the_newest(
+    faulty: FaultyStore, known: int, methods: list[str]
+) -> None:
+    records = [head_record() for _ in range(30)]
+    for number, record in enumerate(records, 1):
+        refs.append(faulty, HEAD, number, record)
+    faulty.calls.clear()
+    assert refs.newest_from(faulty, HEAD, known) == (30, records[-1])
+    assert [method for method, _ in faulty.calls] == methods
 
 
 @pytest.mark.quick

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from cowfs.errors import NotFoundError
+from cowfs.format import keys
 from cowfs.format.records import HeadRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
@@ -28,6 +29,18 @@ def test_a_version_that_does_not_exist_is_not_forked(store: ObjectStore) -> None
         fork_volume(store, "f", locator(store, "gone", VersionId(bytes(32))))
     assert caught.value.hint
     assert find_head(store, "f") is None
+
+
+def test_a_fork_asks_for_what_keeps_its_version_and_no_more(store: ObjectStore) -> None:
+    version = VersionId(bytes(32))
+    store.put(keys.version(version), b"a manifest")
+    counting = FaultyStore(store)
+    fork_volume(counting, "f", locator(store, "v", version))
+    asked = [(method, key.split("/")[0]) for method, key in counting.calls]
+    assert asked[:4] == [("put_if_absent", "pins"), ("list", "gc"), ("size", "versions"), ("put_if_absent", "volumes")]
+    assert sorted(asked[4:6]) == [("put_if_absent", "volumes"), ("size", "pins")], "beside one another"
+    assert asked[6:] == [("delete", "pins")]
+    assert store.list(keys.PINS) == []
 
 
 def test_a_void_volume_is_no_volume(store: ObjectStore) -> None:
