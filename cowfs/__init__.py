@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cowfs.api.asynchronous import volume as volume
     from cowfs.api.changes import Change as Change
     from cowfs.api.collect_report import GcReport as GcReport
-    from cowfs.api.declared.model import Declared as Declared
+    from cowfs.api.declared.asynchronous import Declared as Declared
     from cowfs.api.declared.model import DeclaredVolume as DeclaredVolume
     from cowfs.api.declared.store import DeclaredStore as DeclaredStore
     from cowfs.api.details import VolumeDetails as VolumeDetails
@@ -104,7 +104,7 @@ _HOMES = {
     "Conflict": "cowfs.version.conflicts",
     "MergeReport": "cowfs.api.merge_report",
     "MergedPath": "cowfs.api.merge_report",
-    "Declared": "cowfs.api.declared.model",
+    "Declared": "cowfs.api.declared.asynchronous",
     "DeclaredStore": "cowfs.api.declared.store",
     "DeclaredVolume": "cowfs.api.declared.model",
     "Locator": "cowfs.format.locator",

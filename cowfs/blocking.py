@@ -1,5 +1,11 @@
 """cowfs without async: the same names and arguments, without await. For scripts, threads and
-notebooks."""
+notebooks.
+
+What is declared is loaded when it is first used: it needs pydantic, which volumes do not.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from cowfs.api.changes import Change
 from cowfs.api.collect_report import GcReport
@@ -25,11 +31,18 @@ from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
 from cowfs.version.commit import Progress
 from cowfs.version.conflicts import Conflict
 
+if TYPE_CHECKING:
+    from cowfs.api.declared.model import Declared, DeclaredVolume
+    from cowfs.api.declared.store import DeclaredStore
+
 __all__ = [
     "BrokenPath",
     "Change",
     "Conflict",
     "DamagedPack",
+    "Declared",
+    "DeclaredStore",
+    "DeclaredVolume",
     "Entry",
     "GcReport",
     "Locator",
@@ -60,3 +73,17 @@ __all__ = [
     "WorkingCopySummary",
     "volume",
 ]
+
+_DECLARED = {
+    "Declared": "cowfs.api.declared.model",
+    "DeclaredStore": "cowfs.api.declared.store",
+    "DeclaredVolume": "cowfs.api.declared.model",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _DECLARED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_DECLARED[name]), name)
+    globals()[name] = found
+    return found

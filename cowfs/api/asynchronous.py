@@ -99,7 +99,7 @@ class ROFiles:
 
         What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
         Files of the same size and time of modification are there already, so a download that was
-        killed goes on where it was. Others that are at dst: "error" raises ConflictError before
+        killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst: "error" raises ConflictError before
         anything is written, "newer" replaces those that are older than in the version, "always" all.
         Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
         extended attributes are not, and nothing is written outside of dst.
@@ -1064,21 +1064,26 @@ class Volume:
 
     @staticmethod
     async def gc(
-        *, store: str | os.PathLike[str] | Storage | None = None, dry_run: bool = False, plan: GcReport | None = None
+        *,
+        store: str | os.PathLike[str] | Storage | None = None,
+        dry_run: bool = False,
+        plan: GcReport | None = None,
+        pruned: Sequence[PrunePlan] | None = None,
     ) -> GcReport:
         """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag, nor a
         mount or kept work. Writers go on meanwhile; what they may still use stays, and what is younger
         than an hour. A deleted volume can be brought back for a week; then its versions go, too.
 
-        dry_run: says what would go, to the byte. plan: what such a call has returned; nothing that it
-        does not name is deleted. `is_done` is False if a writer does not answer: nothing was deleted
-        then, and the next call goes on. A killed call is gone on with by the next one as well.
+        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`) were
+        carried out. plan: what such a call has returned; nothing that it does not name is deleted.
+        `is_done` is False if a writer does not answer: nothing was deleted then, and the next call goes
+        on. A killed call is gone on with by the next one as well.
 
         InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError: a
         process of this machine is at it. Any error before something is deleted: a head, a tag or a
         pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
         """
-        return await in_thread(partial(volume_module.Volume.gc, store=store, dry_run=dry_run, plan=plan))
+        return await in_thread(partial(volume_module.Volume.gc, store=store, dry_run=dry_run, plan=plan, pruned=pruned))
 
     @staticmethod
     async def verify(

@@ -8,7 +8,7 @@ What deletes is `cowfs.maintain`; docs/guide/collecting.md says what is kept.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,11 @@ from cowfs import config
 from cowfs import store as store_layer
 from cowfs.api import stores
 from cowfs.api.collect_report import GcReport, Reason, Waiting, WhyReport
+from cowfs.api.pruning import PrunePlan
 from cowfs.errors import InvalidInputError
 from cowfs.format import keys
 from cowfs.format.records import Holder
+from cowfs.ids import VersionId
 from cowfs.store.holder import current_holder
 
 if TYPE_CHECKING:
@@ -78,8 +80,32 @@ def prepare(
     return Prepared(survey, plan)
 
 
-def gc(store: stores.Named, *, dry_run: bool, plan: GcReport | None) -> GcReport:
+def foresee(store: stores.Named, plans: Iterable[PrunePlan]) -> GcReport:
+    """What would be deleted if these plans were carried out before. Nothing is."""
+    from cowfs.maintain.planning import Survey
+
+    opened = stores.open_store(store)
+    store_layer.require_writable(opened.record)
+    foreseen: dict[str, set[VersionId]] = {}
+    for each in plans:
+        if each.store_url != opened.url:
+            raise InvalidInputError(f"a plan is of {each.store_url}, not of {opened.url}", hint="Plan again.")
+        foreseen.setdefault(each.volume, set()).update(VersionId.from_hex(gone.version) for gone in each.pruned)
+    plan = Survey(opened.objects, config.cache_dir()).plan(foreseen=foreseen)
+    return _report(opened.objects.url, plan, plan.objects, plan.waits_for, is_done=False)
+
+
+def gc(
+    store: stores.Named, *, dry_run: bool, plan: GcReport | None, pruned: Sequence[PrunePlan] | None = None
+) -> GcReport:
     """`Volume.gc`."""
+    if pruned is not None:
+        if not dry_run:
+            raise InvalidInputError(
+                "plans to prune were given to a collection", hint="Volume.prune carries them out; or add dry_run=True."
+            )
+        if plan is None:
+            return foresee(store, pruned)
     if plan is not None and dry_run:
         raise InvalidInputError("a plan was given for a dry run", hint="Leave plan or dry_run out.")
     prepared = prepare(store, dry_run=dry_run)

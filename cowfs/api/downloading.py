@@ -2,7 +2,8 @@
 chunk checked, nothing kept in a cache.
 
 A file appears whole under its name, with its time. So a download that was killed goes on where it
-was: what has the same size and time as in the version is there already.
+was: what has the same size and time as in the version is there already, and of a large file that is
+half there, the chunks that are what the version has.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cowfs.version.commit import ProgressListener
 if TYPE_CHECKING:
     from cowfs.api.files import FilePath
     from cowfs.api.rw_volume import RWVolume
-    from cowfs.session.copying import Attributes, Copied, SourceTree
+    from cowfs.session.copying import Attributes, Copied, Resumes, SourceTree
     from cowfs.session.local_files import LocalFiles
     from cowfs.session.version_tree import VersionTree
 
@@ -50,7 +51,7 @@ def download(
     hears, target = _checked(overwrite, progress), _target(dst, version.name)
     with errors_of_ours(os.fsdecode(target), NOT_DOWN), reading(version) as tree:
         require_outside(target, version.to_read().url)
-        done = _copied(tree, src, target, overwrite, version.locator, hears, expect=tree.expect)
+        done = _copied(tree, src, target, overwrite, version.locator, hears, expect=tree.expect, resumes=tree)
     return TransferReport(**asdict(done), removed=0, locator=version.locator, is_new=False)
 
 
@@ -97,6 +98,7 @@ def _copied(
     about: str,
     progress: ProgressListener | None,
     expect: Callable[[bytes, Any], None] = lambda path, attr: None,
+    resumes: Resumes | None = None,
 ) -> Copied:
     """about: what is read, for errors."""
     from cowfs.session import copying
@@ -113,7 +115,7 @@ def _copied(
         existing = _Existing(tree, there, overwrite)
         if overwrite == "error":
             existing.look(at, to)
-        return copying.copy(tree, at, there, to, progress, keeps=existing.keeps, expect=expect)
+        return copying.copy(tree, at, there, to, progress, keeps=existing.keeps, expect=expect, resumes=resumes)
 
 
 def download_from(

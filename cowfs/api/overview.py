@@ -7,6 +7,8 @@ dead. Nothing here touches a mount point.
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +47,8 @@ class VolumeSummary:
     """One volume of a store. version, locator: None before the first version. is_missing: the
     head's version is gone.
 
-    mounted: "host:path" of its writer; None: nobody, or it can't be told (the store's clock takes a
-    write to read).
+    mounted: "host:path" of its writer, or of a copy on this machine (mount(mode="copy")), which holds
+    no lease; None: neither, or it can't be told (the store's clock takes a write to read).
     """
 
     name: str
@@ -124,9 +126,10 @@ def volumes_of(store: stores.Named = None, *, deleted: bool = False) -> list[Vol
     """The volumes of a store, by name; or those that were deleted. NotFoundError: there is no cowfs
     store."""
     opened = stores.open_store(store)
+    copied = _copies_of(opened)
     with ThreadPoolExecutor(VOLUMES_AT_ONCE) as pool:
         names = sorted(volumes.volume_names(opened.objects))  # in key order "a-b" stands before "a"
-        found = pool.map(lambda name: volume_summary(opened, name, deleted=deleted), names)
+        found = pool.map(lambda name: _volume_summary(opened, name, copied, deleted=deleted), names)
         return [summary for summary in found if summary is not None]
 
 
@@ -163,9 +166,13 @@ def status(store: stores.Named = None, *, meta_dir: Path | None = None) -> Statu
     return Status(mounted, kept, [mount.mount_path for mount in dead], dead)
 
 
-def volume_summary(store: OpenStore, name: str, *, deleted: bool = False) -> VolumeSummary | None:
-    """As `volumes_of` has it; None for a volume that is half made, or goes away at this moment, or is
-    not of those that are asked for."""
+def volume_summary(store: OpenStore, name: str) -> VolumeSummary | None:
+    """As `volumes_of` has it; None for a volume that is half made, deleted, or goes away at this
+    moment."""
+    return _volume_summary(store, name, _copies_of(store), deleted=False)
+
+
+def _volume_summary(store: OpenStore, name: str, copied: Mapping[str, str], *, deleted: bool) -> VolumeSummary | None:
     head = volumes.find_head(store.objects, name)
     if head is None or head.is_deleted != deleted:
         return None
@@ -185,7 +192,7 @@ def volume_summary(store: OpenStore, name: str, *, deleted: bool = False) -> Vol
         changed_ns=head.created_ns,
         bytes=stats.bytes if stats is not None else 0,
         files=stats.files if stats is not None else 0,
-        mounted=_writer(store, name),
+        mounted=_writer(store, name) or copied.get(name),
         is_missing=is_missing,
     )
 
@@ -196,6 +203,16 @@ def _writer(store: OpenStore, name: str) -> str | None:
     except (ReadOnlyError, AccessDeniedError):
         return None
     return f"{lease.holder.host}:{lease.holder.mount_path}" if lease is not None and lease.state == "held" else None
+
+
+def _copies_of(store: OpenStore) -> dict[str, str]:
+    """ "host:path" of the copies of a store's volumes that are on this machine, by volume."""
+    host, store_id = socket.gethostname(), store.record.store_id.hex()
+    return {
+        entry.volume: f"{host}:{entry.mount_path}"
+        for entry in registry.list_mounts()
+        if entry.is_copy and entry.is_writer and entry.store_id == store_id
+    }
 
 
 def mount_summary(entry: MountEntry) -> MountSummary:

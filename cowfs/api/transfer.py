@@ -98,7 +98,7 @@ def _copied_out(place: Place, target: str, store: stores.Named, progress: Progre
         _require_copyable(place.source, mode)
         name = b"" if stat.S_ISDIR(mode) else place.path.rpartition(b"/")[2]
         there, to = local_paths.target(stack, os.fsencode(target), name)
-        return copying.copy(tree, at, there, to, progress, expect=tree.expect)
+        return copying.copy(tree, at, there, to, progress, expect=tree.expect, resumes=tree)
 
 
 def _require_copyable(source: str, mode: int) -> None:

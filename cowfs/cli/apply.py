@@ -44,7 +44,7 @@ def command(
     Applied once more, it does nothing. A volume that --prune deletes is brought back by `cowfs
     undelete`.
     """
-    from cowfs import Declared
+    from cowfs.blocking import Declared
 
     declared = Declared.load(file)
     if emit is not None:

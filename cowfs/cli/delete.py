@@ -36,7 +36,7 @@ def command(
             "name volumes, or a file that declares them", hint="`cowfs delete NAME`, or `cowfs delete -f FILE`."
         )
     if file is not None:
-        from cowfs import Declared
+        from cowfs.blocking import Declared
 
         if store is not None:
             raise InvalidInputError("a file says itself in which stores its volumes lie", hint="Leave --store out.")

@@ -31,8 +31,9 @@ def command(
     version), NAME@TAG, NAME@VERSION or a locator; prints the version's locator.
 
     Files of the same size and time of modification are there already: a download that was ended or
-    killed is repeated with the same command, and goes on where it was. With "error", a file that
-    differs ends it before anything is written; "newer" replaces those that are older.
+    killed is repeated with the same command, and goes on where it was, also within a large file. With
+    "error", a file that differs ends it before anything is written; "newer" replaces those that are
+    older.
     """
     from cowfs.api import downloading
 

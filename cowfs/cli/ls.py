@@ -1,5 +1,5 @@
-"""cowfs ls: the store's volumes with size, files, owner, head, and where they are mounted writable;
-or the files at SOURCE[:PATH], without a mount."""
+"""cowfs ls: the store's volumes with size, files, owner, head, and where they are mounted writable,
+by FUSE or as a copy; or the files at SOURCE[:PATH], without a mount."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, 
     """Prune every volume of STORE that has saved rules (`cowfs prune NAME --keep-daily 7 --save`) by them,
     then delete what no volume needs, as `cowfs gc` does. Shows both first, and asks.
 
-    With --dry-run it shows what would be deleted now: what only those versions need that would be pruned
-    is not in it. Exits with 4 while a mount does not answer; the next run goes on."""
+    With --dry-run it shows what both would do, what only those versions need that would be pruned
+    included. Exits with 4 while a mount does not answer; the next run goes on."""
     from cowfs.api import collecting
     from cowfs.blocking import Volume
 
@@ -42,38 +42,49 @@ def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, 
         )
     tidy_up_when_terminated()
     plans = Volume.plan_maintain(store=store)
-    pruned = _pruned(plans, store, is_dry=dry_run, is_agreed=is_agreed, as_json=as_json)
-    prepared = collecting.prepare(store, dry_run=dry_run, say=lambda text: output.say(as_json, text))
-    report, code = _collected(prepared, is_dry=dry_run, is_agreed=is_agreed, as_json=as_json)
+    _tell(plans, as_json=as_json)
+    if dry_run:
+        foreseen = Volume.gc(store=store, dry_run=True, pruned=plans)
+        volumes = [{**dataclasses.asdict(plan), "pruned": []} for plan in plans]
+        record = {"store_url": foreseen.store, "volumes": volumes, "gc": gc.record(foreseen)}
+        output.emit(as_json, record, gc.shown(foreseen))
+        return 0
+    pruned = _pruned(plans, store, is_agreed=is_agreed)
+    prepared = collecting.prepare(store, say=lambda text: output.say(as_json, text))
+    report, code = _collected(prepared, is_agreed=is_agreed, as_json=as_json)
     volumes = [{**dataclasses.asdict(plan), "pruned": ids} for plan, ids in zip(plans, pruned, strict=True)]
     output.emit(as_json, {"store_url": prepared.report.store, "volumes": volumes, "gc": report}, "")
     return code
 
 
-def _pruned(
-    plans: list[PrunePlan], store: str | None, *, is_dry: bool, is_agreed: bool, as_json: bool
-) -> list[list[str]]:
+def _tell(plans: list[PrunePlan], *, as_json: bool) -> None:
+    if as_json:
+        return
+    for plan in plans:
+        click.echo(f"Volume {output.printable(plan.volume)}: {prune.told(plan.rules)}")
+        click.echo(prune.table(plan))
+    output.say(as_json, f"{_going(plans)} versions of {len(plans)} volumes go")
+
+
+def _going(plans: list[PrunePlan]) -> int:
+    return sum(len(plan.pruned) for plan in plans)
+
+
+def _pruned(plans: list[PrunePlan], store: str | None, *, is_agreed: bool) -> list[list[str]]:
     from cowfs.blocking import Volume
 
-    going = sum(len(plan.pruned) for plan in plans)
-    if not as_json:
-        for plan in plans:
-            click.echo(f"Volume {output.printable(plan.volume)}: {prune.told(plan.rules)}")
-            click.echo(prune.table(plan))
-        output.say(as_json, f"{going} versions of {len(plans)} volumes go")
-    if is_dry or not going:
+    going = _going(plans)
+    if not going:
         return [[] for _ in plans]
     if not is_agreed:
         click.confirm(f"Prune {going} version{'s' if going != 1 else ''}?", abort=True, err=True)
     return [[each.version for each in Volume.prune(plan, store=store)] if plan.pruned else [] for plan in plans]
 
 
-def _collected(prepared: Prepared, *, is_dry: bool, is_agreed: bool, as_json: bool) -> tuple[dict[str, Any], int]:
+def _collected(prepared: Prepared, *, is_agreed: bool, as_json: bool) -> tuple[dict[str, Any], int]:
     """The report, and the exit code."""
     if not as_json:
         click.echo(gc.shown(prepared.report))
-    if is_dry:
-        return gc.record(prepared.report), 0
     if not is_agreed and not prepared.is_empty:
         click.confirm("Delete this?", abort=True, err=True)
     done = prepared.apply(say=lambda text: output.say(as_json, text))

@@ -24,8 +24,8 @@ def command(file: str | None, progress_style: str, as_json: bool) -> None:
     When one cannot be mounted and is not optional, those that were mounted before it are unmounted
     again. Volumes that are mounted already are left as they are.
     """
-    from cowfs import Declared
     from cowfs.api.declared import mounting
+    from cowfs.blocking import Declared
 
     tidy_up_when_terminated()
     declared = Declared.load(file)

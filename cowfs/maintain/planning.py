@@ -24,7 +24,7 @@ from cowfs.format import keys
 from cowfs.ids import PackId, VersionId
 from cowfs.maintain.generations import Condemned, Generations
 from cowfs.maintain.marking import THREADS, Marker
-from cowfs.maintain.roots import FoundPin, RootReader, Roots
+from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, RootReader, Roots
 from cowfs.store import ObjectInfo, ObjectStore, leases, scratch
 
 HOUR_NS = 3600 * 10**9
@@ -105,13 +105,14 @@ class Survey:
         self.marker = Marker(store, cache_dir, threads=threads)
         self.listing = Listing()
 
-    def plan(self) -> Plan:
-        """InvalidStateError: the clocks differ too much. Any error: nothing is known."""
+    def plan(self, *, foreseen: Foreseen = NOTHING) -> Plan:
+        """foreseen: only to be shown; what is deleted is checked by what roots say (`needed`).
+        InvalidStateError: the clocks differ too much. Any error: nothing is known."""
         now_ns = checked_now_ns(self.store)
         self.generations.load()
         self.listing = Listing.of(self.store)
         self.marker = Marker(self.store, self._cache_dir, moved=self.listing.moved, threads=self._threads)
-        found = self.roots.read(now_ns=now_ns, grace_s=self._grace_s)
+        found = self.roots.read(now_ns=now_ns, grace_s=self._grace_s, foreseen=foreseen)
         self._mark(found)
         heard = self._heard(found.pins, now_ns)
         young_ns = young_since_ns(self.generations, heard, now_ns)

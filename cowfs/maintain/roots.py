@@ -13,10 +13,11 @@ change: a `RootReader` reads each once, however often it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError
@@ -32,6 +33,9 @@ R = TypeVar("R", HeadRecord, TagRecord)
 
 OLD_PIN_LIFETIME_S = 7 * 24 * 3600
 THREADS = 16
+Foreseen = Mapping[str, Collection[VersionId]]
+"""Versions that each volume is taken to have pruned."""
+NOTHING: Foreseen = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,13 @@ class RootReader:
         self._tags: dict[str, TagRecord] = {}
         self._pins: dict[str, PinRecord] = {}
 
-    def read(self, *, now_ns: int = 0, grace_s: float | None = None) -> Roots:
+    def read(self, *, now_ns: int = 0, grace_s: float | None = None, foreseen: Foreseen = NOTHING) -> Roots:
         """grace_s: deleted volumes that are older do not protect anything; None: all do."""
         found = Roots()
         found.pins = self.pins()
         heads, tags = self._listed()
         for volume, infos in heads.items():
-            self._add_line(found, volume, infos, now_ns, grace_s)
+            self._add_line(found, volume, infos, now_ns, grace_s, foreseen.get(volume, ()))
         for (volume, tag), number in tags.items():
             record = self._newest_tag(volume, tag, number)
             found.protect(record.version, f"tag {volume}@{tag}")
@@ -129,7 +133,13 @@ class RootReader:
         return heads, tags
 
     def _add_line(
-        self, found: Roots, volume: str, infos: dict[int, ObjectInfo], now_ns: int, grace_s: float | None
+        self,
+        found: Roots,
+        volume: str,
+        infos: dict[int, ObjectInfo],
+        now_ns: int,
+        grace_s: float | None,
+        foreseen: Collection[VersionId],
     ) -> None:
         line = self._line(volume, infos)
         last = line[-1]
@@ -145,7 +155,8 @@ class RootReader:
             return
         hidden = pruned_heads(self._store, volume, line)
         for number, record in enumerate(line, 1):
-            if number == len(line) or number not in hidden:
+            is_pruned = number in hidden or record.version in foreseen
+            if number == len(line) or not is_pruned:
                 found.protect(record.version, f"head {number} of {volume}")
 
     def _is_late_fork(self, found: Roots, line: Sequence[HeadRecord]) -> bool:

@@ -10,6 +10,9 @@ again gives the same tree. One that is there already keeps its own permissions a
 A file replaces a file or a link; a directory is never replaced, nor made in place of a file. A
 special file is never replaced.
 
+A large file whose source can tell what of it is there (`Resumes`) is written beside under a name of
+its own, which is found again: a copy that was ended goes on within it.
+
 Files are copied by several threads, for the sake of stores that take their time; the first error
 ends it all.
 """
@@ -23,6 +26,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cowfs import apart, clock
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 THREADS = 8
 WAITING_MAX = 512
 REPORT_S = 0.1
+RESUMED_BYTES = 8 << 20
+"""Smaller files are copied from their beginning again: that takes a request or two."""
 KEPT_BITS = 0o1777
 
 
@@ -56,6 +62,15 @@ class SourceTree(Protocol):
     def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
     def readlink(self, path: bytes) -> bytes: ...
     def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]: ...
+
+
+class Resumes(Protocol):
+    """What `VersionTree` does for files that are half there."""
+
+    def content_id(self, path: bytes) -> str: ...
+    def missing(
+        self, path: bytes, there: Callable[[int, int], bytes], kept: Callable[[int], None]
+    ) -> Generator[tuple[int, bytes]]: ...
 
 
 # (path in the source, path in the target, attributes in the source)
@@ -84,11 +99,13 @@ def copy(
     *,
     keeps: Keeps = lambda path, there, attr: False,
     expect: Callable[[bytes, Any], None] = lambda path, attr: None,
+    resumes: Resumes | None = None,
 ) -> Copied:
     """Copies what is at `at` in `source` to `to` in `target`; the directory `to` lies in exists.
     report hears of the stage "copy". keeps: whether what is at `there` in the target stays, a file
-    or a link. expect hears of each file that will be read, before it is."""
-    return _Copy(source, target, report, keeps, expect).run(at, to)
+    or a link. expect hears of each file that will be read, before it is. resumes: the source, if it
+    can go on with large files that are half there."""
+    return _Copy(source, target, report, keeps, expect, resumes).run(at, to)
 
 
 class _Copy:
@@ -101,12 +118,14 @@ class _Copy:
         report: ProgressListener | None,
         keeps: Keeps,
         expect: Callable[[bytes, Any], None],
+        resumes: Resumes | None,
     ) -> None:
         self._source = source
         self._target = target
         self._report = report
         self._keeps = keeps
         self._expect = expect
+        self._resumes = resumes
         self._lock = threading.Lock()  # counts and `_error`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
         self._is_stopped = False
@@ -118,6 +137,7 @@ class _Copy:
         self._named: dict[int, bytes] = {}  # files with several names: where the first one is in the target
         self._links: list[tuple[bytes, bytes]] = []
         self._directories: list[tuple[bytes, Attributes]] = []
+        self._found: list[bytes] = []  # directories that were there
 
     def run(self, at: bytes, to: bytes) -> Copied:
         first = self._source.stat(at)
@@ -126,6 +146,8 @@ class _Copy:
         apart.run(lambda: self._copy_all(at, to, first), self._stop)
         for existing, path in self._links:
             self._target.link(existing, path)
+        for path in self._found:
+            self._target.remove_parts(path)
         for path, attr in reversed(self._directories):  # last, since what is put into a directory changes its time
             self._target.set_attributes(path, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
         self._tell(0, is_last=True)
@@ -152,7 +174,10 @@ class _Copy:
             path, there, attr = waiting.pop()
             if stat.S_ISDIR(attr.mode):
                 self._count(directories=1)
-                if self._target.make_directory(there) or there != to:
+                is_made = self._target.make_directory(there)
+                if not is_made:
+                    self._found.append(there)
+                if is_made or there != to:
                     self._directories.append((there, attr))
                 entries = self._source.list(path)
                 waiting += ((_below(path, name), _below(there, name), each) for name, each in reversed(entries))
@@ -183,10 +208,15 @@ class _Copy:
 
     def _copy_file(self, path: bytes, there: bytes, attr: Attributes) -> None:
         try:
-            if not self._is_stopped:
+            if self._is_stopped:
+                return
+            kept = {"mode": attr.mode & KEPT_BITS, "mtime_ns": attr.mtime_ns}
+            if self._resumes is not None and attr.size >= RESUMED_BYTES:
+                missing = partial(self._missing, self._resumes, path)
+                self._target.put_rest(there, missing, content_id=self._resumes.content_id(path), **kept)
+            else:
                 with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
-                    watched = self._watched(path, pieces)
-                    self._target.put(there, watched, mode=attr.mode & KEPT_BITS, mtime_ns=attr.mtime_ns)
+                    self._target.put(there, self._watched(path, pieces), **kept)
         except _Stopped:
             pass
         except BaseException as raised:  # noqa: BLE001 — of a helper; the thread that runs the copy raises it
@@ -198,6 +228,17 @@ class _Copy:
             with self._lock:
                 self._error = self._error or error
             self._stop()
+
+    def _missing(
+        self, source: Resumes, path: bytes, there: Callable[[int, int], bytes]
+    ) -> Generator[tuple[int, bytes]]:
+        def kept(length: int) -> None:
+            if self._is_stopped:
+                raise _Stopped
+            self._tell(length)
+
+        with closing(source.missing(path, there, kept)) as pieces:
+            yield from self._watched(path, pieces)
 
     def _watched(self, path: bytes, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
         size = 0

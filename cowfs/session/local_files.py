@@ -4,6 +4,9 @@ What comes from a version may have been made by anybody, so nothing is written o
 directory: each path is opened component by component, and a symbolic link on the way is an error.
 Only the directory itself may be reached through links; whoever names it means what they lead to.
 A file appears whole under its name, or not at all. A special file is never replaced.
+
+    .cowfs-<16 hex>          a file, or a link, that is being written
+    .cowfs-part-<16 hex>     a large one, whose name tells which file it is and of what content: it is gone on with
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from cowfs import clock
+from blake3 import blake3
+
+from cowfs import clock, failpoints
 from cowfs.errors import InvalidInputError, NoSpaceError
 from cowfs.format.codec import Blob, Codec
 from cowfs.ids import ChunkHash
@@ -28,7 +33,9 @@ from cowfs.native.local import FoundStat, list_directory, open_beneath, read_sma
 from cowfs.session.source_files import SourceFile, Stamp, wide_ino
 
 _BESIDE = b".cowfs-"
+_PART = b".cowfs-part-"
 _LEFT = re.compile(rb"\.cowfs-[0-9a-f]{16}")
+_PART_LEFT = re.compile(rb"\.cowfs-part-[0-9a-f]{16}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -117,7 +124,7 @@ class LocalFiles:
                     raise
                 if path and mode & 0o700 != 0o700:
                     _open_up(name, directory, mode)
-                _tidy(name, directory)
+                _tidy(name, directory, _LEFT)
                 return False
             return True
 
@@ -128,15 +135,48 @@ class LocalFiles:
             try:
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                size = 0
-                for offset, data in pieces:
-                    _write(fd, offset, data)
-                    size = max(size, offset + len(data))
-                os.ftruncate(fd, size)
-                os.fchmod(fd, mode)
-                os.utime(fd, ns=(mtime_ns, mtime_ns))
+                _fill(fd, pieces, mode, mtime_ns)
             finally:
                 os.close(fd)
+
+    def put_rest(
+        self,
+        path: bytes,
+        missing: Callable[[Callable[[int, int], bytes]], Generator[tuple[int, bytes]]],
+        *,
+        content_id: str,
+        mode: int,
+        mtime_ns: int,
+    ) -> None:
+        """As `put`; but what was written stays if this is killed, or `missing` fails, and the next call for
+        the same content goes on with it. missing: gets what reads (offset, length) of what is there,
+        fewer bytes at its end, and gives the pieces that are not. If somebody else writes the same
+        content at this moment, or may write to what is there, all of it is written anew."""
+        with self._parent(path) as (directory, name):
+            self._require_replaceable(path, directory, name)
+            part = _PART + blake3(name + b"\0" + content_id.encode()).hexdigest(8).encode()
+            fd = _opened_part(part, directory)
+            if fd is None:
+                with closing(missing(lambda offset, length: b"")) as pieces:
+                    self.put(path, pieces, mode=mode, mtime_ns=mtime_ns)
+                return
+            try:
+                with closing(missing(lambda offset, length: os.pread(fd, length, offset))) as pieces:
+                    _fill(fd, pieces, mode, mtime_ns)
+                self._require_replaceable(path, directory, name)
+                os.rename(part, name, src_dir_fd=directory, dst_dir_fd=directory)
+            except OSError:  # of this machine: no room, a directory in the way
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(part, dir_fd=directory)
+                raise
+            finally:
+                os.close(fd)
+
+    def remove_parts(self, path: bytes) -> None:
+        """What is half written in the directory `path`, and nobody writes now: nothing goes on with it
+        after a copy that was whole."""
+        with self._parent(path) as (directory, name):
+            _tidy(name, directory, _PART_LEFT)
 
     def symlink(self, path: bytes, target: bytes, *, mtime_ns: int) -> None:
         with self._parent(path) as (directory, name), self._replaced(path, directory, name) as beside:
@@ -242,12 +282,45 @@ def _open_up(name: bytes, directory: int, mode: int) -> None:
         os.close(fd)
 
 
-def _tidy(name: bytes, above: int) -> None:
+def _opened_part(part: bytes, directory: int) -> int | None:
+    """Locked, and to be closed by the caller. None: somebody else has it, or may write to it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(part, flags, 0o600, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found, named = os.fstat(fd), os.stat(part, dir_fd=directory, follow_symlinks=False)
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+        if is_ours and found.st_nlink == 1 and found.st_ino == named.st_ino:
+            return fd
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.ENOENT):  # a file system without locks: nobody uses it
+            os.unlink(part, dir_fd=directory)
+    os.close(fd)
+    return None
+
+
+def _fill(fd: int, pieces: Iterable[tuple[int, bytes]], mode: int, mtime_ns: int) -> None:
+    size = 0
+    for offset, data in pieces:
+        _write(fd, offset, data)
+        size = max(size, offset + len(data))
+        failpoints.hit("download-piece-written")
+    os.ftruncate(fd, size)
+    os.fchmod(fd, mode)
+    os.utime(fd, ns=(mtime_ns, mtime_ns))
+
+
+def _tidy(name: bytes, above: int, pattern: re.Pattern[bytes]) -> None:
     """Removes what killed copies have left in a directory: nobody holds its lock."""
     directory = os.open(name, _DIRECTORY, dir_fd=above)
     try:
         for left in map(os.fsencode, os.listdir(directory)):
-            if _LEFT.fullmatch(left) and stat.S_ISREG(os.stat(left, dir_fd=directory, follow_symlinks=False).st_mode):
+            if pattern.fullmatch(left) and stat.S_ISREG(os.stat(left, dir_fd=directory, follow_symlinks=False).st_mode):
                 with contextlib.suppress(OSError):
                     fd = os.open(left, _READ, dir_fd=directory)
                     try:

@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from cowfs.errors import CorruptError
+from cowfs.format import codec
 from cowfs.ids import ChunkHash, PackId
 from cowfs.index import content_with_links
 from cowfs.native.constants import ROOT_INO
@@ -154,6 +155,30 @@ class VersionTree:
                 with self._large:
                     yield from self._ahead(extents)
         yield row[6], b""
+
+    def missing(
+        self, path: bytes, there: Callable[[int, int], bytes], kept: Callable[[int], None]
+    ) -> Generator[tuple[int, bytes]]:
+        """As `pieces` of a large file, without the chunks that are at the target already: `there` reads
+        (offset, length) of it, and each chunk is known by its name. kept hears of the length of each.
+        Not known are bytes of linked files, and chunks of which the file shows a part."""
+        row = self._row(path)
+        left = []
+        for extent in self._extents(row[0]):
+            if self._is_there(extent, there):
+                kept(extent[1])
+            else:
+                left.append(extent)
+        with self._large:
+            yield from self._ahead(left)
+        yield row[6], b""
+
+    def _is_there(self, extent: ExtentRow, there: Callable[[int, int], bytes]) -> bool:
+        offset, length = extent[0], extent[1]
+        if is_linked(extent[3]) or length != extent[6] or length > codec.MAX_RAW_BYTES:
+            return False
+        found = there(offset, length)
+        return len(found) == length and self._packs.sealing.name(found) == bytes(extent[2])
 
     def _taken(self, path: bytes) -> _Batch | None:
         """The batch that the file was announced in, on its way."""

@@ -1,10 +1,11 @@
-"""Writes cowfs/api/asynchronous.py from the blocking classes: `python -m tests.api.async_twin`; a
-test holds it current.
+"""Writes cowfs/api/asynchronous.py and cowfs/api/declared/asynchronous.py from the blocking classes:
+`python -m tests.api.async_twin`; a test holds them current. Declarations have a file of their own,
+since they load pydantic.
 
 Each public method becomes one that runs the blocking one in a worker thread; each property passes
 through, since none of them waits for anything but, at most, one manifest. Functions in `WITHOUT_IO`
-stay plain functions. What comes back is wrapped by its annotation: RWVolume and ROVolume become
-their async twins, also in a list; an iterator becomes an async one, and an open file that of anyio.
+stay plain functions. What comes back is wrapped by its annotation: RWVolume, ROVolume, Declared and
+Plan become their async twins, also in a list; an iterator becomes an async one, and an open file that of anyio.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / "cowfs" / "api" / name for name in ("files.py", "ro_volume.py", "rw_volume.py", "volume.py")]
 TARGET = ROOT / "cowfs" / "api" / "asynchronous.py"
+DECLARED_SOURCES = {"Declared": "model", "Plan": "plan"}
+DECLARED_TARGET = ROOT / "cowfs" / "api" / "declared" / "asynchronous.py"
 TWINS = ("RWVolume", "ROVolume")
 FILES = ("ROFiles", "RWFiles")
 WITHOUT_IO = {"new", "open", "volume"}
 """Of `Volume`, and `volume`."""
+DECLARED_WITHOUT_IO = {"emit", "is_named"}
 AT_ONCE = {"walk": 1}
 """Iterators whose items the caller may change before the next one is made."""
-LEFT_OUT = {"made", "live", "leave_work", "owns_mount", "mounted_here", "to_compare", "to_read", "to_upload"}
-"""Of this process' own objects, for the command line."""
+LEFT_OUT = {"made", "live", "leave_work", "owns_mount", "mounted_here", "to_compare", "to_read", "to_upload", "keys_at"}
+"""Of this process' own objects, for the command line and for the checks of a declaration."""
 
 HEADER = '''"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
 
@@ -127,6 +132,115 @@ FILES_MEMBERS = """
 """
 
 
+DECLARED_HEADER = '''"""The async twins of `Declared` and its `Plan`: the same names and arguments, awaited; under asyncio and trio
+alike.
+
+Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
+What each call does is as in `cowfs.api.asynchronous`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cowfs.api.declared import model
+from cowfs.api.declared import plan as plan_module
+from cowfs.api.declared.model import DeclaredVolume
+from cowfs.api.declared.store import AnyStore, DeclaredStore
+from cowfs.api.storage.storage import Storage
+from cowfs.api.threads import in_thread
+from cowfs.machine.applied import Applied
+from cowfs.version.commit import ProgressListener
+
+if TYPE_CHECKING:
+    from cowfs.api.declared.applying import Hears
+    from cowfs.api.declared.emitting import Kind
+    from cowfs.api.declared.mounting import Outcome
+    from cowfs.api.declared.plan import Step
+
+__all__ = ["Declared", "Plan"]
+'''
+
+DECLARED_MEMBERS = {
+    "Declared": """
+    def __init__(
+        self,
+        *,
+        volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
+        stores: Mapping[str, DeclaredStore | Storage | Mapping[str, Any] | str] | None = None,
+    ) -> None:
+        self._blocking = model.Declared(volumes=volumes, stores={} if stores is None else stores)
+
+    @classmethod
+    def _of(cls, blocking: model.Declared) -> Declared:
+        made = cls.__new__(cls)
+        made._blocking = blocking
+        return made
+""",
+    "Plan": """
+    _blocking: plan_module.Plan
+
+    @classmethod
+    def _of(cls, blocking: plan_module.Plan) -> Plan:
+        made = cls.__new__(cls)
+        made._blocking = blocking
+        return made
+""",
+}
+
+DECLARED_VALUE = """
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, {name}) and other._blocking == self._blocking
+
+    def __hash__(self) -> int:
+        return hash(self._blocking)
+
+    def __repr__(self) -> str:
+        return repr(self._blocking)
+"""
+
+
+def files() -> dict[Path, str]:
+    """The text of each generated file."""
+    return {TARGET: render(), DECLARED_TARGET: render_declared()}
+
+
+def render_declared() -> str:
+    """The text of cowfs/api/declared/asynchronous.py, formatted."""
+    parts = [DECLARED_HEADER]
+    for name, module in DECLARED_SOURCES.items():
+        body = ast.parse((DECLARED_TARGET.parent / f"{module}.py").read_text()).body
+        parts.append(_declared(next(each for each in body if isinstance(each, ast.ClassDef) and each.name == name)))
+    return _formatted("\n".join(parts), DECLARED_TARGET)
+
+
+def _declared(node: ast.ClassDef) -> str:
+    lines = ["", f"class {node.name}:", f'    """{ast.get_docstring(node, clean=False)}"""']
+    lines.append(DECLARED_MEMBERS[node.name])
+    for member in node.body:
+        if isinstance(member, ast.AnnAssign) and not (name := ast.unparse(member.target)).startswith("_"):
+            lines.append(_indented(_field(name, member.annotation)))
+        elif isinstance(member, ast.FunctionDef) and _is_public(member, node.name):
+            is_static = "staticmethod" in map(ast.unparse, member.decorator_list)
+            owner = "model.Declared" if is_static else "self._blocking"
+            lines.append(_indented(_function(member, f"{owner}.{member.name}", DECLARED_WITHOUT_IO)))
+    return "\n".join(lines) + DECLARED_VALUE.format(name=node.name)
+
+
+def _field(name: str, annotation: ast.expr) -> str:
+    """A property. Checks of a field are of the blocking class."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
+        assert isinstance(annotation.slice, ast.Tuple)
+        annotation = annotation.slice.elts[0]
+    kind = ast.unparse(annotation)
+    result = _result(f"self._blocking.{name}", kind)
+    return "\n".join(["@property", f"def {name}(self) -> {kind}:", *result]) + "\n"
+
+
 def render() -> str:
     """The text of cowfs/api/asynchronous.py, formatted."""
     parts = [HEADER]
@@ -136,8 +250,12 @@ def render() -> str:
                 parts.append(_class(node, source.stem))
             elif isinstance(node, ast.FunctionDef) and node.name == "volume":
                 parts.append(_function(node, "volume_module.volume"))
-    command = [str(Path(sys.executable).with_name("ruff")), "format", "--stdin-filename", str(TARGET), "-"]
-    return subprocess.run(command, input="\n".join(parts), capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return _formatted("\n".join(parts), TARGET)
+
+
+def _formatted(text: str, target: Path) -> str:
+    command = [str(Path(sys.executable).with_name("ruff")), "format", "--stdin-filename", str(target), "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 def _class(node: ast.ClassDef, module: str) -> str:
@@ -168,14 +286,15 @@ def _is_public(node: ast.FunctionDef, owner: str) -> bool:
     return not node.name.startswith("_") and node.name not in LEFT_OUT and not is_maker
 
 
-def _function(node: ast.FunctionDef, callee: str) -> str:
+def _function(node: ast.FunctionDef, callee: str, plain: Collection[str] = ()) -> str:
+    """plain: more names that wait for nothing."""
     decorators = [text for each in node.decorator_list if (text := ast.unparse(each)) != "names_locator"]
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
     if returns.startswith("Iterator["):
         return _iterating(node, callee, f"Async{returns}")
     if returns == "BinaryIO":
         returns = "anyio.AsyncFile[bytes]"
-    has_io = node.name not in WITHOUT_IO or callee.startswith("self.")
+    has_io = node.name not in plain and (node.name not in WITHOUT_IO or callee.startswith("self."))
     waits = "property" not in decorators and has_io
     lines = [f"@{decorator}" for decorator in decorators]
     lines.append(f"{'async ' if waits else ''}def {node.name}({ast.unparse(node.args)}) -> {returns}:")
@@ -220,6 +339,8 @@ def _result(value: str, returns: str) -> list[str]:
         return [f"    return anyio.wrap_file({value})"]
     if returns in (*TWINS, *FILES):
         return [f"    return {returns}({value})"]
+    if returns in DECLARED_SOURCES:
+        return [f"    return {returns}._of({value})"]
     if returns in [f"{twin} | None" for twin in TWINS]:
         return [
             f"    found = {value}",
@@ -231,4 +352,5 @@ def _result(value: str, returns: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(render())
+    for path, text in files().items():
+        path.write_text(text)

@@ -3,18 +3,26 @@ not fetched; what was killed goes on."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import random
 import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cowfs import storage
 from cowfs.blocking import RWVolume, Volume
-from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NotFoundError
+from cowfs.errors import ConflictError, InvalidInputError, InvalidStateError, NoSpaceError, NotFoundError
+from cowfs.session import local_files
 from cowfs.session.local_files import LocalFiles
+from cowfs.store import unlocking
 from cowfs.store.packs import PackReader
 from tests.api.conftest import place
 from tests.api.test_uploading import expected, in_source, tree, upload
@@ -120,7 +128,7 @@ def put(self, path, pieces, **attributes):
     def dying():
         for piece in pieces:
             yield piece
-            if path == b"big":
+            if path == b"sub/small":
                 os.kill(os.getpid(), signal.SIGKILL)
     really_put(self, path, dying(), **attributes)
 
@@ -149,3 +157,150 @@ def test_killed_it_goes_on(place: Path, tree: Path, volume: RWVolume) -> None:
     (place / "out" / "beside").unlink()
     assert in_source(place / "out") == expected(tree)
     assert stat.S_ISREG((place / "out" / "big").stat().st_mode)
+
+
+WRITTEN = 20
+LARGE_NS = 1_700_000_000_123_456_789
+DYING = """
+import sys
+from cowfs.blocking import Volume
+Volume.version("large").files.download(sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.fixture(params=["plain", "encrypted"])
+def large(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RWVolume]:
+    """A volume with a large file, which has a hole; its bytes differ with each call of `content`."""
+    volume: RWVolume
+    if request.param == "encrypted":
+        (place / "key").write_bytes(bytes(range(40)))
+        monkeypatch.setenv("COWFS_ENCRYPTION_KEY_FILE", str(place / "key"))
+        volume = Volume.new(
+            "large", store=storage.Local(place / "store", encryption_key=storage.KeyFile(place / "key"))
+        )
+    else:
+        volume = Volume.new("large")
+    publish(volume, place, 1)
+    yield volume
+    unlocking.remember(None)
+
+
+def content(seed: int) -> bytes:
+    return random.Random(seed).randbytes(12 << 20) + bytes(8 << 20) + random.Random(seed + 1).randbytes(12 << 20)
+
+
+def publish(volume: RWVolume, place: Path, seed: int) -> None:
+    source = place / "source"
+    source.mkdir(exist_ok=True)
+    (source / "file").write_bytes(content(seed))
+    os.utime(source / "file", ns=(LARGE_NS + seed, LARGE_NS + seed))
+    volume.files.upload(source)
+
+
+def die(src: str, out: Path) -> Path:
+    """Downloads and is killed within the file; what is left of it."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        "COWFS_FAILPOINT": f"download-piece-written:{WRITTEN}",
+    }
+    command = [sys.executable, "-c", DYING, src, str(out)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    [part] = [each for each in out.iterdir() if each.name.startswith(".cowfs-part-")]
+    return part
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Stored bytes of the chunks that are asked for."""
+    found: list[int] = []
+    really_read = PackReader.read_each
+
+    def counted(self: PackReader, pack: Any, requests: Any) -> Any:
+        found.extend(each.stored_length for each in requests)
+        return really_read(self, pack, requests)
+
+    monkeypatch.setattr(PackReader, "read_each", counted)
+    return found
+
+
+def downloaded(volume: RWVolume, out: Path, asked: list[int], src: str = "/") -> int:
+    """Stored bytes that this took."""
+    asked.clear()
+    volume.files.download(src, out)
+    assert [each.name for each in out.iterdir()] == ["file"]
+    return sum(asked)
+
+
+@pytest.mark.parametrize("src", ["/", "file"])
+def test_killed_within_a_large_file_it_asks_for_what_is_missing(
+    src: str, place: Path, large: RWVolume, asked: list[int]
+) -> None:
+    downloaded(large, place / "whole", asked)
+    chunks = len(asked)
+    out = place / "out"
+    out.mkdir()
+    part = die(src, out)
+    assert 1 << 20 < part.stat().st_size < 32 << 20
+    heard: list[int] = []
+    asked.clear()
+    large.files.download(src, out, progress=lambda seen: heard.append(seen.done_bytes))
+    assert len(asked) == chunks - WRITTEN, "what the part has is not fetched"
+    assert heard[-1] >= 24 << 20, "what was there counts"
+    assert (out / "file").read_bytes() == content(1)
+    assert (out / "file").stat().st_mtime_ns == LARGE_NS + 1
+    assert (out / "file").stat().st_blocks * 512 < 26 << 20, "the hole stays one"
+    assert [each.name for each in out.iterdir()] == ["file"]
+
+
+def test_what_is_wrong_in_a_part_is_fetched_again(place: Path, large: RWVolume, asked: list[int]) -> None:
+    whole = downloaded(large, place / "whole", asked)
+    out = place / "out"
+    part = die("/", out)
+    with open(part, "r+b") as file:
+        file.write(b"damaged, or never synced")
+    assert 0 < downloaded(large, out, asked) < whole
+    assert (out / "file").read_bytes() == content(1)
+
+
+def test_a_part_of_another_content_is_not_gone_on_with(place: Path, large: RWVolume, asked: list[int]) -> None:
+    out = place / "out"
+    die("/", out)
+    publish(large, place, 3)
+    downloaded(large, out, asked)
+    assert (out / "file").read_bytes() == content(3)
+
+
+def test_a_part_that_others_may_write_to_is_left_alone(place: Path, large: RWVolume, asked: list[int]) -> None:
+    whole = downloaded(large, place / "whole", asked)
+    out = place / "out"
+    part = die("/", out)
+    part.chmod(0o622)
+    assert downloaded(large, out, asked) == whole
+    (out / "file").unlink()
+    part = die("/", out)
+    os.link(part, place / "mine")
+    assert downloaded(large, out, asked) == whole
+    assert (out / "file").read_bytes() == content(1)
+
+
+def test_two_at_a_time_write_to_files_of_their_own(place: Path, large: RWVolume, asked: list[int]) -> None:
+    out = place / "out"
+    part = die("/", out)
+    with open(part, "rb") as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        large.files.download("/", out)
+        assert part.exists(), "somebody writes it"
+    assert (out / "file").read_bytes() == content(1)
+    assert downloaded(large, out, asked) == 0
+
+
+def test_no_room_leaves_nothing(place: Path, large: RWVolume, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, offset: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(local_files, "_write", full)
+    with pytest.raises(NoSpaceError):
+        large.files.download("/", place / "out")
+    assert list((place / "out").iterdir()) == []

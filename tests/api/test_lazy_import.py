@@ -46,6 +46,11 @@ def test_a_command_loads_neither_event_loops_nor_what_reads_packages() -> None:
     assert not loaded & {"asyncio", "anyio", "importlib.metadata", "obstore", "s3fs", "fsspec", "botocore", "trio"}
 
 
+def test_declarations_load_pydantic_when_they_are_used() -> None:
+    assert "pydantic" in loaded_by("from cowfs.blocking import Declared")
+    assert "pydantic" in loaded_by("from cowfs import Declared")
+
+
 @pytest.mark.parametrize("first", ["pass", "import cowfs.api.volume", "from cowfs import Volume"])
 def test_volume_can_be_called_whatever_was_imported_before(first: str) -> None:
     loaded_by(f"{first}\nfrom cowfs import volume\nassert volume('/mydata').name == 'mydata'")
@@ -53,9 +58,11 @@ def test_volume_can_be_called_whatever_was_imported_before(first: str) -> None:
 
 def test_every_public_name_is_there() -> None:
     import cowfs
+    from cowfs import blocking
 
-    for name in cowfs.__all__:
-        assert getattr(cowfs, name) is not None
+    for module in (cowfs, blocking):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+        with pytest.raises(AttributeError):
+            _ = module.no_such_name
     assert set(cowfs.__all__) <= set(dir(cowfs))
-    with pytest.raises(AttributeError):
-        _ = cowfs.no_such_name

@@ -8,6 +8,7 @@ import pytest
 
 import cowfs
 from cowfs import blocking
+from cowfs.api.declared import asynchronous, plan
 from cowfs.control import MountOptions
 from cowfs.errors import InvalidInputError, InvalidStateError
 from tests.api import async_twin
@@ -17,8 +18,9 @@ pytestmark = pytest.mark.quick
 NOT_ASYNC = {*async_twin.LEFT_OUT, "from_locator"}
 
 
-def test_generated_file_is_current() -> None:
-    assert async_twin.TARGET.read_text() == async_twin.render(), "run: python -m tests.api.async_twin"
+def test_generated_files_are_current() -> None:
+    for path, text in async_twin.files().items():
+        assert path.read_text() == text, "run: python -m tests.api.async_twin"
 
 
 def test_errors_come_through() -> None:
@@ -31,6 +33,15 @@ def test_names_are_the_same(name: str) -> None:
     asynchronous = {each for each in dir(getattr(cowfs, name)) if not each.startswith("_")}
     blocks = {each for each in dir(getattr(blocking, name)) if not each.startswith("_")}
     assert asynchronous == blocks - NOT_ASYNC
+
+
+def test_declarations_have_the_same_names() -> None:
+    twins = [(cowfs.Declared, blocking.Declared), (asynchronous.Plan, plan.Plan)]
+    for awaited, blocks in twins:
+        members = {name for name in vars(blocks) if not name.startswith(("_", "model_"))}
+        fields = set(blocks.__annotations__)
+        public = {each for each in members | fields if not each.startswith("_")}
+        assert {each for each in dir(awaited) if not each.startswith("_")} == public - NOT_ASYNC
 
 
 @pytest.mark.parametrize("owner", [cowfs.RWVolume, blocking.RWVolume, cowfs.ROVolume, blocking.ROVolume])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,30 @@ def test_a_copy_is_committed_and_unmounted_as_a_mount_is(run: Run, copied: Path)
     assert run("unmount", str(copied)).err == f"Unmounted {copied}\n"
     assert not copied.exists()
     assert str(copied) not in run("status").out
+
+
+def test_volumes_are_listed_with_their_copies(run: Run, copied: Path, home: Path) -> None:
+    """A copy holds no lease between commits: the registry of mounts tells of it."""
+
+    def mounted(name: str) -> str | None:
+        volumes = run("ls", "--json").json["volumes"]
+        found: str | None = next(each["mounted"] for each in volumes if each["name"] == name)
+        return found
+
+    assert run("create", "other").code == 0
+    here = f"{socket.gethostname()}:{copied}"
+    assert (mounted("data"), mounted("other")) == (here, None)
+    assert next(line for line in run("ls").out.splitlines() if line.startswith("data ")).endswith(here)
+    assert run("get", "data", "--json").json["volume"]["mounted"] == here
+    locator = run("commit", "data").out.strip()
+    assert run("mount", locator, str(home / "mnt" / "version"), "--mode", "copy").code == 0
+    assert mounted("data") == here, "what is written to, not what is read"
+    elsewhere = (home / "elsewhere").as_uri()
+    assert run("create", "data", "--store", elsewhere).code == 0
+    assert run("ls", "--store", elsewhere, "--json").json["volumes"][0]["mounted"] is None, "of the same name"
+    assert run("unmount", "data").code == 0
+    assert mounted("data") is None
+    assert run("unmount", str(home / "mnt" / "version")).code == 0
 
 
 def test_work_is_kept_shown_and_found_again(run: Run, copied: Path) -> None:

@@ -11,11 +11,13 @@ import click
 import pytest
 
 from cowfs.api import stores
+from cowfs.blocking import Volume
 from cowfs.cli import main
 from cowfs.store import unlocking
 from tests.cli.conftest import Run
 from tests.cli.test_json import check
 
+SECRET = b"a content of mine"
 PASSPHRASE = "correct horse battery staple"
 
 
@@ -125,6 +127,60 @@ def test_keys_are_listed_added_and_removed(run: Run, key_file: Path, home: Path)
     for wrong in (("remove",), ("list", added), ("add", added), ("list", "--label", "x")):
         assert run("key", *wrong).code == 2
     assert "one key" in run("key", "add", "--key-file", "x", "--key-command", "y").err
+
+
+def test_what_is_restored_is_sealed_as_the_rest_and_moves_no_content(run: Run, key_file: Path, home: Path) -> None:
+    """By its key: chunks are named by it, and found by those names again."""
+    assert run("create", "data", "--encrypt").code == 0
+    vol = Volume.open("data")
+    vol.files.mkdir("dir")
+    vol.files.write("dir/a-name-of-mine", SECRET * 4000)
+    vol.files.write("kept", b"kept")
+    vol.commit("one").tag("v1")
+    vol.files.write("dir/a-name-of-mine", b"two")
+    vol.finalize("two")
+    packs = set(_stored(home, "packs"))
+    forget()
+    planned = run("restore", "data@v1:dir", "--dry-run", "--json").json
+    assert planned["paths"] == [{"path": "/dir/a-name-of-mine", "kind": "changed"}]
+    assert set(_stored(home, "packs")) == packs, "a dry run writes nothing"
+    done = run("restore", "data@v1:dir", "--json").json
+    check("restore", done)
+    restored = Volume.version("data")
+    assert (done["is_new"], done["locator"]) == (True, restored.locator)
+    assert restored.stats.added_bytes == 0
+    assert restored.files.read("dir/a-name-of-mine") == SECRET * 4000
+    beside = run("restore", "data@v1:dir", "--to", "/old", "--json").json
+    assert [each["path"] for each in beside["paths"]] == ["/old", "/old/a-name-of-mine"]
+    assert run("fork", "data", "other").code == 0
+    assert run("restore", "data@v1:kept", "--into", "other", "--to", "again").code == 0
+    assert Volume.version("other").files.read("again") == b"kept"
+    assert run("rollback", "data", "@v1").code == 0
+    assert Volume.version("data").files.read("dir/a-name-of-mine") == SECRET * 4000
+    sealed = [data for kind in ("packs", "versions") for data in _stored(home, kind).values()]
+    assert not [data for data in sealed if SECRET in data or b"a-name-of-mine" in data]
+    assert run("verify", "data", "--json").json["is_sound"]
+
+
+def test_nothing_is_restored_without_the_key(run: Run, key_file: Path, home: Path) -> None:
+    assert run("create", "data", "--encrypt").code == 0
+    vol = Volume.open("data")
+    vol.files.write("a", b"one")
+    vol.commit("one").tag("v1")
+    vol.files.write("a", b"two")
+    last = vol.finalize("two")
+    forget()
+    key_file.write_bytes(bytes(range(100, 140)))
+    before = _stored(home, "")
+    assert run("restore", "data@v1", "--json").json["error"]["kind"] == "access_denied"
+    assert _stored(home, "") == before
+    key_file.write_bytes(bytes(range(200, 240)))
+    forget()
+    assert Volume.version("data") == last
+
+
+def _stored(home: Path, kind: str) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in (home / "store" / kind).rglob("*") if each.is_file()}
 
 
 def test_doctor_says_that_a_store_is_encrypted(run: Run, key_file: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,12 @@ def age(seconds: float) -> None:
         if path.is_file():
             found = path.stat().st_mtime_ns - int(seconds * 1e9)
             os.utime(path, ns=(found, found))
+
+
+def _deleted(said: Any) -> dict[str, int]:
+    """Versions and packs, with their sizes, of what `maintain` says."""
+    objects = said["gc"]["objects"]
+    return {each["key"]: each["bytes"] for each in objects if each["key"].startswith(("versions/", "packs/"))}
 
 
 @pytest.fixture
@@ -122,8 +130,25 @@ def test_volumes_are_maintained_by_the_rules_they_have_saved(versions: list[ROVo
     assert [each["volume"] for each in planned["volumes"]] == ["kept"]
     assert (planned["volumes"][0]["pruned"], planned["gc"]["is_done"]) == ([], False)
     assert len(Volume.version("kept").history()) == 3
+    assert planned["gc"]["versions"] == 1, "the others are too young, as for a collection"
     age(2 * 3600)
+    alone = run("gc", "--dry-run", "--json").json
+    foreseen = run("maintain", "--dry-run", "--json").json
+    assert (alone["versions"], foreseen["gc"]["versions"]) == (1, 3), "and the two that would be pruned"
+    assert "3 versions" in run("maintain", "--dry-run").out
+    assert len(Volume.version("kept").history()) == 3
+    Volume.version("kept").history()[1].tag("held")
+    assert run("maintain", "--dry-run", "--json").json["gc"]["versions"] == 2, "what is tagged stays"
+    Volume.untag("kept", "held")
+    with pytest.raises(InvalidInputError, match="plans"):
+        Volume.gc(pruned=Volume.plan_maintain())
+    with pytest.raises(InvalidInputError, match="elsewhere"):
+        Volume.gc(
+            dry_run=True, pruned=[replace(each, store_url="file:///elsewhere") for each in Volume.plan_maintain()]
+        )
     done = run("maintain", "-y", "--json").json
+    assert _deleted(done) == _deleted(foreseen)
+    assert done["gc"]["freed_bytes"] - alone["freed_bytes"] > 200_000
     assert (len(done["volumes"][0]["pruned"]), done["gc"]["versions"], done["gc"]["is_done"]) == (2, 3, True)
     assert [each.is_pruned for each in Volume.version("kept").history()] == [False, True]
     assert run("prune", "kept", "--forget", "--json").json["rules"] == {}

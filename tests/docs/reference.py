@@ -15,9 +15,10 @@ from pathlib import Path
 
 import click
 
-from cowfs import Declared, DeclaredStore, DeclaredVolume, blocking, errors, storage
+from cowfs import blocking, errors, storage
 from cowfs.api.declared.mounting import Outcome
 from cowfs.api.declared.plan import Plan, Step
+from cowfs.blocking import Declared, DeclaredStore, DeclaredVolume
 from cowfs.cli.main import COMMANDS, cowfs, module_of
 from cowfs.control import MountOptions
 
@@ -75,9 +76,13 @@ def _storage() -> Iterator[str]:
 
 
 def _declared() -> Iterator[str]:
-    yield f"\n## Declared\n\n`cowfs.Declared`; `docs/guide/declared.md` explains it.\n\n{inspect.getdoc(Declared)}"
+    yield (
+        "\n## Declared\n\n`cowfs.blocking.Declared`; `docs/guide/declared.md` explains it. Of `cowfs.Declared`, the async twin,\n"
+        "`load`, `plan`, `plan_deletion`, `up`, `down` and a plan's `apply` are awaited.\n\n"
+        f"{inspect.getdoc(Declared)}"
+    )
     for title, text in _members(Declared):
-        if title.strip("`") in ("file", "load", "plan", "emit", "up", "down"):
+        if title.strip("`") in ("file", "load", "plan", "plan_deletion", "emit", "up", "down"):
             yield f"\n### {title}\n\n{text}"
     for owner in (DeclaredVolume, DeclaredStore, Plan, Step, Outcome):
         yield f"\n### `{owner.__name__}`\n\n{_block(inspect.getdoc(owner) or '')}"

@@ -7,8 +7,8 @@
     )
 
 A declaration is a value: making one reads the environment for placeholders in names, and nothing
-else. Nothing is done until `plan().apply()`, or `up`; these block, and need a declaration that was
-loaded from a file, since what they do is recorded under its name.
+else. Nothing is done until `plan().apply()`, or `up`; these need a declaration that was loaded from
+a file, since what they do is recorded under its name. The async twin of `Declared` is `asynchronous`.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class DeclaredVolume(Value):
 
 class Declared(Value):
     """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with its
-    lines. `plan`, `up` and `down` block, and need one that was loaded from a file."""
+    lines. `plan`, `up` and `down` need one that was loaded from a file."""
 
     volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
     stores: dict[str, AnyStore] = Field(default_factory=dict)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cowfs import Declared, DeclaredVolume, storage
+from cowfs import storage
 from cowfs.api.declared import loading
-from cowfs.blocking import Volume
+from cowfs.blocking import Declared, DeclaredVolume, Volume
 from cowfs.errors import InvalidInputError
 from cowfs.machine import registry
 

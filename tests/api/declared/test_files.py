@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import Declared, DeclaredStore, DeclaredVolume, config, storage
+from cowfs import config, storage
 from cowfs.api.declared import loading, targets
+from cowfs.blocking import Declared, DeclaredStore, DeclaredVolume
 from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 pytestmark = pytest.mark.quick

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import Declared
 from cowfs.api.declared import mounting
 from cowfs.api.declared.store import storage_of
-from cowfs.blocking import ROVolume, Volume
+from cowfs.blocking import Declared, ROVolume, Volume
 from cowfs.control import wait_gone
 from cowfs.errors import ConflictError, InvalidStateError, NeedsFuseError, NotFoundError
 from cowfs.machine import applied, registry
@@ -125,7 +124,7 @@ def test_what_ends_up_early_is_undone(place: Path, data: ROVolume) -> None:
 def test_a_mount_whose_maker_was_killed_is_found_and_unmounted(place: Path, data: ROVolume) -> None:
     Volume.new("ckpt").resolve()
     declared = declare(place, CKPT, DATA)
-    code = "import sys; from cowfs import Declared; Declared.load(sys.argv[1]).up()"
+    code = "import sys; from cowfs.blocking import Declared; Declared.load(sys.argv[1]).up()"
     environment = {**os.environ, "COWFS_FAILPOINT": "declared-mounted"}
     done = subprocess.run(
         [sys.executable, "-c", code, place / "cowfs.toml"],

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import Declared
 from cowfs.api.declared.plan import Plan
-from cowfs.blocking import Volume
+from cowfs.blocking import Declared, Volume
 from cowfs.errors import (
     ConflictError,
     CorruptError,
@@ -223,7 +222,7 @@ def test_one_process_at_a_time(file: Path) -> None:
 def test_an_apply_that_was_killed_is_continued(file: Path, place: Path) -> None:
     commit("data", place / "main")
     code = (
-        "import os, sys; from cowfs import Declared\n"
+        "import os, sys; from cowfs.blocking import Declared\n"
         "Declared.load(sys.argv[1]).plan(mounts=False).apply(hears=lambda *_: os.kill(os.getpid(), 9))"
     )
     done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, timeout=120)
