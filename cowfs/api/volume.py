@@ -353,10 +353,9 @@ class Volume:
         mount or kept work. Writers go on meanwhile; what they may still use stays, and what is younger
         than an hour. A deleted volume can be brought back for a week; then its versions go, too.
 
-        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`) were
-        carried out. plan: what such a call has returned; nothing that it does not name is deleted.
-        `is_done` is False if a writer does not answer: nothing was deleted then, and the next call goes
-        on. A killed call is gone on with by the next one as well.
+        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`). plan:
+        what such a call has returned; nothing that it does not name is deleted. `is_done` is False if a
+        writer does not answer: nothing was deleted. The next call goes on, also after a killed one.
 
         InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError: a
         process of this machine is at it. Any error before something is deleted: a head, a tag or a
