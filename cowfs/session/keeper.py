@@ -1,8 +1,7 @@
 """What a mount does by itself, on threads of its own, until it is told to stop.
 
     heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin, acknowledges what collections condemn;
-                              a lost lease stops publishing, not the mount. Every IDLE_BEAT_S while nothing is
-                              uncommitted and nothing changes
+                              a lost lease stops publishing, not the mount. Every IDLE_BEAT_S while nothing is uncommitted
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     evict         both        every EVICT_PAUSE_S while anything changes: keeps the namespace in memory within NAMESPACE_BYTES;
@@ -40,8 +39,8 @@ JOIN_S = 5.0
 EVICT_PAUSE_S = 1.0
 HEAP_PAUSE_S = 5.0
 NAMESPACE_BYTES = 192 << 20  # some 1.4 million clean files: a mount stays below 512 MB then, whatever is walked
-REST_S = 60.0  # of waiting for a change, which the end of the mount cuts short
 IDLE_BEAT_S = 60.0  # half of leases.EXPIRY_S: one heartbeat may be lost
+REST_S = 60.0  # of waiting for a change, which the end of the mount cuts short
 
 _logger = log.get("mount")
 
@@ -71,12 +70,12 @@ class Keeper:
         if self._releases_memory:
             self._run("heap", self._release, HEAP_PAUSE_S)
         if not self._session.spec.options.resident:
-            self._run("evict", self._evict, EVICT_PAUSE_S, rest_s=lambda: REST_S)
+            self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
         if not self._session.spec.is_read_only:
-            self._run("heartbeat", self._beat, HEARTBEAT_S, rest_s=self._beat_rest_s)
+            self._run("heartbeat", self._beat, HEARTBEAT_S)
             self._run("upload", self._upload, UPLOAD_PAUSE_S)
             self._run("reclaim", self._reclaim, 0.0)
-            self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S, rest_s=lambda: REST_S)
+            self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S, rests=True)
 
     def stop(self) -> None:
         """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is
@@ -87,25 +86,23 @@ class Keeper:
         for thread in self._threads:
             thread.join(max(end_s - clock.monotonic_s(), 0.0))
 
-    def _run(
-        self, name: str, step: Callable[[], bool], pause_s: float, *, rest_s: Callable[[], float] | None = None
-    ) -> None:
-        """Calls step every pause_s; while it returns False, less and less often. rest_s: how much later
-        while nothing in the engine changes, asked after each step."""
+    def _run(self, name: str, step: Callable[[], bool], pause_s: float, *, rests: bool = False) -> None:
+        """Calls step every pause_s; while it returns False, less and less often. rests: not while
+        nothing in the engine changes."""
         engine = self._session.engine
 
         def loop() -> None:
             wait_s = pause_s
             while True:
-                seen = engine.watch() if rest_s is not None else 0
+                seen = engine.watch() if rests else 0
                 if self._stop.wait(wait_s):
                     return
                 if not self._try(step):
                     wait_s = min(max(wait_s * 2, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
                     continue
                 wait_s = pause_s
-                if rest_s is not None and not self._stop.is_set():
-                    engine.wait_changed(seen, rest_s())
+                if rests:
+                    engine.wait_changed(seen, REST_S)
 
         thread = threading.Thread(target=loop, name=name, daemon=True)
         thread.start()
@@ -121,7 +118,7 @@ class Keeper:
 
     def _beat(self) -> bool:
         writer = self._session.writer
-        if writer is None or writer.lease_lost is not None:
+        if writer is None or writer.lease_lost is not None or self._may_rest():
             return True
         try:
             writer.lease.renew()
@@ -135,13 +132,11 @@ class Keeper:
             self._heed_collections(writer)
         return True  # the next beat must not come later than usual
 
-    def _beat_rest_s(self) -> float:
-        """None when the lease was not renewed just now, or there is something to lose with it."""
-        is_renewed = clock.monotonic_s() - self.renewed_s < HEARTBEAT_S
+    def _may_rest(self) -> bool:
+        """Whether the lease was renewed less than IDLE_BEAT_S ago, and there is nothing to lose with it."""
         engine = self._session.engine
-        if not is_renewed or engine.is_broken() or engine.is_dirty():
-            return 0.0
-        return IDLE_BEAT_S - HEARTBEAT_S
+        is_recent = clock.monotonic_s() - self.renewed_s < IDLE_BEAT_S - HEARTBEAT_S / 2
+        return is_recent and not engine.is_broken() and not engine.is_dirty()
 
     def _heed_collections(self, writer: Writer) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from cowfs.session.keeper import REST_S, Keeper
+from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session
 from tests.engine.volumes import fresh_engine
 from tests.mount.daemons import Mount
@@ -51,8 +51,8 @@ def test_the_end_waits_for_no_pause(tmp_path: Path) -> None:
     keeper = Keeper(cast("Session", session))
     ended = threading.Event()
     keeper._run("reclaim", keeper._reclaim, 0.0)
-    keeper._run("evict", keeper._evict, 0.0, rest_s=lambda: REST_S)
-    keeper._run("checkpoint", keeper._checkpoint, 0.0, rest_s=lambda: REST_S)
+    keeper._run("evict", keeper._evict, 0.0, rests=True)
+    keeper._run("checkpoint", keeper._checkpoint, 0.0, rests=True)
 
     def stop() -> None:
         keeper.stop()

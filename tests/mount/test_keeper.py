@@ -34,6 +34,7 @@ def test_quiet_files_are_uploaded_before_the_commit(place: Place, mount: Mount) 
 
 
 def test_the_lease_is_renewed_while_the_mount_lives(place: Place, mount: Mount) -> None:
+    (mount.path / "uncommitted").write_bytes(b"work")
     taken = leases.read(place.store, "v")
     assert taken is not None
     time.sleep(leases.HEARTBEAT_S + 5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +15,7 @@ from cowfs.errors import UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import CondemnedRecord
 from cowfs.ids import PackId, WriteId
-from cowfs.session.keeper import IDLE_BEAT_S, Keeper
+from cowfs.session.keeper import Keeper
 from cowfs.session.session import Session
 from cowfs.store import ObjectStore
 from cowfs.store.leases import HEARTBEAT_S
@@ -45,7 +44,8 @@ class Beating:
             committer=volume.committer,
             lease_lost=None,
         )
-        self.keeper = Keeper(cast("Session", SimpleNamespace(writer=self.writer, store=volume.store)))
+        engine = SimpleNamespace(is_dirty=lambda: True, is_broken=lambda: False)
+        self.keeper = Keeper(cast("Session", SimpleNamespace(writer=self.writer, store=volume.store, engine=engine)))
 
     def beat(self) -> None:
         assert self.keeper._beat()
@@ -99,41 +99,25 @@ def test_a_collected_pin_is_made_anew_and_noted(store: ObjectStore, tmp_path: Pa
         assert reader.tree() == {b"f": NEW}
 
 
-@pytest.mark.parametrize(
-    ("is_dirty", "fails", "rest_s"), [(False, False, IDLE_BEAT_S - HEARTBEAT_S), (True, False, 0.0), (False, True, 0.0)]
-)
-def test_only_a_lease_that_was_renewed_with_nothing_to_lose_is_renewed_later(
-    is_dirty: bool, fails: bool, rest_s: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_dirty", "fails", "beats"), [(False, False, 3), (True, False, 9), (False, True, 7)])
+def test_a_mount_with_nothing_uncommitted_renews_its_lease_once_a_minute(
+    is_dirty: bool, fails: bool, beats: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An idle mount makes three requests a minute."""
+    """In three minutes. One whose lease could not be renewed goes on trying."""
+    now_s, renewed = 100.0, 0
 
     def renew() -> None:
+        nonlocal renewed
+        renewed += 1
         if fails:
             raise UnavailableError("the store does not answer", hint="")
 
-    elapsed_s = 100.0
-    monkeypatch.setattr(clock, "monotonic_s", lambda: elapsed_s)
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
     lease, committer = SimpleNamespace(renew=renew), SimpleNamespace(heed_collections=lambda: None)
     writer = SimpleNamespace(lease=lease, committer=committer, lease_lost=None)
     engine = SimpleNamespace(is_dirty=lambda: is_dirty, is_broken=lambda: False)
     keeper = Keeper(cast("Session", SimpleNamespace(writer=writer, engine=engine)))
-    elapsed_s += HEARTBEAT_S
-    assert keeper._beat()
-    assert keeper._beat_rest_s() == rest_s
-
-
-def test_a_change_ends_the_rest_of_a_lease() -> None:
-    """The engine is asked to wait, and it stops waiting at each change."""
-    waits: list[tuple[int, float]] = []
-    waited = threading.Event()
-
-    def wait_changed(since: int, timeout_s: float) -> None:
-        waits.append((since, timeout_s))
-        waited.set()
-
-    engine = SimpleNamespace(watch=lambda: 7, wait_changed=wait_changed, end_waits=lambda: None)
-    keeper = Keeper(cast("Session", SimpleNamespace(engine=engine)))
-    keeper._run("step", lambda: True, 0.0, rest_s=lambda: 40.0)
-    assert waited.wait(60)
-    keeper.stop()
-    assert waits[0] == (7, 40.0)
+    for _ in range(int(180 / HEARTBEAT_S)):
+        now_s += HEARTBEAT_S
+        assert keeper._beat()
+    assert renewed == beats
