@@ -7,7 +7,8 @@
     4  wait             until every live writer has acknowledged it. A pin past its lifetime is declared dead, and its volume
                         fenced, so that its owner proves everything anew. The volume of a writer that is not there any more is
                         fenced, too; what its pin names stays
-    5  look again       all roots are read anew: whatever now needs something on the list takes it off
+    5  look again       all roots are read anew, and versions that were put since the plan: whatever now needs something
+                        on the list takes it off
     6  delete           versions, then packs
     7  done             and lists that everybody has acknowledged go
 
@@ -118,7 +119,7 @@ class Collection:
         if late := self._wait(generation):
             return late
         hit("gc-after-wait")
-        needed = self._survey.needed()
+        needed = self._survey.needed(listed)
         doomed = Condemned(listed.packs - needed.packs, listed.versions - needed.versions, listed.moved)
         # A copy from another store may have put a moved record of a pack on the list since.
         found = self._survey.listing.objects_of(doomed, put_before_ns=generation.begun_ns)

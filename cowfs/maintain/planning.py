@@ -134,11 +134,18 @@ class Survey:
             waits_for=tuple(late_pins(self.generations, heard, now_ns)),
         )
 
-    def needed(self) -> Condemned:
-        """What all roots need now, deleted volumes included."""
+    def needed(self, listed: Condemned) -> Condemned:
+        """What all roots need now, deleted volumes included; and what versions need that are not listed, for
+        they can be forked: manifests that were put since the list was made, and have no head."""
         found = self.roots.read()
         self._mark(found)
-        return Condemned(frozenset({*self.marker.live, *found.packs}), frozenset(self.marker.versions))
+        listing = [keys.parse_version(info.key) for info in self.store.list(keys.VERSIONS)]
+        there = {version for version in listing if version is not None}
+        # Another marker: a list that this collector makes next may name them.
+        beside = Marker(self.store, self._cache_dir, moved=self.listing.moved, threads=self._threads)
+        for version in sorted(there - listed.versions - self.marker.versions):
+            beside.mark_if_whole(version)
+        return Condemned(frozenset({*self.marker.live, *beside.live, *found.packs}), frozenset(self.marker.versions))
 
     def _heard(self, pins: list[FoundPin], now_ns: int) -> list[FoundPin]:
         """Without those that would be waited for in vain."""

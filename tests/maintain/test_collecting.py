@@ -54,6 +54,22 @@ def test_a_moved_record_that_was_put_since_the_list_stays(store: ObjectStore, tm
     assert store.size(keys.moved(pack, 1)) is not None
 
 
+def test_a_manifest_without_a_head_is_whole_or_condemned(store: ObjectStore, tmp_path: Path) -> None:
+    """It was put since the list was made, by a writer who then found a pack on the list. A fork by its id
+    looks at the lists, and the version is on none."""
+    version = commit(store, "v", tmp_path, {b"f": random_bytes(1)})
+    manifest = store.get(keys.version(version))
+    store.delete([keys.version(version)])
+    delete_volume(store, "v", ME)
+    age(tmp_path)
+    found, plan = survey(store, tmp_path, grace_s=1)
+    assert plan.doomed.packs
+    store.put(keys.version(version), manifest)
+    Collection(found, ME, wait_s=0).apply(plan)
+    fork(store, "v", "late", version)
+    assert tree(store, version, tmp_path) == {b"f": random_bytes(1)}
+
+
 def test_pruned_versions_go_to_the_byte(either: ObjectStore, tmp_path: Path) -> None:
     versions = three_versions(either, tmp_path)
     prune(either, "v", 2, 3)

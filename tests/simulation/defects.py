@@ -124,8 +124,19 @@ def writers_not_heeded(patch: pytest.MonkeyPatch) -> None:
 
 def roots_not_read_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        Survey, "needed", lambda self: Condemned(frozenset(self.marker.live), frozenset(self.marker.versions))
+        Survey, "needed", lambda self, listed: Condemned(frozenset(self.marker.live), frozenset(self.marker.versions))
     )
+
+
+def unpublished_manifests_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """A manifest that was put since the list was made, and has no head, keeps nothing at the last look."""
+
+    def needed(self: Survey, listed: Condemned) -> Condemned:
+        found = self.roots.read()
+        self._mark(found)
+        return Condemned(frozenset({*self.marker.live, *found.packs}), frozenset(self.marker.versions))
+
+    patch.setattr(Survey, "needed", needed)
 
 
 def dead_pins_not_fenced(patch: pytest.MonkeyPatch) -> None:
@@ -206,6 +217,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     deleted_volume_fenced,
     writers_not_heeded,
     roots_not_read_again,
+    unpublished_manifests_not_marked,
     dead_pins_not_fenced,
     pins_protect_nothing,
     holds_protect_nothing,
