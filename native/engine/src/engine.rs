@@ -373,16 +373,20 @@ impl Disk {
         state.older_bytes = logged_bytes;
         self.checkpointing.made(checkpoint_bytes);
         let create = || Journal::create(&self.journal_dir, layer, &self.boot_id);
-        state.journal = Some(self.with_room(create)?);
+        state.journal = Some(self.with_room(Leaving::Committing, create)?);
         state.layer = layer;
         Ok(())
     }
 
-    /// Does what a commit, or the way in or out, needs: on a full disk with space of the ballast.
-    pub fn with_room<T>(&self, step: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+    /// Does what frees space or leaves: on a full disk with space of the ballast.
+    pub fn with_room<T>(
+        &self,
+        leaving: Leaving,
+        step: impl Fn() -> std::io::Result<T>,
+    ) -> std::io::Result<T> {
         loop {
             match step() {
-                Err(error) if is_full(&error) && self.ballast.give_up(Leaving::Committing) => {}
+                Err(error) if is_full(&error) && self.ballast.give_up(leaving) => {}
                 outcome => return outcome,
             }
         }

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 
 use cowfs_base::{Errno, Ino, Layer, Segment};
 use cowfs_journal::Journal;
+use cowfs_staging::Leaving;
 
 use crate::changes::{Changes, EntryAt, Frozen};
 use crate::content::XattrPair;
@@ -58,7 +59,7 @@ impl Engine {
             return Ok(Some(layer));
         }
         // Syncs files: before the lock, so that writers go on.
-        let successor = disk.with_room(|| journal.successor())?;
+        let successor = disk.with_room(Leaving::Committing, || journal.successor())?;
         let mut state = self.change()?;
         let layer = state.layer;
         state.freeze_as(layer);

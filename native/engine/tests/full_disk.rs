@@ -409,6 +409,20 @@ fn check(ops: &[Op]) {
     world.put("z", &vec![1; 1 << 20]);
 }
 
+/// Opened again, it has claimed no segment numbers yet, and that takes a block.
+#[test]
+fn a_disk_that_was_full_when_opened_has_its_dead_parts_punched() {
+    let mut world = small_disk();
+    mkdir(&world, "d").expect("mkdir");
+    world.put("a", &[1]);
+    world.put("b", &[2; 100_000]);
+    world.put("b", &[3; 300_000]);
+    fill(&world, 4332);
+    world.engine().close().expect("closes");
+    world.crash();
+    assert!(world.engine().punch_staging().expect("punches") > 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -103,6 +103,7 @@ impl Staging {
             let entry = entry?;
             if let Some(number) = segment::number_of(&entry.path()) {
                 let found = entry.metadata()?;
+                links::give_back_what_is_behind(&entry.path(), &found);
                 let (bytes, occupied_bytes) = (found.len(), links::occupied(&found));
                 used_bytes += occupied_bytes;
                 segments.insert(

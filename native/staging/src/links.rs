@@ -3,15 +3,16 @@
 //!
 //! Both numbers are names of one file, which no later segment may take over: `Segment::is_shared`.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::Staging;
 use crate::segment::{self, Segment};
+use crate::{Staging, is_full};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -56,8 +57,10 @@ impl Staging {
             .open_files
             .with_descriptor(|| reserving.take_number())?;
         let path = segment::path_of(&self.dir, number);
-        if std::fs::hard_link(&old.path, &path).is_err() {
-            return Ok(None);
+        match std::fs::hard_link(&old.path, &path) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => return Err(error),
+            Err(_) => return Ok(None),
         }
         let new = Arc::new(Segment::linked(number, path, &old));
         reserving.add(&new);
@@ -98,6 +101,14 @@ pub fn occupied(found: &Metadata) -> u64 {
     match found.blocks() {
         0 => found.len(),
         blocks => found.len().min(blocks * 512),
+    }
+}
+
+/// What a process that was killed had allocated for its next appends. Failing costs space only.
+pub fn give_back_what_is_behind(path: &Path, found: &Metadata) {
+    if found.blocks() * 512 > found.len().next_multiple_of(found.blksize().max(1)) {
+        let file = File::options().write(true).open(path);
+        let _ = file.and_then(|file| file.set_len(found.len()));
     }
 }
 

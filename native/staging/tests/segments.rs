@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 
 use cowfs_staging::{Location, SEGMENT_BYTES, Staging, crc_of};
@@ -224,7 +225,6 @@ fn a_removed_number_never_comes_back() {
 
 #[test]
 fn space_of_closed_segments_is_given_back() {
-    use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();
     let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
     let small = staging.append(b"small").unwrap();
@@ -401,6 +401,20 @@ fn spares_are_few_count_as_used_and_make_room() {
     std::fs::write(dir.path().join("0000000000000001.spare"), b"left").unwrap();
     Staging::open(dir.path(), 0, SHORT).unwrap();
     assert!(spares(dir.path()).is_empty());
+}
+
+#[test]
+fn what_a_killed_process_had_allocated_in_advance_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
+    let place = staging.append(&[1; 5000]).unwrap();
+    let path = dir.path().join(format!("{:016x}.seg", place.segment));
+    let allocated = || path.metadata().unwrap().blocks() * 512;
+    assert!(allocated() > 1 << 20);
+    std::mem::forget(staging);
+    let staging = Staging::open(dir.path(), 0, SEGMENT_BYTES).unwrap();
+    assert_eq!(allocated(), 8192);
+    assert_eq!(read(&staging, place, 5000), [1; 5000]);
 }
 
 /// Two numbers of one file: what is live under one of them must not be punched as dead of the

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 
 use cowfs_base::{Ino, Segment};
-use cowfs_staging::Sum;
+use cowfs_staging::{Leaving, Sum, is_full};
 
 use crate::effect::Effect;
 use crate::engine::{Disk, Engine};
@@ -76,8 +76,8 @@ impl Engine {
         Ok(found.map(|(segment, _)| *segment).collect())
     }
 
-    /// Maps what is mapped of the segment under a second number. None: it has no other, or it would
-    /// not pay.
+    /// Maps what is mapped of the segment under a second number. None: it has no other, not even
+    /// the ballast has room for one, or it would not pay.
     fn renumber(&self, disk: &Disk, old: Segment) -> Result<Option<Renumbered>> {
         let extents = self.extents_in(disk, &BTreeSet::from([old]))?;
         let live_bytes: u64 = extents.iter().map(|(_, extent)| extent.length).sum();
@@ -85,8 +85,11 @@ impl Engine {
         if extents.len() as u64 * RECORD_BYTES * 8 > dead_bytes {
             return Ok(None);
         }
-        let Some(new) = disk.staging.link_again(old)? else {
-            return Ok(None);
+        let new = match disk.with_room(Leaving::Changing, || disk.staging.link_again(old)) {
+            Ok(Some(new)) => new,
+            Ok(None) => return Ok(None),
+            Err(error) if is_full(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
         let mut mapped = Vec::new();
         for batch in extents.chunks(BATCH_EXTENTS) {
