@@ -6,10 +6,14 @@ before it is ready for one.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 
 INTERRUPTED = 130
+TIDYING_S = 10.0
+
+_is_told = False
 
 
 class Terminated(BaseException):
@@ -26,31 +30,54 @@ def main() -> None:
 
         run()
     except (KeyboardInterrupt, Terminated) as error:
-        code = interrupted(error, as_json="--json" in sys.argv)
-        sys.stdout.flush()
-        os._exit(code)  # a second Ctrl-C while Python tidies up would show one again
+        _leave(error)  # a second Ctrl-C while Python tidies up would show one again
 
 
 def tidy_up_when_terminated() -> None:
-    """From now on SIGTERM and SIGHUP end this command as Ctrl-C does, by an exception. Only the
-    first one: a service manager may send both, and the second must not end the tidying."""
+    """From now on SIGTERM and SIGHUP end this command as Ctrl-C does, by an exception, and all three
+    within TIDYING_S: it may wait for a store that is silent, and what it leaves is what one that was
+    killed leaves. A second Ctrl-C ends it at once. A second SIGTERM or SIGHUP is ignored: a service
+    manager may send both, and that must not end the tidying."""
     import signal
 
-    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]  # nohup
+    terminating = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [each for each in (*terminating, signal.SIGINT) if signal.getsignal(each) != signal.SIG_IGN]  # nohup
 
     def end(number: int, _: object) -> None:
+        error = KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
         for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
-        raise Terminated(number)
+            signal.signal(each, signal.SIG_IGN if each in terminating else lambda *_: _leave(error))
+        _thread.start_new_thread(_leave_soon, (error,))
+        raise error
 
     for each in numbers:
         signal.signal(each, end)
 
 
+def _leave_soon(error: BaseException) -> None:
+    from cowfs import clock
+
+    clock.sleep_s(TIDYING_S)
+    _leave(error)
+
+
+def _leave(error: BaseException) -> None:
+    """Without waiting for anybody."""
+    code = _code_of(error) if _is_told else interrupted(error, as_json="--json" in sys.argv)
+    sys.stdout.flush()
+    os._exit(code)
+
+
 def interrupted(error: BaseException, *, as_json: bool) -> int:
     """Says so, and returns the exit code."""
+    global _is_told
+    _is_told = True
     if as_json:
         print('{"format": 1, "error": {"kind": "interrupted", "message": "interrupted", "hint": "", "details": {}}}')  # noqa: T201
     else:
         print("cowfs: interrupted", file=sys.stderr)  # noqa: T201 - click may not be loaded
+    return _code_of(error)
+
+
+def _code_of(error: BaseException) -> int:
     return error.exit_code if isinstance(error, Terminated) else INTERRUPTED

@@ -9,6 +9,7 @@ import click
 
 from cowfs import sizes
 from cowfs.cli import completing, output
+from cowfs.cli.start import tidy_up_when_terminated
 
 
 @click.command("warm")
@@ -34,6 +35,7 @@ def command(
     """
     from cowfs.api import warming
 
+    tidy_up_when_terminated()
     with closing(output.ProgressLine(progress_style)) as progress:
         done = warming.warm_from(
             source,

@@ -7,7 +7,7 @@ What is there is told by a record in the bucket, RECORD: for each object what it
 (`VersionTree.content_id`) and which state the object had when it was put. An object is left alone
 only if the listing shows that very state and the version has that very content. So nothing is read
 to compare it, and an object that somebody replaced is put again. The record is written every
-RECORD_S and at the end; without one, everything is put.
+RECORD_S and at the end, also of an export that fails or is interrupted; without one, everything is put.
 
 Symbolic links to files become objects with the file's bytes; other links, and names that no bucket
 takes, are refused before anything is put. Directories are what their files' keys say: an empty one
@@ -22,11 +22,12 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cowfs import apart, clock
-from cowfs.errors import InvalidInputError, NotFoundError, SourceChangedError
+from cowfs.errors import CowfsError, InvalidInputError, NotFoundError, SourceChangedError, UnavailableError
 from cowfs.session import links
 from cowfs.session.upload_reading import Stopped
 from cowfs.store.origin import OriginObject
@@ -92,14 +93,18 @@ class Export:
         there = {found.key: found for found in self._target.list()}
         known = self._read_record() if RECORD in there else {}
         total = sum(item.attr.size for item in items)
-        apart.run(lambda: self._put_all(items, there, known, total), self._stop.set)
+        apart.run(lambda: self._put_all(items, there, known, total), self._end)
         gone = sorted(there.keys() - {item.key for item in items} - {RECORD}) if delete else []
         self._target.delete(gone)
         self.done.removed = len(gone)
         if known != self._made:
-            self._write_record()
+            self._write_record(self._made)
         self._tell(len(items), total, is_last=True)
         return self.done
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._target.hurry()
 
     # -- what there is to export
 
@@ -176,14 +181,18 @@ class Export:
                     if len(waiting) > WAITING_MAX:
                         waiting.pop(0).result()
                     self._tell(done - len(waiting), total)
-                    self._record_now_and_then()
+                    self._record_now_and_then(known)
                 while waiting:
                     waiting.pop(0).result()
                     self._tell(len(items) - len(waiting), total)
-                    self._record_now_and_then()
-            except BaseException:
-                self._stop.set()
+                    self._record_now_and_then(known)
+            except BaseException as error:
+                self._end()
                 helpers.shutdown(wait=True, cancel_futures=True)
+                ended = [error, *(each.exception() for each in waiting if not each.cancelled())]
+                if not any(isinstance(each, UnavailableError) for each in ended):
+                    with suppress(CowfsError):
+                        self._write_record(known | self._made)
                 raise
 
     def _put(self, item: _Item, content: str) -> None:
@@ -221,14 +230,15 @@ class Export:
         files = record.get("files") if is_one else None
         return files if isinstance(files, dict) else {}
 
-    def _record_now_and_then(self) -> None:
-        """So that an export that is killed need not begin anew."""
+    def _record_now_and_then(self, known: dict[str, list[Any]]) -> None:
+        """So that an export that is killed need not begin anew. known: what an earlier one had put."""
         if clock.monotonic_s() - self._recorded_s >= RECORD_S:
-            self._write_record()
+            with self._lock:
+                files = known | self._made
+            self._write_record(files)
 
-    def _write_record(self) -> None:
-        with self._lock:
-            record = {"record": "export", "format": 1, "files": dict(sorted(self._made.items()))}
+    def _write_record(self, files: dict[str, list[Any]]) -> None:
+        record = {"record": "export", "format": 1, "files": dict(sorted(files.items()))}
         data = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
         self._target.put(RECORD, len(data), lambda: iter([data]))
         self._recorded_s = clock.monotonic_s()

@@ -69,8 +69,12 @@ class RepeatingOrigin:
             )
         return cast("Destination", self._origin)
 
-    def close(self) -> None:
+    def hurry(self) -> None:
+        """From now on nothing is repeated."""
         self._patience.limit_s = 0.0
+
+    def close(self) -> None:
+        self.hurry()
         self._origin.close()
 
     def _repeat(self, call: Callable[[], T]) -> T:
