@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cowfs import clock
 from cowfs.cli import completing, output
 from cowfs.errors import InvalidInputError
 
@@ -17,60 +20,91 @@ if TYPE_CHECKING:
     from cowfs.blocking import Entry
 
 
+WATCH_S = 2.0
+
+
 @click.command("ls")
 @click.argument("place", required=False, metavar="[SOURCE[:PATH]]", shell_complete=completing.volumes)
 @click.option("--deleted", is_flag=True, help="Volumes that were deleted; `cowfs undelete` brings one back.")
+@click.option("-v", "--verbose", is_flag=True, help="Whole locators and paths, sizes in bytes, times to the second.")
+@click.option("-w", "--watch", is_flag=True, help="Print the list again whenever it has changed, until Ctrl-C.")
 @output.common_options
-def command(place: str | None, deleted: bool, store: str | None, as_json: bool) -> None:
+def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store: str | None, as_json: bool) -> None:
     """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) at
     PATH. Of a NAME the last version is shown, not what is uncommitted."""
-    if place is not None:
-        if deleted:
-            raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
-        _files(place, store, as_json=as_json)
-        return
+    if place is not None and deleted:
+        raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
+    shown = None
+    while True:
+        found = _files(place, store) if place is not None else _volumes(store, deleted=deleted)
+        if found != shown:
+            shown = found
+            if found.said:
+                output.say(as_json, found.said)
+            output.emit(as_json, found.record, found.table(verbose))
+        if not watch:
+            return
+        clock.sleep_s(WATCH_S)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    record: dict[str, Any]
+    entries: Sequence[VolumeSummary] | Sequence[Entry]
+    said: str = ""
+
+    def table(self, verbose: bool) -> str:
+        rows = [_row(each, verbose) for each in self.entries]
+        return output.table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
+
+
+def _volumes(store: str | None, *, deleted: bool) -> _Shown:
     from cowfs.api import overview, stores
 
     opened = stores.open_store(store)
     found = overview.volumes_of(store, deleted=deleted)
-    if not found:
-        output.say(as_json, f"No {'deleted ' if deleted else ''}volumes in {opened.url}")
-    header = ("NAME", "SIZE", "FILES", "OWNER", "HEAD", "CHANGED", "MOUNTED")
-    record = {"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}
-    output.emit(as_json, record, output.table(header, [_row(each) for each in found]) if found else "")
+    said = "" if found else f"No {'deleted ' if deleted else ''}volumes in {opened.url}"
+    return _Shown({"store_url": opened.url, "volumes": [dataclasses.asdict(each) for each in found]}, found, said)
 
 
-def _row(volume: VolumeSummary) -> tuple[str, ...]:
-    from cowfs import sizes
-
-    head = volume.version[:12] if volume.version else "-"
-    return (
-        volume.name,
-        sizes.shown(volume.bytes),
-        str(volume.files),
-        output.printable(volume.owner),
-        f"{head} (missing)" if volume.is_missing else head,
-        output.time(volume.changed_ns),
-        output.printable(volume.mounted or ""),
-    )
-
-
-def _files(place: str, store: str | None, *, as_json: bool) -> None:
+def _files(place: str, store: str | None) -> _Shown:
     from cowfs.api import looking
 
     found = looking.listing(place, store)
-    header = ("MODE", "SIZE", "CHANGED", "NAME")
-    rows = [_file_row(each) for each in found.entries]
-    output.emit(as_json, dataclasses.asdict(found), output.table(header, rows) if rows else "")
+    return _Shown(dataclasses.asdict(found), found.entries)
 
 
-def _file_row(file: Entry) -> tuple[str, ...]:
+def _row(each: VolumeSummary | Entry, verbose: bool) -> dict[str, str]:
+    """Its cells by their columns' headers."""
+    from cowfs.api.overview import VolumeSummary
+
+    return _volume_row(each, verbose) if isinstance(each, VolumeSummary) else _file_row(each, verbose)
+
+
+def _volume_row(volume: VolumeSummary, verbose: bool) -> dict[str, str]:
+    from cowfs import sizes
+
+    head = volume.version[:12] if volume.version else "-"
+    row = {
+        "NAME": volume.name,
+        "SIZE": str(volume.bytes) if verbose else sizes.shown(volume.bytes),
+        "FILES": str(volume.files),
+        "OWNER": output.printable(volume.owner),
+        "HEAD": f"{head} (missing)" if volume.is_missing else head,
+        "CHANGED": output.time(volume.changed_ns, to_the_second=verbose),
+        "MOUNTED": output.printable(volume.mounted or ""),
+    }
+    return {**row, "LOCATOR": volume.locator or ""} if verbose else row
+
+
+def _file_row(file: Entry, verbose: bool) -> dict[str, str]:
     from cowfs import sizes
 
     mark = "/" if file.type == "directory" else f" -> {file.target}" if file.target is not None else ""
-    return (
-        stat.filemode(file.mode),
-        sizes.shown(file.size) if file.type == "file" else "-",
-        output.time(file.mtime_ns),
-        output.printable(file.name + mark),
-    )
+    size = str(file.size) if verbose else sizes.shown(file.size)
+    return {
+        "MODE": stat.filemode(file.mode),
+        "SIZE": size if file.type == "file" else "-",
+        "CHANGED": output.time(file.mtime_ns, to_the_second=verbose),
+        **({"PATH": output.printable(file.path + mark)} if verbose else {"NAME": output.printable(file.name + mark)}),
+    }

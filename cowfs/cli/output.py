@@ -200,9 +200,10 @@ def described(progress: Progress, elapsed_s: float) -> str:
     return ", ".join(parts)
 
 
-def time(time_ns: int) -> str:
-    """Local time to the minute."""
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+def time(time_ns: int, *, to_the_second: bool = False) -> str:
+    """Local time, to the minute."""
+    form = "%Y-%m-%d %H:%M:%S" if to_the_second else "%Y-%m-%d %H:%M"
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone().strftime(form)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import _thread
 import os
 import sys
+from contextlib import suppress
 
 INTERRUPTED = 130
+INTERRUPTED_JSON = (
+    '{"format": 1, "error": {"kind": "interrupted", "message": "interrupted", "hint": "", "details": {}}}\n'
+)
 TIDYING_S = 10.0
 
 _is_told = False
@@ -64,7 +68,8 @@ def _leave_soon(error: BaseException) -> None:
 def _leave(error: BaseException) -> None:
     """Without waiting for anybody."""
     code = _code_of(error) if _is_told else interrupted(error, as_json="--json" in sys.argv)
-    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     os._exit(code)
 
 
@@ -73,7 +78,9 @@ def interrupted(error: BaseException, *, as_json: bool) -> int:
     global _is_told
     _is_told = True
     if as_json:
-        print('{"format": 1, "error": {"kind": "interrupted", "message": "interrupted", "hint": "", "details": {}}}')  # noqa: T201
+        with suppress(OSError):  # whoever read has gone
+            sys.stdout.write(INTERRUPTED_JSON)
+            sys.stdout.flush()
     else:
         print("cowfs: interrupted", file=sys.stderr)  # noqa: T201 - click may not be loaded
     return _code_of(error)

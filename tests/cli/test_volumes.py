@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -36,6 +37,36 @@ def test_what_is_not_there_is_not_found(run: Run, home: Path) -> None:
     assert run("unmount", "a").code == 3
     assert run("unmount", str(home / "x")).code == 3
     assert run("commit", ".").code == 3
+
+
+@pytest.mark.quick
+def test_a_verbose_list_shows_everything_in_full(run: Run, home: Path) -> None:
+    tree = home / "tree"
+    tree.mkdir()
+    (tree / "file").write_bytes(bytes(2048))
+    said = run("import", str(tree), "a")
+    assert said.code == 0, said
+    locator = said.out.strip()
+    header, row = run("ls", "-v").out.splitlines()
+    assert header.split()[-2:] == ["MOUNTED", "LOCATOR"]
+    assert (row.split()[1], row.split()[-1]) == ("2048", locator)
+    header, row = run("ls", "-v", "a:").out.splitlines()
+    assert (header.split()[-1], row.split()[1], row.split()[-1]) == ("PATH", "2048", "/file")
+
+
+def test_a_watched_list_is_shown_again_when_it_has_changed(run: Run, home: Path) -> None:
+    run("create", "a")
+    command = [sys.executable, "-c", "from cowfs.cli.start import main; main()", "ls", "--watch", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        try:
+            assert [each["name"] for each in json.loads(watching.stdout.readline())["volumes"]] == ["a"]
+            run("create", "b")
+            assert [each["name"] for each in json.loads(watching.stdout.readline())["volumes"]] == ["a", "b"]
+        finally:
+            watching.send_signal(signal.SIGINT)
+    assert watching.returncode == 130
 
 
 @pytest.mark.quick
