@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cowfs.api.doctor import machine, store
+from cowfs.api.doctor import hyperstack, machine, store
 from cowfs.api.doctor.check import FAIL, OK, WARN, Check
 
 __all__ = ["FAIL", "OK", "WARN", "Check", "run"]
@@ -19,5 +19,5 @@ __all__ = ["FAIL", "OK", "WARN", "Check", "run"]
 
 def run(store_url: str | None = None) -> Iterator[Check]:
     """Every check, one after the other, as each is done. store_url None: the default store."""
-    for check in (*machine.ALL, *store.all_of(store_url)):
+    for check in (*machine.ALL, *store.all_of(store_url), *hyperstack.checks()):
         yield check()

@@ -5,7 +5,7 @@
     Wasabi       https://s3.REGION.wasabisys.com
     Backblaze    https://s3.REGION.backblazeb2.com; answers 501 to a conditional create: only for volumes of one writer
     MinIO        an endpoint of yours, the bucket in the path; SeaweedFS and Ceph are used the same way
-    Hyperstack   the endpoint of its region; not tried: no account to try it with
+    Hyperstack   the endpoint of its region; makes access keys with api_key; not tried: no account to try it with
     GCS, Azure   with their own protocols, where creating conditionally is ifGenerationMatch=0 and If-None-Match: *
     Local        a directory
 
@@ -25,10 +25,13 @@ from typing import TypedDict, Unpack
 from cowfs.api.storage.storage import Credential, EncryptionKey, Storage
 from cowfs.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
+from cowfs.store import hyperstack
+from cowfs.store.hyperstack import ApiKey
 from cowfs.store.named import placed
 
 MINIO_REGION = "us-east-1"
 HYPERSTACK_ENDPOINTS = MappingProxyType({"CANADA-1": "https://ca1.obj.nexgencloud.io"})
+_OF_KEYS = ("access_key", "secret_key", "session_token", "credential_process")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
@@ -121,15 +124,28 @@ def Hyperstack(  # noqa: N802
     *,
     region: str = "CANADA-1",
     endpoint: str | None = None,
+    api_key: ApiKey | None = None,
     **credentials: Unpack[S3Credentials],
 ) -> Storage:
-    """Hyperstack's object storage. endpoint: of a region that is not known here."""
+    """Hyperstack's object storage. endpoint: of a region that is not known here.
+
+    api_key: of Hyperstack's API, a text or a function that returns one. An access key is made with it when
+    the store is first asked, and deleted when this process ends: mounts that go on are then without one.
+    `cowfs doctor` lists keys of processes that were killed.
+    """
     found = endpoint or HYPERSTACK_ENDPOINTS.get(region)
     if found is None:
         raise InvalidInputError(
             f"the endpoint of Hyperstack's region {region!r} is not known",
             hint=f"Give endpoint=, as Hyperstack's console shows it. Known: {', '.join(HYPERSTACK_ENDPOINTS)}.",
         )
+    if api_key is not None:
+        if any(credentials.get(name) is not None for name in _OF_KEYS):
+            raise InvalidInputError(
+                "api_key makes an access key, and another one is given", hint="Give api_key, or the access key."
+            )
+        keys = hyperstack.keys_of(region, api_key)
+        credentials["access_key"], credentials["secret_key"] = keys.access_key, keys.secret_key
     return S3(bucket, prefix, endpoint=found, region=MINIO_REGION, **credentials)
 
 
