@@ -1,0 +1,155 @@
+"""What merging and collecting cost on histories that are large.
+
+    python -m benchmarks.history merge   [--files 100000] [--forks 8] [--own 100]
+    python -m benchmarks.history collect [--files 10000] [--versions 1000] [--changed 10] [--kept 10]
+                                         [--directory DIR]
+
+merge: forks of one volume, each of which has files of its own in a directory of its own, brought
+together into one version. Prints its time, that of a commit of one small file to the same volume,
+and the bytes that the store has grown by.
+
+collect: versions that each change some files; then all but the last are pruned, and a collection is
+planned, and applied, in a new process. Prints the time, the requests by method, and how much memory
+that process has taken on at most, for each live chunk. Files of the store are said to be two hours
+old, since what is younger stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+from benchmarks.commit_memory import status_bytes
+from cowfs import clock
+from cowfs.blocking import RWVolume, Volume
+from cowfs.maintain.collecting import Collection
+from cowfs.maintain.planning import Survey
+from cowfs.store import open_store
+from cowfs.store.holder import current_holder
+from tests.faulty_store import FaultyStore
+from tests.maintain.stores import age
+
+PER_DIRECTORY = 1000
+SMALL_BYTES = 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Merging and collecting.")
+    parser.add_argument("what", choices=("merge", "collect", "collect-here"))
+    parser.add_argument("--files", type=int)
+    parser.add_argument("--forks", type=int, default=8)
+    parser.add_argument("--own", type=int, default=100)
+    parser.add_argument("--versions", type=int, default=1000)
+    parser.add_argument("--changed", type=int, default=10)
+    parser.add_argument("--kept", type=int, default=10)
+    parser.add_argument("--directory", type=Path, default=None)
+    chosen = parser.parse_args()
+    if chosen.what == "collect-here":
+        _collect_here(chosen.directory)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="cowfs-history-", dir=chosen.directory))
+    os.environ.update(
+        COWFS_STORE=str(directory / "store"),
+        COWFS_STATE_DIR=str(directory / "state"),
+        COWFS_CACHE_DIR=str(directory / "cache"),
+    )
+    try:
+        if chosen.what == "merge":
+            _merge(directory, chosen.files or 100_000, chosen.forks, chosen.own)
+        else:
+            _collect(directory, chosen.files or 10_000, chosen.versions, chosen.changed, chosen.kept)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _merge(directory: Path, files: int, forks: int, own: int) -> None:
+    _fill(directory / "base", files)
+    base = Volume.import_(directory / "base", "data")
+    branches = []
+    for number in range(forks):
+        _fill(directory / f"own-{number}", own)
+        fork: RWVolume = base.fork(f"fork-{number}").resolve()
+        fork.files.upload(directory / f"own-{number}", f"/own-{number}")
+        branches.append(Volume.version(f"fork-{number}"))
+    before = _stored_bytes(directory)
+    start_s = clock.monotonic_s()
+    report = Volume.merge("data", branches)
+    took_s = clock.monotonic_s() - start_s
+    grown = _stored_bytes(directory) - before
+    assert report.is_new
+    (directory / "one").write_bytes(b"x")
+    volume: RWVolume = Volume.open("data").resolve()
+    start_s = clock.monotonic_s()
+    volume.files.upload(directory / "one", "/")
+    commit_s = clock.monotonic_s() - start_s
+    print(
+        f"merge of {forks} forks of {files:,} files: {took_s:.2f} s, {grown / 1e6:.2f} MB; a commit: {commit_s:.2f} s"
+    )
+
+
+def _collect(directory: Path, files: int, versions: int, changed: int, kept: int) -> None:
+    _fill(directory / "base", files)
+    Volume.import_(directory / "base", "data")
+    chance = random.Random(1)
+    start_s = clock.monotonic_s()
+    with Volume.open("data").resolve() as mounted:
+        for _ in range(versions - 1):
+            for number in chance.sample(range(files), changed):
+                (mounted.path / _name(number)).write_bytes(chance.randbytes(SMALL_BYTES))
+            mounted.commit()
+    print(f"{versions} versions made in {clock.monotonic_s() - start_s:.0f} s", flush=True)
+    start_s = clock.monotonic_s()
+    plan = Volume.plan_prune("data", last=kept)
+    Volume.prune(plan)
+    print(f"prune: {clock.monotonic_s() - start_s:.2f} s", flush=True)
+    age(directory)
+    command = [sys.executable, "-m", "benchmarks.history", "collect-here", "--directory", str(directory)]
+    subprocess.run(command, check=True)
+
+
+def _collect_here(directory: Path) -> None:
+    with closing(open_store(os.environ["COWFS_STORE"])) as objects:
+        store = FaultyStore(objects)
+        before = status_bytes(os.getpid(), "VmRSS")
+        start_s = clock.monotonic_s()
+        found = Survey(store, directory / "collector")
+        plan = found.plan()
+        plan_s = clock.monotonic_s() - start_s
+        planned = Counter(method for method, _ in store.calls)
+        outcome = Collection(found, current_holder("benchmark"), wait_s=0.0).apply(plan)
+        took_s = clock.monotonic_s() - start_s
+        asked = Counter(method for method, _ in store.calls)
+        grown = status_bytes(os.getpid(), "VmHWM") - before
+    print(f"plan: {plan_s:.2f} s, {dict(planned)}; {plan.versions} versions and {found.marker.pages_read} pages read")
+    print(f"apply: {took_s - plan_s:.2f} s, {dict(asked - planned)}; {len(outcome.deleted)} objects deleted")
+    live = found.marker.live.count()
+    print(f"memory: {grown / 1e6:.1f} MB, {grown / live:.0f} bytes for each of {live:,} live blobs")
+
+
+def _fill(directory: Path, files: int) -> None:
+    chance = random.Random(str(directory))
+    for number in range(files):
+        path = directory / _name(number)
+        if number % PER_DIRECTORY == 0:
+            path.parent.mkdir(parents=True)
+        path.write_bytes(chance.randbytes(SMALL_BYTES))
+
+
+def _name(number: int) -> str:
+    return f"d{number // PER_DIRECTORY}/f{number}"
+
+
+def _stored_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in (directory / "store").rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    main()
