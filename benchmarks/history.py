@@ -130,7 +130,7 @@ def _collect_here(directory: Path) -> None:
         grown = status_bytes(os.getpid(), "VmHWM") - before
     print(f"plan: {plan_s:.2f} s, {dict(planned)}; {plan.versions} versions and {found.marker.pages_read} pages read")
     print(f"apply: {took_s - plan_s:.2f} s, {dict(asked - planned)}; {len(outcome.deleted)} objects deleted")
-    live = found.marker.live.count()
+    live = found.marker.live.count
     print(f"memory: {grown / 1e6:.1f} MB, {grown / live:.0f} bytes for each of {live:,} live blobs")
 
 
