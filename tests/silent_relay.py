@@ -13,7 +13,7 @@ PIECE_BYTES = 65_536
 
 
 class SilentRelay:
-    """was_asked: something was sent to it since it fell silent."""
+    """has_swallowed: something was sent since it fell silent, by either side."""
 
     def __init__(self, port: int, *, silent_after_bytes: int | None = None) -> None:
         """silent_after_bytes: it falls silent when clients have sent, or got, so many."""
@@ -24,7 +24,7 @@ class SilentRelay:
         self._is_silent = threading.Event()
         self._is_over = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.was_asked = threading.Event()
+        self.has_swallowed = threading.Event()
 
     @property
     def port(self) -> int:
@@ -64,8 +64,7 @@ class SilentRelay:
                         return
                     self._count(len(data))
                     if self._is_silent.is_set():
-                        if ready is client:
-                            self.was_asked.set()
+                        self.has_swallowed.set()
                         continue
                     other[ready].sendall(data)
 

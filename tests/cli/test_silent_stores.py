@@ -24,7 +24,7 @@ __all__ = ["place"]
 pytestmark = pytest.mark.s3
 
 Url = Callable[[int], str]
-SILENT_AFTER_BYTES = 8 << 20
+SILENT_AFTER_BYTES = 2 << 20
 ENDED_S = 45  # a request that is not answered takes 60
 
 
@@ -33,7 +33,7 @@ def contents(place: Path, seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch)
     """Of a directory `tree`."""
     for name, value in seaweedfs.credentials.items():
         monkeypatch.setenv(name, value)
-    made = {f"{number}": random.Random(number).randbytes(3 << 20) for number in range(12)}
+    made = {f"{number}": random.Random(number).randbytes(1 << 20) for number in range(6)}
     (place / "tree").mkdir()
     for name, data in made.items():
         (place / "tree" / name).write_bytes(data)
@@ -55,7 +55,7 @@ def interrupt(relay: SilentRelay, *arguments: object, times: int = 1) -> None:
     command = [sys.executable, "-c", "from cowfs.cli.start import main; main()", *map(str, arguments)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
         try:
-            assert relay.was_asked.wait(120)
+            assert relay.has_swallowed.wait(120)
             for _ in range(times):
                 running.send_signal(signal.SIGINT)
             _, said = running.communicate(timeout=ENDED_S)
