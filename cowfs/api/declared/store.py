@@ -91,6 +91,11 @@ def _read(file: Path, key: str) -> str:
 _Found = Annotated[Secret | None, BeforeValidator(_secret)]
 
 
+MADE_FROM = "api_key"
+"""Of a preset, and not declared: the access key that is made from it ends with the process that asked,
+and what a file declares stays mounted when `cowfs up` has ended."""
+
+
 class DeclaredStore(Value):
     """A store by its URL, or by a preset of `cowfs.storage` and what that takes.
 
@@ -202,8 +207,9 @@ def _keys_of(preset: str | None) -> tuple[list[str], set[str]]:
     if preset is None:
         return list(_OF_URLS), set()
     parameters = inspect.signature(PRESETS[preset]).parameters.values()
-    named = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
-    others = [] if len(named) == len(parameters) else list(S3Credentials.__annotations__)
+    is_open = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    named = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD and each.name != MADE_FROM]
+    others = list(S3Credentials.__annotations__) if is_open else []
     return [*named, *others], {each.name for each in parameters if each.name in named and each.default is each.empty}
 
 

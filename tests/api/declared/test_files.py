@@ -269,7 +269,9 @@ def test_each_preset_can_be_declared() -> None:
         store = DeclaredStore.model_validate({"preset": name, **needed})
         assert store.storage() == preset(**needed)
         named = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
-        assert named <= set(DeclaredStore.model_fields), name
+        assert named <= {*DeclaredStore.model_fields, "api_key"}, name
+    with pytest.raises(InvalidInputError, match="api_key"):
+        DeclaredStore(preset="hyperstack", bucket="b", api_key="k")  # type: ignore[call-arg]
 
 
 def test_a_storage_is_a_store_as_it_is() -> None:
