@@ -31,6 +31,7 @@ class Model:
     packs: int = 0
     next_ino: int = 2
     forgets_links: bool = False
+    stored: set[int] = field(default_factory=set)  # files that have contents in the last version
 
     def add(self, parent: int, name: bytes, kind: str) -> None:
         ino, self.next_ino = self.next_ino, self.next_ino + 1
@@ -59,7 +60,8 @@ class Model:
         self.packs = max([self.packs, *(row[3] for row in extents)])
 
     def link(self, ino: int, link: Link) -> None:
-        if not self.extents.get(ino):
+        """Only files without contents are linked, neither here nor in the last version."""
+        if not self.extents.get(ino) and ino not in self.stored:
             self.extents.pop(ino, None)
             self.inodes[ino] = file_row(ino, link.size)
             self.links[ino] = link
@@ -165,6 +167,7 @@ def histories(draw: st.DrawFn) -> list[Model]:
             draw(st.sampled_from([change_names, change_files]))(draw, model)
         model.forgets_links = draw(st.booleans())
         found.append(copy.deepcopy(model))
+        model.stored = {ino for ino, rows in model.extents.items() if rows}
     return found
 
 
