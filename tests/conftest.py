@@ -74,6 +74,17 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Generator[None]:
+    """As they were: commands that a test runs in this process take SIGINT and SIGTERM for themselves,
+    and end the process soon after one."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_mounted() -> Generator[None, None, None]:
     """Fails the session when this process' tests leave a mount below its temporary directories."""
