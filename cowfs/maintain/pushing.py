@@ -165,7 +165,8 @@ class Push:
                 self._progress(Progress("manifests", done, len(self._wanted)))
                 self._put_manifest(version)
             hit("push-before-head")
-            with protection.publishing():
+            with protection.publishing() as read_lists:
+                read_lists()
                 self._require_wanted()
                 is_kept = protection.lapses == lapses and self._copies.relied().isdisjoint(protection.condemned)
                 if is_kept and self._append_heads(begun_at):

@@ -76,11 +76,11 @@ class Protection:
                 self._read()
 
     @contextmanager
-    def publishing(self) -> Iterator[None]:
-        """Nothing is acknowledged inside. New lists have been read when it begins."""
+    def publishing(self) -> Iterator[Callable[[], None]]:
+        """Nothing is acknowledged inside. Gives what reads new lists, which comes before the
+        head."""
         with self._lock:
-            self._read()
-            yield
+            yield self._read
 
     def acknowledge(self, number: int, uploaded: Callable[[], Iterable[PackId]]) -> None:
         """Reads new lists, tells collections so, and keeps the pin alive. number: the head the

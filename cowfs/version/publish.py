@@ -1,9 +1,10 @@
 """Turns change sets into the next version of a volume: packs, index, catalogue, manifest, head. The
 only way to a head.
 
-    Source.draft ─▶ chunks durable ─▶ index packs durable ─▶ lists read ─▶ manifest ─▶ intent ─▶ head ─▶ Source.published
-         ▲                                                       │                                │
-         └── a pack it relies on was condemned, a chunk was not readable, the pin was dead ◀──────┴── a collection's fence
+    Source.draft ─┬▶ chunks durable ──────┬▶ lists read ───────┬▶ intent ─▶ head ─▶ Source.published
+         ▲        └▶ index packs durable ─┴▶ manifest durable ─┤             │
+         └── a pack it relies on was condemned, a chunk was not readable, ◀──┴── a collection's fence
+             the pin was dead
 
 Who made the changes is the `Source`'s business: a session's layer, a merge, a restore, an import.
 Known here are neither an engine nor a process; what has to be fsynced on this machine is handed in
@@ -27,7 +28,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -46,6 +47,7 @@ from cowfs.index import ChangeSet, Published, Stream
 from cowfs.index import publish as publish_index
 from cowfs.native.chunks import FileRows
 from cowfs.store import refs
+from cowfs.store.beside import beside
 from cowfs.store.packs import PackUploader
 from cowfs.store.sealed import sealing_of
 from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
@@ -235,10 +237,12 @@ class Publisher:
             self._protection.read_lists()
             for _ in range(DRAFTS):
                 self.chunks.prove(self._base.head_number)
-                prepared = self._prepare(source, self._stored(source), request, progress)
-                with self._protection.publishing():
-                    if self._may_be_published(prepared) and self._put_version(prepared):
-                        return self._base
+                prepared = self._prepare(source, request, progress)
+                with self._protection.publishing() as read_lists:
+                    if self._may_be_published(prepared):
+                        beside(read_lists, partial(self._put_manifest, prepared))
+                        if self._may_be_published(prepared) and self._put_version(prepared):
+                            return self._base
                 prepared.index.close()
                 prepared = None
             raise ConflictError(
@@ -305,27 +309,28 @@ class Publisher:
 
     # -- up to the manifest
 
-    def _stored(self, source: Source) -> Draft:
-        """A draft whose chunks are durable."""
-        with self.chunks.stored():
-            draft = source.draft()
-            hit("commit-before-packs")
-        hit("commit-after-packs")
-        return draft
-
-    def _prepare(self, source: Source, draft: Draft, request: CommitRequest, progress: ProgressListener) -> _Prepared:
-        """Index blocks and catalogue, durable when it returns, and the manifest that names them."""
-        progress(Progress("index"))
-        contents = draft.contents
-        packs = self.chunks.new_packs(contents)
-        rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(contents)))
-        with self._index.apply(replace(draft.changes, contents=rows, packs=packs)) as delta:
-            catalogue = _NewChunks(self.chunks, contents)
-            published = self._put_index(delta, catalogue)
-            hit("commit-after-index")
+    def _prepare(self, source: Source, request: CommitRequest, progress: ProgressListener) -> _Prepared:
+        """A draft, its chunks, index blocks and catalogue, durable when it returns, and the manifest
+        that names them. The last chunks and the index are on their way at the same time."""
+        with ExitStack() as undo:
+            with self.chunks.stored():
+                draft = source.draft()
+                hit("commit-before-packs")
+                progress(Progress("index"))
+                self.chunks.send()
+                contents = draft.contents
+                packs = self.chunks.new_packs(contents)
+                rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(contents)))
+                with self._index.apply(replace(draft.changes, contents=rows, packs=packs)) as delta:
+                    catalogue = _NewChunks(self.chunks, contents)
+                    published = self._put_index(delta, catalogue)
+                    hit("commit-after-index")
+                    index = delta.as_index(published.section)
+                    undo.callback(index.close)
+            hit("commit-after-packs")
             manifest = self._manifest(delta, published, catalogue.raw_bytes, request, draft.parents)
             data = bytes(sealing_of(self._store).seal_object(keys.VERSIONS, manifest.encode()))
-            index = delta.as_index(published.section)
+            undo.pop_all()
         return _Prepared(
             source,
             contents,
@@ -394,11 +399,13 @@ class Publisher:
 
     # -- the head
 
-    def _put_version(self, prepared: _Prepared) -> bool:
-        """Manifest and head. False: a collection's fence came first, so that everything must be
-        prepared again behind it."""
+    def _put_manifest(self, prepared: _Prepared) -> None:
         self._store.put(keys.version(prepared.version), prepared.data)
         hit("commit-after-manifest")
+
+    def _put_version(self, prepared: _Prepared) -> bool:
+        """The head, and that it is meant. False: a collection's fence came first, so that everything
+        must be prepared again behind it."""
         number = self._base.head_number + 1
         intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.source.layer)
         record = HeadRecord(

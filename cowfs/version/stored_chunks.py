@@ -2,7 +2,8 @@
 found.
 
     rows      cut, look up, else compress and add to a pack     (`contents`, `known_chunks`, `PackUploader`)
-    flush     every chunk that rows name is durable
+    send      every pack is on its way, and what its receipt will say is known
+    stored    every chunk that rows name is durable when it ends
     is_stale  whether rows made earlier name a chunk that cannot be relied on any more
 
 Two things take back what was said before. A failed upload: its pack was never stored. And a pin
@@ -65,6 +66,7 @@ class StoredChunks:
         self._uploader = self._new_uploader()
         resumed = uploads.load()
         self._receipts = {receipt.pack: receipt for receipt in resumed}
+        self._sent: dict[PackId, PackReceipt] = {}  # those on their way
         self._uploaded_bytes = sum(receipt.size_bytes for receipt in resumed)
         self._known = KnownChunks(store, packs, protection, volume=volume, section=section, uploaded=resumed)
         self._storer = ContentStorer(self._known, numbers, packs.sealing)
@@ -102,7 +104,7 @@ class StoredChunks:
     @contextmanager
     def stored(self) -> Iterator[None]:
         """Around `rows` of a version that is about to be published: their chunks are durable when
-        it ends."""
+        it ends. Inside, after the last of them, `send`."""
         if self._uploader.failure is not None:  # of a background upload, perhaps hours ago
             self._replace_uploader()
         try:
@@ -113,6 +115,10 @@ class StoredChunks:
             raise
         finally:
             self._storer.rest()
+
+    def send(self) -> None:
+        """No more `rows` follow: their packs need not wait for what is made of them."""
+        self._sent = {receipt.pack: receipt for receipt in self._uploader.send()}
 
     def rows(self, extents: Sequence[E], read: Read[E], earlier: Iterable[ExtentRow] = ()) -> list[ExtentRow]:
         """Stores what a file is made of, and gives all its rows. earlier: of the file as it was;
@@ -229,8 +235,8 @@ class StoredChunks:
         return self._uploaded_bytes
 
     def receipt(self, pack: PackId) -> PackReceipt:
-        """Of a pack that was stored here, and is in no version."""
-        return self._receipts[pack]
+        """Of a pack that was stored here, or sent, and is in no version."""
+        return self._receipts.get(pack) or self._sent[pack]
 
     def new_packs(self, contents: FileRows) -> dict[int, PackId]:
         """Those that rows name by a number which no version has yet."""
@@ -255,6 +261,7 @@ class StoredChunks:
         return PackUploader(self._store, PackKind.DATA, max_uploads=self._max_uploads, on_durable=self._uploads.append)
 
     def _claim(self, receipts: Iterable[PackReceipt]) -> None:
+        self._sent = {}
         for receipt in receipts:
             self._receipts[receipt.pack] = receipt
             self._uploaded_bytes += receipt.size_bytes

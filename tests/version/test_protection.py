@@ -7,7 +7,7 @@ import math
 import random
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -455,11 +455,11 @@ def test_a_condemned_pack_is_not_relied_on_through_one_that_moved_there(store: O
         publishing = volume.publisher._protection.publishing
 
         @contextmanager
-        def collected() -> Iterator[None]:
+        def collected() -> Iterator[Callable[[], None]]:
             volume.publisher._protection.publishing = publishing  # type: ignore[method-assign]
             condemn(store, 1, {home})
-            with publishing():
-                yield
+            with publishing() as read_lists:
+                yield read_lists
 
         volume.publisher._protection.publishing = collected  # type: ignore[method-assign]
         base = volume.commit()

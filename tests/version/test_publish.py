@@ -3,6 +3,7 @@ or an import would."""
 
 from __future__ import annotations
 
+import builtins
 import math
 import random
 import stat
@@ -10,14 +11,17 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from cowfs.errors import LeaseLostError, UnavailableError
+from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.index import ChangeSet, Index, empty_index, open_index
 from cowfs.native.chunks import ChunkRef, FileRows
 from cowfs.store import ObjectStore, refs
+from cowfs.store.contract import Data, ObjectInfo
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from cowfs.version.commit import Base, CommitRequest
@@ -215,10 +219,11 @@ def test_an_outcome_that_turns_out_to_be_another_writers(store: ObjectStore, tmp
 def test_a_failure_anywhere_before_the_head_abandons_once(store: ObjectStore, tmp_path: Path) -> None:
     with line(store, tmp_path / "counted") as counted:
         counted.publisher.publish(Files(counted.publisher, {b"0": b"first"}), CommitRequest())
-    for number, key_part in enumerate(("packs/", "versions/"), 1):
+    places = [("put", "packs/", 0), ("put", "packs/", 1), ("put", "versions/", 0), ("list", "gc/", 1)]
+    for number, (method, key_part, skip) in enumerate(places, 1):
         faulty = FaultyStore(store)
         with line(faulty, tmp_path / f"{number}") as mine:
-            faulty.inject(Fault.FAIL, "put", key_part=key_part)
+            faulty.inject(Fault.FAIL, method, key_part=key_part, skip=skip)
             files = Files(mine.publisher, {b"%d" % number: random.Random(number).randbytes(100_000)})
             with pytest.raises(UnavailableError):
                 mine.publisher.publish(files, CommitRequest())
@@ -226,4 +231,39 @@ def test_a_failure_anywhere_before_the_head_abandons_once(store: ObjectStore, tm
             faulty.heal()
             mine.publisher.publish(files, CommitRequest())
             assert files.outcome == ["abandoned", "published"]
-    assert sorted(tree(store, read_head(store, "v").version, tmp_path / "r")) == [b"0", b"1", b"2"]
+    assert sorted(tree(store, read_head(store, "v").version, tmp_path / "r")) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+class PairsStore(FaultyStore):
+    """Once armed, answers what a commit asks before its head only when the other request has come that
+    may be made at the same time."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.packs, self.others = Barrier(2, timeout=60), Barrier(2, timeout=60)
+        self.is_armed = False
+
+    def put(self, key: str, data: Data) -> None:
+        if self.is_armed:
+            (self.packs if key.startswith("packs/") else self.others).wait()
+        super().put(key, data)
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        if self.is_armed and prefix == keys.GC:
+            self.others.wait()
+        return super().list(prefix, start_after=start_after, limit=limit)
+
+
+def test_a_commit_makes_five_requests_in_three_turns(store: ObjectStore, tmp_path: Path) -> None:
+    """The last pack beside the index's, then the manifest beside the look at the condemned lists, then
+    the head."""
+    pairs = PairsStore(store)
+    with line(pairs, tmp_path / "v") as mine:
+        mine.publisher.publish(Files(mine.publisher, {b"f": b"first"}), CommitRequest())
+        mine.publisher.chunks.wait_for_uploads()
+        pairs.calls.clear()
+        pairs.is_armed = True
+        base = mine.publisher.publish(Files(mine.publisher, {b"g": NEW}), CommitRequest())
+        assert len(pairs.calls) == 5
+        assert pairs.calls[-1][0] == "put_if_absent"
+    assert tree(store, base.version_id, tmp_path / "r") == {b"f": b"first", b"g": NEW}

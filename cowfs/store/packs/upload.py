@@ -1,10 +1,11 @@
 """Writes packs: many chunks (or index blocks) become one immutable object, uploaded while the next
 ones are cut.
 
-    add ──compress──▶ current builder ──full──▶ upload pool: closed (and encrypted) ──▶ durable ──flush──▶ PackReceipt
+    add ──compress──▶ current builder ──full, send──▶ upload pool: closed (and encrypted) ──▶ durable ──flush──▶ PackReceipt
 
-A pack's id is random and drawn before its first chunk, so `add` can name the place at once; nothing
-may refer to that place in the store before `flush` has returned. A pack whose upload failed is
+A pack's id is random and drawn before its first chunk, so `add` can name the place at once, and what
+its receipt will say is known when it is handed to the pool (`sent`). Nothing that is found by way of
+a head, or of a list, may refer to a place before `flush` has returned. A pack whose upload failed is
 never reported as durable: the uploader then refuses everything with the same error, its other packs
 are garbage or can still be claimed with `take_durable`.
 
@@ -88,7 +89,7 @@ class PackUploader:
         self._pending_bytes = 0
         self._rooms: list[Room] = []
         self._keeps_rooms = False
-        self._uploads: dict[PackId, Future[PackReceipt]] = {}
+        self._uploads: dict[PackId, tuple[PackReceipt, Future[None]]] = {}
         self._error: BaseException | None = None
         self._closed = False
 
@@ -122,6 +123,14 @@ class PackUploader:
                 self._submit_current()
         return location
 
+    def send(self) -> list[PackReceipt]:
+        """Hands the last pack to the pool. What the receipts of all packs that were not claimed yet will
+        be, once `flush` has returned."""
+        with self._changed:
+            self._check_usable()
+            self._submit_current()
+            return [receipt for receipt, _ in self._uploads.values()]
+
     def flush(self) -> list[PackReceipt]:
         """Returns when everything added before is durable, with the packs that became so and were
         not claimed yet.
@@ -132,7 +141,7 @@ class PackUploader:
         with self._changed:
             self._check_usable()
             self._submit_current()
-            awaited = list(self._uploads.values())
+            awaited = [upload for _, upload in self._uploads.values()]
         wait(awaited)  # the first failure, if any, is in _error by then
         with self._changed:
             self._check_usable()
@@ -157,10 +166,10 @@ class PackUploader:
         with self._changed:
             ready = [
                 pack
-                for pack, upload in self._uploads.items()
+                for pack, (_, upload) in self._uploads.items()
                 if upload.done() and not upload.cancelled() and upload.exception() is None
             ]
-            return [self._uploads.pop(pack).result() for pack in ready]
+            return [self._uploads.pop(pack)[0] for pack in ready]
 
     def close(self) -> None:
         """Drops what was not flushed, waits for uploads in flight and ends the threads."""
@@ -197,29 +206,26 @@ class PackUploader:
         """Hands the current pack to the pool. The lock is held."""
         if self._builder is None:
             return
-        builder, pack, size_bytes = self._builder, self._pack, self._builder.size_bytes
+        builder, size_bytes, offset = self._builder, self._builder.size_bytes, self._builder.directory_offset
         self._builder = None
         self._pending_bytes += size_bytes
-        self._uploads[pack] = self._pool.submit(self._upload, builder, pack, size_bytes)
+        receipt = PackReceipt(self._pack, size_bytes, offset, size_bytes - FOOTER_BYTES - offset, builder.count)
+        self._uploads[receipt.pack] = receipt, self._pool.submit(self._upload, builder, receipt)
 
-    def _upload(self, builder: PackBuilder, pack: PackId, size_bytes: int) -> PackReceipt:
+    def _upload(self, builder: PackBuilder, receipt: PackReceipt) -> None:
         try:
             with self._changed:
                 self._check_usable()
-            entries, directory_offset = builder.count, builder.directory_offset
             data = builder.seal()
-            self._store.put(keys.pack(pack), data)
+            self._store.put(keys.pack(receipt.pack), data)
         except BaseException as error:
             with self._changed:
                 self._error = self._error or error
             raise
         finally:
             with self._changed:
-                self._pending_bytes -= size_bytes
+                self._pending_bytes -= receipt.size_bytes
                 self._changed.notify_all()
-        length = len(data) - FOOTER_BYTES - directory_offset
-        receipt = PackReceipt(pack, len(data), directory_offset, length, entries)
         del data  # whoever has a view of it besides keeps the room from being used again
         self._keep_room(builder.room)
         self._on_durable(receipt)
-        return receipt
