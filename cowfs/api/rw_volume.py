@@ -359,6 +359,7 @@ class RWVolume:
                 source=self.name,
                 working_copy=str(working_copy.path),
                 head_number=self._head_number,
+                head_version=str(self._version) if self._version is not None else None,
                 log=str(working_copy.log_path),
                 mount_path=path,
                 registration=registration,

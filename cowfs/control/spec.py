@@ -35,6 +35,7 @@ class SessionSpec:
     version        64 hex digits for "ro" and "scratch"; None for "rw", where the working copy knows its base, and for the
                    scratch of a volume without versions
     head_number    for "rw": of the head that the caller saw last, where the daemon looks first; 0 if it saw none
+    head_version   that head's version, 64 hex digits; None if it has none
     """
 
     store_url: str
@@ -45,6 +46,7 @@ class SessionSpec:
     version: str | None = None
     folder: str = ""
     head_number: int = 0
+    head_version: str | None = None
 
     def __post_init__(self) -> None:
         own: Any = type(self)

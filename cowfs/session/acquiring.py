@@ -2,26 +2,30 @@
 upload, which has none (`publishing`).
 
 Each step enters into the caller's ExitStack what must be given back. Lease and pin come before
-anything of the volume is read; the working copy's lock comes before both.
+anything of the volume is relied on; the working copy's lock comes before both. What is read earlier
+(`early_base`) counts if the volume's head, read behind the pin, still is of that version: the newest
+version is never collected.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowfs import log
 from cowfs.errors import AccessDeniedError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.ids import VersionId
 from cowfs.index import empty_index, open_index
 from cowfs.machine.state import State
 from cowfs.session.session import Writer
 from cowfs.store import leases, open_store, refs
-from cowfs.store.beside import beside
+from cowfs.store.beside import beside, meanwhile
 from cowfs.store.holder import current_holder
 from cowfs.store.pins import Pin, newest_condemned
 from cowfs.version.commit import Base
@@ -33,7 +37,6 @@ from cowfs.version.volumes import Head, read_head
 if TYPE_CHECKING:
     from cowfs.control import SessionSpec
     from cowfs.format.records import StoreRecord
-    from cowfs.ids import VersionId
     from cowfs.index import Index
     from cowfs.machine.working_copy import WorkingCopy
     from cowfs.store import Access, ObjectStore
@@ -69,7 +72,7 @@ def open_session_store(spec: SessionSpec, stack: ExitStack, access: Access) -> O
 
 def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: ObjectStore, record: StoreRecord) -> None:
     """Makes the first state, or checks that the one found belongs to this volume. The lock is
-    held."""
+    held. What the caller has seen of the volume may be old: `claim` looks again."""
     if working_copy.exists:
         state = working_copy.state
         if (state.store_id, state.volume) != (record.store_id, spec.volume):
@@ -79,8 +82,12 @@ def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: Ob
             )
         working_copy.remember_place()
         return
-    head = read_head(store, spec.volume, likely=spec.head_number)
-    working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, head.number, head.version))
+    number, version = spec.head_number, spec.head_version
+    if not number:
+        head = read_head(store, spec.volume)
+        number, version = head.number, str(head.version) if head.version is not None else None
+    base = VersionId.from_hex(version) if version is not None else None
+    working_copy.create_if_absent(State(store.url, record.store_id, spec.volume, number, base))
     working_copy.remember_place()
 
 
@@ -168,6 +175,36 @@ def _give_back(lease: Lease, working_copy: WorkingCopy) -> None:
         _logger.warning("the outcome of a commit is not known; the lease is left to expire")
         return
     within("give the lease back", lease.release)
+
+
+@contextmanager
+def early_base(
+    spec: SessionSpec, store: ObjectStore, packs: PackReader, working_copy: WorkingCopy
+) -> Iterator[Callable[[Head, ExitStack], tuple[Base, Index] | None]]:
+    """Opens the version on which the working copy stands while the block claims the volume. Gives a
+    function that hands it over: of `head`, as `claim` has it, with what must be given back in the
+    ExitStack; None if that is another version, or there was an error, which whoever opens it behind
+    the claim will meet again."""
+    state = working_copy.state
+
+    def open_early() -> tuple[Base, Index] | None:
+        try:
+            base = open_base(store, state.head_number, state.base_version)
+            return base, open_base_index(spec, early, store, packs, base)
+        except CowfsError as error:
+            _logger.info("the version could not be opened before it was claimed: %s", error)
+            return None
+
+    with ExitStack() as early, meanwhile(open_early) as opened:
+
+        def take(head: Head, stack: ExitStack) -> tuple[Base, Index] | None:
+            found = opened()
+            if found is None or head.version != state.base_version:
+                return None
+            stack.enter_context(early.pop_all())
+            return replace(found[0], head_number=head.number), found[1]
+
+        yield take
 
 
 def open_base(store: ObjectStore, head_number: int, version: VersionId | None) -> Base:

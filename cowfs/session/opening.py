@@ -2,7 +2,7 @@
 in reverse.
 
     writable    working copy's lock → store and its record → lease → pin → head settled (a crashed commit's intent, fences)
-                → base index → engine → journal replayed → committer
+                → base index (opened beside lease and pin) → engine → journal replayed → committer
     read-only   store and its record → manifest → index → engine without staging
     scratch     a working copy that goes with the session → as read-only, engine with staging (scratch.py)
 
@@ -44,6 +44,7 @@ from cowfs.native.constants import ROOT_INO
 from cowfs.session.acquiring import (
     check_cache_dir,
     claim,
+    early_base,
     open_base,
     open_base_index,
     open_session_store,
@@ -219,15 +220,18 @@ def _open_writable(
     store = open_session_store(spec, stack, access)
     record = load_record(store)
     prepare_working_copy(spec, working_copy, store, record)
-    writer, head = claim(spec, stack, store, working_copy)
-    opening.enter_context(renewed(writer))
-    if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
-        working_copy.rebase(head.number, head.version)  # what it was made from may have been collected
-        writer.protection.follow(head.number)
-
     packs = PackReader(store)
-    inner = stack.enter_context(ExitStack())
-    base, index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
+    with early_base(spec, store, packs, working_copy) as take_early:
+        writer, head = claim(spec, stack, store, working_copy)
+        opening.enter_context(renewed(writer))
+        if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
+            working_copy.rebase(head.number, head.version)  # what it was made from may have been collected
+            writer.protection.follow(head.number)
+        inner = stack.enter_context(ExitStack())
+        early = take_early(head, inner)
+
+    base, index = early or _open_base(spec, inner, store, packs, working_copy)
+    engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report)
     state = working_copy.state
     is_moved = head.version != state.base_version
     if recovery.records == 0 or (not is_moved and is_only_fenced(store, spec.volume, state.head_number, head)):
@@ -235,7 +239,8 @@ def _open_writable(
         writer.protection.follow(head.number)
         if is_moved:
             inner.close()
-            base, index, engine, recovery = _open_base_engine(spec, inner, store, packs, working_copy, discard, report)
+            base, index = _open_base(spec, inner, store, packs, working_copy)
+            engine, recovery = _open_base_engine(spec, inner, index, working_copy, discard, report)
     else:
         writer.overtaken_by = head.version
         _logger.warning("volume %s moved on; the uncommitted work here can only be forked", spec.volume)
@@ -277,25 +282,28 @@ def _commit_with(
     return committer
 
 
+def _open_base(
+    spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, working_copy: WorkingCopy
+) -> tuple[Base, Index]:
+    base = open_base(store, working_copy.state.head_number, working_copy.state.base_version)
+    return base, open_base_index(spec, stack, store, packs, base)
+
+
 def _open_base_engine(
     spec: SessionSpec,
     stack: ExitStack,
-    store: ObjectStore,
-    packs: PackReader,
+    index: Index,
     working_copy: WorkingCopy,
     discard: threading.Event,
     report: ProgressListener,
-) -> tuple[Base, Index, Engine, Recovery]:
-    state = working_copy.state
-    base = open_base(store, state.head_number, state.base_version)
-    index = open_base_index(spec, stack, store, packs, base)
+) -> tuple[Engine, Recovery]:
     engine = _open_engine(spec, stack, index, working_copy, discard)
     try:
         with reported(engine, report):
             recovery = engine.recover()
     except JournalCorrupt as error:
         raise _corrupt_journal(working_copy, error) from error
-    return base, index, engine, recovery
+    return engine, recovery
 
 
 def _residency(stack: ExitStack, engine: Engine, index: Index, packs: PackReader, linked: LinkedBytes) -> Residency:

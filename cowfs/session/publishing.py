@@ -25,6 +25,7 @@ from cowfs.session import owners
 from cowfs.session.acquiring import (
     check_cache_dir,
     claim,
+    early_base,
     open_base,
     open_base_index,
     open_session_store,
@@ -73,16 +74,21 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         prepare_working_copy(spec, working_copy, store, record)
         if not is_copy:
             require_no_copy(working_copy)
-        writer, head = claim(spec, stack, store, working_copy)
-        if working_copy.has_records:
-            raise has_uncommitted(spec.volume)
-        if is_copy and head.version != working_copy.state.base_version:
-            raise _overtaken(spec.volume, str(head.version or ""))
-        working_copy.rebase(head.number, head.version)
-        writer.protection.follow(head.number)
         packs = PackReader(store)
-        base = open_base(store, head.number, head.version)
-        index = open_base_index(spec, stack, store, packs, base)
+        with early_base(spec, store, packs, working_copy) as take_early:
+            writer, head = claim(spec, stack, store, working_copy)
+            if working_copy.has_records:
+                raise has_uncommitted(spec.volume)
+            if is_copy and head.version != working_copy.state.base_version:
+                raise _overtaken(spec.volume, str(head.version or ""))
+            working_copy.rebase(head.number, head.version)
+            writer.protection.follow(head.number)
+            early = take_early(head, stack)
+        if early is not None:
+            base, index = early
+        else:
+            base = open_base(store, head.number, head.version)
+            index = open_base_index(spec, stack, store, packs, base)
         root = index.inode(ROOT_INO)
         if root is None:
             raise CorruptError("the version's index has no root directory", hint="Report this.")

@@ -8,8 +8,9 @@ the first call's is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 A = TypeVar("A")
@@ -22,3 +23,11 @@ def beside(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
         other = pool.submit(second)
         found = first()
     return found, other.result()
+
+
+@contextmanager
+def meanwhile(action: Callable[[], A]) -> Iterator[Callable[[], A]]:
+    """Does something in a thread of its own while the block goes on. Gives what waits for it and gives
+    what it returns; it has ended when the block has."""
+    with ThreadPoolExecutor(1, thread_name_prefix="cowfs-beside") as pool:
+        yield pool.submit(action).result
