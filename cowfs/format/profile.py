@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from io import BytesIO
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
@@ -31,6 +32,7 @@ MAX_BYTES = 256 << 20
 MAX_RANGES = 1 << 20
 MAX_OFFSET = (1 << 63) - 1
 NAME_BYTES = 255
+PATHS_MAX = 10_000
 FORMAT = 1
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _HEAD = {"format": FORMAT, "record": "profile"}
@@ -48,39 +50,40 @@ class ReadRange(NamedTuple):
 
 def encode(ranges: Iterable[ReadRange]) -> bytes:
     """The first MAX_RANGES, as far as MAX_BYTES of lines hold them."""
-    lines = [_line(_HEAD)]
-    size_bytes = len(lines[0]) + len(_check(b""))
+    body = bytearray(_line(_HEAD))
+    most_bytes = MAX_BYTES - len(_check(b""))
     for each in islice(ranges, MAX_RANGES):
         path = each.path.decode(errors="surrogateescape")
         line = _line([path, each.offset, each.length] if each.length else [path])
-        size_bytes += len(line)
-        if size_bytes > MAX_BYTES:
+        if len(body) + len(line) > most_bytes:
             break
-        lines.append(line)
-    body = b"".join(lines)
-    return zstandard.ZstdCompressor(level=3).compress(body + _check(body))
+        body += line
+    body += _check(body)
+    return zstandard.ZstdCompressor(level=3).compress(body)
 
 
 def decode(data: bytes, *, what: str) -> list[ReadRange]:
     """CorruptError naming `what` and the line; UnsupportedFormatError: of a newer cowfs."""
     body = _body(data, what)
-    if body.count(b"\n") > MAX_RANGES + 2:
+    count = body.count(b"\n")
+    if count > MAX_RANGES + 2:
         raise CorruptError(f"{what} has more than {MAX_RANGES} lines", hint=_HINT)
-    lines = body.split(b"\n")
-    head = _parsed(lines[0], what, 1)
+    first = body[: body.find(b"\n") + 1]
+    head = _parsed(first, what, 1)
     if not isinstance(head, dict) or head.get("record") != "profile":
         _refuse(what, 1, "it is no profile")
-    end = len(lines) - 2
-    if end < 1 or lines[-1] or lines[end] + b"\n" != _check(body[: -len(lines[end]) - 1]):
-        _refuse(what, max(end, 0) + 1, "its end is missing, or it was changed")
+    end = body.rfind(b"\n", 0, -1) + 1
+    if end == 0 or body[end:] != _check(memoryview(body)[:end]):
+        _refuse(what, max(count, 1), "its end is missing, or it was changed")
     if (found := head.get("format")) != FORMAT:  # not before: damage is not taken for a newer format
         raise UnsupportedFormatError(
             f"{what} has format {found!r:.32}; this cowfs reads {FORMAT}", hint="Use a newer cowfs, or record it anew."
         )
-    if lines[0] + b"\n" != _line(_HEAD):
+    if first != _line(_HEAD):
         _refuse(what, 1, "it has another head")
+    lines = islice(BytesIO(body), 1, count - 1)
     paths: dict[str, bytes] = {}
-    return [_range(lines[at], paths, what, at + 1) for at in range(1, end)]
+    return [_range(line, paths, what, number) for number, line in enumerate(lines, 2)]
 
 
 def below(ranges: Iterable[ReadRange], folder: bytes) -> Iterator[ReadRange]:
@@ -102,7 +105,7 @@ def _body(data: bytes, what: str) -> bytes:
 
 
 def _range(line: bytes, paths: dict[str, bytes], what: str, number: int) -> ReadRange:
-    """paths: those that were met, so that each is in memory once."""
+    """paths: some that were met, so that one that comes again is in memory once."""
     offset = length = 0
     match value := _parsed(line, what, number):
         case [str(text)]:
@@ -111,9 +114,11 @@ def _range(line: bytes, paths: dict[str, bytes], what: str, number: int) -> Read
             pass
         case _:
             _refuse(what, number, "it is neither a path nor a path with offset and length")
-    if _line(value) != line + b"\n":
+    if _line(value) != line:
         _refuse(what, number, "it is written differently")
     if (path := paths.get(text)) is None:
+        if len(paths) >= PATHS_MAX:
+            paths.clear()
         path = paths[text] = _path(text, what, number)
     return ReadRange(path, offset, length)
 
@@ -145,7 +150,7 @@ def _line(value: object) -> bytes:
     return _encode(value).encode() + b"\n"
 
 
-def _check(body: bytes) -> bytes:
+def _check(body: bytes | bytearray | memoryview) -> bytes:
     return _line({"check": blake3(body).hexdigest()})
 
 

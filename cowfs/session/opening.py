@@ -137,7 +137,7 @@ def _prepare(session: Session, stack: ExitStack) -> None:
         session.replayer = Replayer(session.engine, residency, session.room, ranges, folder)
     if options.record is not None:
         session.recorder = Recorder(session.engine, Path(options.record), folder)
-        stack.callback(within, "write the profile", session.recorder.finish)
+        stack.callback(session.recorder.finish)
 
 
 def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:
