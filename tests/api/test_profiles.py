@@ -125,6 +125,27 @@ def test_a_job_reads_without_the_store_what_it_read_before(
         job(there.path)
 
 
+def test_a_walk_needs_no_store_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up reads a directory whole, and so does the replay of one."""
+    chance = random.Random(3)
+    names = sorted(chance.randbytes(120).hex() for _ in range(8000))  # that do not compress: most of the index
+    (place / "source" / "seen").mkdir(parents=True)
+    for name in names:
+        (place / "source" / "seen" / name).touch()
+    vol = Volume.new("many")
+    vol.files.upload(place / "source", "/")
+    version = vol.commit()
+    version.mount(place / "mnt" / "a", record=place / "profile")
+    assert (version.path / "seen" / names[-1]).stat().st_size == 0
+    version.unmount()
+    assert {each.path for each in profile_files.load(place / "profile")} == {b"", b"seen"}
+    there = cold(place, version, monkeypatch, "second")
+    assert there.warm(replay=place / "profile").bytes == 0
+    there.mount(place / "mnt" / "b")
+    with without_packs(place):
+        assert sorted(os.listdir(there.path / "seen")) == names
+
+
 def test_a_mount_replays_in_the_background(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COWFS_LOG", "info")
     version = made(place)
