@@ -263,6 +263,12 @@ class Engine:
     def next_ahead(self) -> list[ChunkRef] | None:
         """Waits until a sequential reader will soon want chunks that are not in the cache: these,
         nearest first, 16 to 32 MiB of a file that is read on and on. Readers take turns. None once the engine is closed."""
+    def note_reads(self) -> None:
+        """From now on `take_reads` tells what is read: each read costs a short lock more."""
+    def take_reads(self) -> list[tuple[int, int, int]]:
+        """(ino, offset, length) of what was read for the first time since the last call, in the order
+        of first reading, rounded out to 64 KiB; length 0: a directory whose entries came in. After
+        1,048,576 of them nothing more is noted."""
     def evict(self, max_bytes: int) -> int:
         """Forgets what was not used for longest and can be loaded again, until inodes, entries and
         contents take at most about max_bytes (0: all that can be); returns bytes freed. Cheap

@@ -65,19 +65,20 @@ def mounted_or_copied(
     copy: Callable[[MountFailedError | None], Path],
 ) -> Path:
     """Does what the mode says. copy: is told why it is not a mount, None if it was asked for."""
+    is_mount_only = options.foreground or options.record is not None
     if options.mode == "copy":
-        if options.foreground or options.fuse_fd is not None:
+        if is_mount_only or options.fuse_fd is not None:
             raise InvalidInputError(
-                "a copy has no process, and serves no descriptor",
-                hint="Leave foreground and fuse_fd out, or mode='copy'.",
+                "a copy has no process, serves no descriptor, and cannot tell what is read of it",
+                hint="Leave foreground, fuse_fd and record out, or mode='copy'.",
             )
         return copy(None)
-    why = why_not_mounted(options) if options.mode == "auto" and not options.foreground else None
+    why = why_not_mounted(options) if options.mode == "auto" and not is_mount_only else None
     if why is None:
         try:
             return mount()
         except MountFailedError as error:  # the device may be opened, and mounting is forbidden all the same
-            if options.mode == "fuse" or options.foreground or not error.details.get("is_forbidden"):
+            if options.mode == "fuse" or is_mount_only or not error.details.get("is_forbidden"):
                 raise
             why = error
     return copy(why)

@@ -410,19 +410,19 @@ class ROVolume:
         *,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
+        replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
-        """Fetches what is at `path`, with all below it, into this machine's cache, which mounts, `files`
-        and later versions read from. Whole packs, several at once; what is there is not fetched, so
-        that an interrupted call is repeated. Mounts may run meanwhile.
+        """Fetches what is at `path`, with all below it, into this machine's cache, for mounts, `files` and
+        later versions. What is there is not fetched, so an interrupted call is repeated. Mounts may run.
 
-        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left
-        out: then the report's `is_complete` is False. progress hears of the stage "warm". CorruptError,
-        SourceChangedError: raised when all else was fetched.
+        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left out:
+        `is_complete` is False then. replay: a profile that a mount recorded; what it has of `path`, and nothing
+        else. progress hears of the stage "warm". CorruptError, SourceChangedError: after all else was fetched.
         """
         from cowfs.api import warming
 
-        return warming.warm(self, path, cache_dir=cache_dir, cache_size=cache_size, progress=progress)
+        return warming.warm(self, path, cache_dir, cache_size, replay, progress)
 
     def to_compare(self) -> Manifest:
         """What says where the version's index lies, for who reads it without mount and session."""

@@ -390,13 +390,12 @@ class Volume:
         store: str | os.PathLike[str] | Storage | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
+        replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
         """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one. It
         may be SOURCE:PATH."""
-        return warming.warm_from(
-            source, path, store=stores.name(store), cache_dir=cache_dir, cache_size=cache_size, progress=progress
-        )
+        return warming.warm_from(source, path, stores.name(store), cache_dir, cache_size, replay, progress)
 
     @staticmethod
     def plan_repair(

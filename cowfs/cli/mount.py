@@ -71,6 +71,13 @@ if TYPE_CHECKING:
 @click.option(
     "--copy-limit", default="10GiB", show_default=True, metavar="SIZE", help="Most bytes that a copy is made of."
 )
+@click.option("--record", type=click.Path(), metavar="FILE", help="Write down what is read, for --replay.")
+@click.option(
+    "--replay",
+    type=click.Path(),
+    metavar="FILE",
+    help="Fetch what was recorded there into the cache, in the background.",
+)
 @click.option("--take-over", is_flag=True, help="Take the volume from a writer that is gone.")
 @click.option(
     "--accept-unsafe-store", is_flag=True, help="Use a store on which two writers may lose each other's work."

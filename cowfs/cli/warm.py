@@ -16,12 +16,16 @@ from cowfs.cli.start import tidy_up_when_terminated
 @click.argument("source", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
 @click.option("--cache-dir", type=click.Path(), help="The cache; mounts find it there if they are given the same.")
 @click.option("--cache-size", metavar="SIZE", help="Most the cache directory may hold, like 20GiB.")
+@click.option(
+    "--replay", type=click.Path(), metavar="FILE", help="Fetch what this profile has (cowfs mount --record), no more."
+)
 @output.progress_option
 @output.common_options
 def command(
     source: str,
     cache_dir: str | None,
     cache_size: str | None,
+    replay: str | None,
     progress_style: str,
     store: str | None,
     as_json: bool,
@@ -42,6 +46,7 @@ def command(
             store=store,
             cache_dir=cache_dir,
             cache_size=cache_size,
+            replay=replay,
             progress=progress if progress.is_shown else None,
         )
     said = f"Fetched {sizes.shown(done.fetched_bytes)}; {sizes.shown(done.found_bytes)} were there"

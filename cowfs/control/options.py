@@ -37,7 +37,7 @@ TAKEN = {
     int | None: "an open descriptor above 2",
     int | str | None: "bytes, or a size like 512M or 20GiB",
     int | str: "bytes, or a size like 512M or 20GiB",
-    str | os.PathLike[str] | None: "a directory",
+    str | os.PathLike[str] | None: "a path",
     Transport: "auto, device or uring",
     Mode: "auto, fuse or copy",
     str | None: "caller, none, or numbers as UID:GID",
@@ -64,6 +64,8 @@ class ReadOptions(TypedDict, total=False):
     foreground: bool
     mode: Mode
     copy_limit: int | str
+    record: str | os.PathLike[str] | None
+    replay: str | os.PathLike[str] | None
 
 
 class WriteOptions(ReadOptions, total=False):
@@ -102,6 +104,9 @@ class MountOptions:
     mode                  "fuse": a mount, an error where it cannot be had; "copy": a folder of plain files, from which commits are made;
                           "auto": a mount where this machine can, else a copy. A copy heeds meta_dir, cache_dir and max_uploads
     copy_limit            most bytes of a version that a copy is made of; a larger one is a NeedsFuseError
+    record                a file that gets the profile of what is read of the mount; written now and then, and at the end. Programs
+                          read by requests then, at a lower speed. Never a copy
+    replay                a profile: what it has of the version is fetched into the cache in the background, in its order
     """
 
     max_uploads: int = 50
@@ -123,6 +128,8 @@ class MountOptions:
     foreground: bool = False
     mode: Mode = "auto"
     copy_limit: int | str = COPY_LIMIT
+    record: str | os.PathLike[str] | None = None
+    replay: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name, kind in field_types(MountOptions).items():
@@ -153,11 +160,13 @@ class MountOptions:
             fast_lane=self.has_fast_lane,
             transport=self.wanted_transport,
             map_owner=self.map_owner or ("none" if os.geteuid() == 0 else "caller"),
+            record=_whole(self.record),
+            replay=_whole(self.replay),
         )
 
     @property
     def is_resolved(self) -> bool:
-        paths = self.cache_dir, self.meta_dir
+        paths = self.cache_dir, self.meta_dir, self.record, self.replay
         are_whole = all(isinstance(path, str) and os.path.isabs(path) for path in paths if path is not None)
         known = self.cache_dir, self.store_timeout, self.map_owner
         return are_whole and None not in known and not isinstance(self.cache_size, str)
@@ -208,6 +217,14 @@ class MountOptions:
     @property
     def meta_path(self) -> Path | None:
         return Path(os.path.abspath(self.meta_dir)) if self.meta_dir is not None else None
+
+
+def _whole(path: str | os.PathLike[str] | None) -> str | None:
+    """A file's path, its directory without links."""
+    if path is None:
+        return None
+    above, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(above), name)
 
 
 def _finite(seconds: float | None) -> float | None:

@@ -104,6 +104,11 @@ class MountSpec(SessionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_paths("mount_path", "socket", "log")
+        for path in (self.options.record, self.options.replay):
+            if path is not None and os.path.join(path, "").startswith(os.path.join(self.mount_path, "")):
+                raise InvalidInputError(
+                    f"the profile {path} would lie in the mount that it is for", hint="Choose a file outside of it."
+                )
 
     @property
     def place(self) -> str:

@@ -219,7 +219,7 @@ class Daemon:
             load_rows=session.residency.load_rows,
             load_chunks=session.residency.load_chunks,
             relieve=session.room.relieve,
-            passthrough=_may_pass_through(),
+            passthrough=session.recorder is None and _may_pass_through(),
             spins=_may_spin(),
             tried=tried,
             owners=session.owners,

@@ -37,6 +37,9 @@ class Subtree(Index):
             return (ROOT_INO, *row[1:]) if row is not None else None
         return super().inode(ino) if ino != self._directory else None
 
+    def entry(self, parent: int, name: bytes) -> int | None:
+        return super().entry(self._stored(parent), name)
+
     def directory_pages(self, ino: int) -> Iterator[list[tuple[bytes, InodeRow]]]:
         return super().directory_pages(self._stored(ino))
 
@@ -56,7 +59,7 @@ class Subtree(Index):
     def _find(self, path: bytes) -> int:
         ino = ROOT_INO
         for name in filter(None, path.split(b"/")):
-            found = self.entry(ino, name)
+            found = super().entry(ino, name)
             if found is None:
                 raise NotFoundError(
                     f"the version has no {os.fsdecode(path)!r}",

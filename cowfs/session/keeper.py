@@ -10,6 +10,7 @@
     checkpoint    writable    every CHECKPOINT_PAUSE_S while anything changes: replaces a journal that has become long, or cannot
                               be synced, by a checkpoint
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
+    record        both        every RECORD_PAUSE_S, of a mount that records: writes down what was read (recording.py)
     watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
 
 A mount that nobody uses wakes its processor about once a second, all threads together; the end of a
@@ -35,6 +36,7 @@ CHECKPOINT_PAUSE_S = 1.0  # a look at two counters
 SHORTEST_PAUSE_S = 1.0  # after a failure
 LONGEST_PAUSE_S = 60.0
 WATCH_PAUSE_S = 2.0
+RECORD_PAUSE_S = 2.0
 JOIN_S = 5.0
 EVICT_PAUSE_S = 1.0
 HEAP_PAUSE_S = 5.0
@@ -69,6 +71,10 @@ class Keeper:
         self._run("trim", self._trim, TRIM_PAUSE_S)
         if self._releases_memory:
             self._run("heap", self._release, HEAP_PAUSE_S)
+        if self._session.recorder is not None:
+            self._run("record", self._record, RECORD_PAUSE_S)
+        if self._session.replayer is not None:
+            self._session.replayer.start()
         if not self._session.spec.options.resident:
             self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
         if not self._session.spec.is_read_only:
@@ -81,6 +87,8 @@ class Keeper:
         """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is
         left behind."""
         self._stop.set()
+        if self._session.replayer is not None:
+            self._session.replayer.stop()
         self._session.engine.end_waits()
         end_s = clock.monotonic_s() + JOIN_S
         for thread in self._threads:
@@ -175,6 +183,11 @@ class Keeper:
             self.abandoned_loads += abandoned
             _logger.error("%d loads were given up: the threads that made them are gone", abandoned)
         self._look_after()
+        return True
+
+    def _record(self) -> bool:
+        if self._session.recorder is not None:
+            self._session.recorder.step()
         return True
 
     def _checkpoint(self) -> bool:

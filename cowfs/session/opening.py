@@ -41,6 +41,7 @@ from cowfs.machine.state import State
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.native import Engine, JournalCorrupt, Recovery
 from cowfs.native.constants import ROOT_INO
+from cowfs.session import profile_files
 from cowfs.session.acquiring import (
     check_cache_dir,
     claim,
@@ -56,6 +57,8 @@ from cowfs.session.committer import Committer
 from cowfs.session.during_opening import renewed, reported
 from cowfs.session.linked import LinkedBytes
 from cowfs.session.lost import LostFiles
+from cowfs.session.recording import Recorder
+from cowfs.session.replaying import Replayer
 from cowfs.session.residency import Residency
 from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
@@ -110,11 +113,11 @@ def open_session(
     check_cache_dir(spec.options.cache_path)
     if spec.mode != "rw":
         session = _open_scratch(spec, stack, access) if spec.is_scratch else _open_read_only(spec, stack, access)
-        _make_resident(session)
+        _prepare(session, stack)
         return session
     with ExitStack() as opening:
         session = _open_writable(spec, stack, access, discard, opening, report)
-        _make_resident(session)
+        _prepare(session, stack)
         return session
 
 
@@ -125,9 +128,17 @@ def _failures_file(working_copy: WorkingCopy) -> Path:
     return config.runtime_dir() / f"{name}.failed-syncs"
 
 
-def _make_resident(session: Session) -> None:
-    if session.spec.options.resident:
-        session.residency.load_namespace()
+def _prepare(session: Session, stack: ExitStack) -> None:
+    """What a mount's options have to say of an engine that is whole."""
+    options, residency, folder = session.spec.options, session.residency, os.fsencode(session.spec.folder)
+    if options.resident:
+        residency.load_namespace()
+    if options.replay is not None:  # before the same file is recorded
+        ranges = profile_files.load(Path(options.replay))
+        session.replayer = Replayer(session.engine, residency, session.room, ranges, folder)
+    if options.record is not None:
+        session.recorder = Recorder(session.engine, Path(options.record), folder)
+        stack.callback(session.recorder.finish)
 
 
 def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:

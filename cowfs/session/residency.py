@@ -119,12 +119,13 @@ class Residency:
         return missing.chunks
 
     def load_chunks(
-        self, chunks: Iterable[ChunkRef], done: Callable[[BaseException | None], None]
+        self, chunks: Iterable[ChunkRef], done: Callable[[BaseException | None], None], *, urgent: bool = True
     ) -> Sequence[Future[None]]:
         """Fetches them without waiting: `done` is called once, with the first error if there was
         any, by the thread that fetched the last of them, or by this one. Waiting requests hold no
-        thread, so a slow store does not exhaust the pool. Returns what is waited for."""
-        futures = self._fetch(chunks, urgent=True)
+        thread, so a slow store does not exhaust the pool. Returns what is waited for. urgent: False:
+        what somebody waits for goes before it."""
+        futures = self._fetch(chunks, urgent=urgent)
         _when_all_are_done(futures, done)
         return futures
 
@@ -197,7 +198,11 @@ class Residency:
         """(parent, name) of those inodes that have one in the version. Reads every entry of its
         index."""
         wanted = set(inodes)
-        return self._query(lambda index: index.names_of(wanted))[1]
+        return self.ask(lambda index: index.names_of(wanted))
+
+    def ask(self, question: Callable[[Index], T]) -> T:
+        """Has it answered by the index of the version that the mount stands on."""
+        return self._query(question)[1]
 
     def close(self) -> None:
         """Waits for what fetches are at; the rest of them, and further loads, fail."""
@@ -372,7 +377,7 @@ class Residency:
 
     def _read_each(self, number: int, requests: list[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
         if is_linked(number):
-            return self._linked.read_each(number, requests, lambda ino: self._query(lambda index: index.link(ino))[1])
+            return self._linked.read_each(number, requests, lambda ino: self.ask(lambda index: index.link(ino)))
         return self._packs.read_each(self.pack_numbers.id(number), requests)
 
     def _add_neighbours(self, number: int, request: Request) -> None:

@@ -20,6 +20,8 @@ from cowfs.native import Engine, Owners
 from cowfs.session import owners
 from cowfs.session.committer import Committer
 from cowfs.session.files import Files, this_process
+from cowfs.session.recording import Recorder
+from cowfs.session.replaying import Replayer
 from cowfs.session.residency import Residency
 from cowfs.session.room import Room
 from cowfs.session.scratch import Scratch
@@ -86,6 +88,8 @@ class Session:
     resumed: Resumed = Resumed()
     writer: Writer | None = None
     scratch: Scratch | None = None
+    recorder: Recorder | None = None
+    replayer: Replayer | None = None
     is_left_dirty: bool = False
 
     @property

@@ -24,8 +24,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from cowfs import apart, clock
@@ -37,7 +38,9 @@ from cowfs.native.chunks import ChunkRef
 from cowfs.native.constants import ROOT_INO
 from cowfs.session.acquiring import check_cache_dir, open_base, open_base_index, open_session_store
 from cowfs.session.chunk_requests import runs
+from cowfs.session.chunk_windows import Budget, Window
 from cowfs.session.linked import LinkedBytes, is_linked
+from cowfs.session.profile_places import ProfilePlaces
 from cowfs.session.room import Room
 from cowfs.session.version_tree import VersionTree
 from cowfs.store import AMBIENT, Access, load_record
@@ -48,6 +51,7 @@ from cowfs.version.pack_numbers import PackNumbers
 
 if TYPE_CHECKING:
     from cowfs.control import SessionSpec
+    from cowfs.format.profile import ReadRange
     from cowfs.index import ExtentRow, Index
 
 THREADS = 8
@@ -55,8 +59,6 @@ WAITING_MAX = 2 * THREADS
 WINDOW_BYTES = 512 << 20
 WINDOW_CHUNKS = 20_000
 TRIM_BYTES = 512 << 20
-KNOWN_MAX = 1_000_000
-"""Chunks that are remembered; beyond that one that many files have may count several times."""
 REPORT_S = 0.1
 
 
@@ -130,9 +132,26 @@ class Warmer:
         "warm". Errors are the store's."""
 
         def work() -> Warmed:
-            return self._warm(*self._files(path), report or (lambda _: None))
+            files, size_bytes = self._files(path)
+            rows = (content_with_links(self._index, ino)[0] for ino in files)
+            return self._warm(rows, len(files), size_bytes, report or (lambda _: None))
 
         return apart.run(work, self._stop)
+
+    def replay(self, ranges: Iterable[ReadRange], report: ProgressListener | None = None) -> Warmed:
+        """As `warm`: what a profile has of the version, in this order. files, bytes: of what it has."""
+
+        def work() -> Warmed:
+            places = ProfilePlaces(lambda question: question(self._index))
+            found = [place for each in self._while_wanted(ranges) if (place := places.place(each)) is not None]
+            size_bytes = sum(place.end - place.start for place in found)
+            done = self._warm(map(places.extents, found), len(found), size_bytes, report or (lambda _: None))
+            return replace(done, files=len({place.ino for place in found}))
+
+        return apart.run(work, self._stop)
+
+    def _while_wanted(self, ranges: Iterable[ReadRange]) -> Iterator[ReadRange]:
+        return takewhile(lambda _: not self._is_stopped, ranges)
 
     def _stop(self) -> None:
         self._is_stopped = True
@@ -168,23 +187,26 @@ class Warmer:
 
     # -- their contents
 
-    def _warm(self, files: Sequence[int], size_bytes: int, report: ProgressListener) -> Warmed:
-        window = _Window()
-        budget = _Budget(self._room.cacheable_bytes())
+    def _warm(
+        self, contents: Iterable[Iterable[ExtentRow]], count: int, size_bytes: int, report: ProgressListener
+    ) -> Warmed:
+        """count: how many contents there are; size_bytes: of all of them."""
+        window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
+        budget = Budget(self._room.cacheable_bytes())
         with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-warm") as helpers:
             flight = _Flight(helpers)
             try:
-                for done, ino in enumerate(files):
-                    window.add(content_with_links(self._index, ino)[0])
+                for done, extents in enumerate(contents):
+                    window.add(extents)
                     if window.is_full:
                         self._settle(window, budget, flight)
-                        window = _Window()
+                        window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
                         self._trim()
-                    self._tell(report, done, len(files), size_bytes)
+                    self._tell(report, done, count, size_bytes)
                     if self._is_stopped or budget.is_spent:
                         break
                 self._settle(window, budget, flight)
-                flight.wait(lambda: self._tell(report, len(files), len(files), size_bytes))
+                flight.wait(lambda: self._tell(report, count, count, size_bytes))
             except BaseException:
                 self._stop()
                 raise
@@ -194,10 +216,10 @@ class Warmer:
                 raise error
         is_complete = not (budget.is_spent or self._is_refused)
         done_bytes = size_bytes if is_complete else self._done_bytes
-        report(Progress("warm", len(files), len(files), done_bytes, size_bytes))
-        return Warmed(len(files), size_bytes, self._fetched_bytes, self._found_bytes, is_complete)
+        report(Progress("warm", count, count, done_bytes, size_bytes))
+        return Warmed(count, size_bytes, self._fetched_bytes, self._found_bytes, is_complete)
 
-    def _settle(self, window: _Window, budget: _Budget, flight: _Flight) -> None:
+    def _settle(self, window: Window, budget: Budget, flight: _Flight) -> None:
         """What of the window is not here is asked for."""
         chunks = window.chunks
         absent = set(self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in chunks]))
@@ -260,66 +282,6 @@ class Warmer:
         if now_s - self._reported_s >= REPORT_S:
             self._reported_s = now_s
             report(Progress("warm", done, total, min(self._done_bytes, total_bytes), total_bytes))
-
-
-class _Window:
-    """Chunks of some files, each once, in the order of the files."""
-
-    def __init__(self) -> None:
-        self._chunks: dict[bytes, ChunkRef] = {}
-        self._bytes = 0
-
-    def add(self, extents: Iterable[ExtentRow]) -> None:
-        for row in extents:
-            hash = bytes(row[2])
-            if hash not in self._chunks:
-                self._chunks[hash] = ChunkRef(hash, row[3], row[4], row[5], row[6], row[8])
-                self._bytes += row[6]
-
-    @property
-    def is_full(self) -> bool:
-        return self._bytes >= WINDOW_BYTES or len(self._chunks) >= WINDOW_CHUNKS
-
-    @property
-    def chunks(self) -> list[ChunkRef]:
-        return list(self._chunks.values())
-
-
-class _Budget:
-    """How much of the cache the warming may take; once it is spent, nothing more fits."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._left_bytes = limit_bytes
-        self._known: set[int] = set()
-        self.is_spent = False
-
-    def note(self, chunks: Iterable[ChunkRef]) -> None:
-        """They are there."""
-        for chunk in chunks:
-            self._count(chunk)
-
-    def take(self, chunks: Iterable[ChunkRef]) -> list[ChunkRef]:
-        """The first ones, as many as fit; each chunk counts once."""
-        taken: list[ChunkRef] = []
-        for chunk in chunks:
-            self._count(chunk)
-            if self._left_bytes < 0:
-                self.is_spent = True
-                break
-            taken.append(chunk)
-        return taken
-
-    def _count(self, chunk: ChunkRef) -> None:
-        known = int.from_bytes(chunk.hash[:8])
-        if known not in self._known:
-            self._left_bytes -= _file_bytes(chunk.raw_length)
-            if len(self._known) < KNOWN_MAX:
-                self._known.add(known)
-
-
-def _file_bytes(raw_length: int) -> int:
-    """About what a chunk takes in the cache, checksums among it."""
-    return raw_length + raw_length // 1024 + 16
 
 
 class _Flight:

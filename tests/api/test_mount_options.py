@@ -46,6 +46,8 @@ def given(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "foreground": True,
         "mode": "fuse",
         "copy_limit": "3GiB",
+        "record": "profile",
+        "replay": tmp_path / "profile",
     }
     os.close(fd)
 

@@ -29,6 +29,7 @@ use crate::error::Result;
 use crate::evict::Eviction;
 use crate::handle::Handles;
 use crate::interlude::Interlude;
+use crate::reads::Reads;
 use crate::reclaim::Reclaim;
 use crate::recovery::Progress;
 use crate::relief::Relief;
@@ -101,6 +102,7 @@ pub struct Engine {
     pub(crate) ahead: Ahead,
     pub(crate) backing: Backing,
     pub(crate) eviction: Eviction,
+    pub(crate) reads: Reads,
     pub(crate) cache: ChunkCache,
     pub(crate) interlude: Interlude,
     pub(crate) disk: Option<Disk>,
@@ -123,6 +125,7 @@ impl Engine {
             ahead: Ahead::default(),
             backing: Backing::default(),
             eviction: Eviction::default(),
+            reads: Reads::default(),
             cache,
             interlude: Interlude::default(),
             disk,

@@ -28,7 +28,7 @@ mod row;
 mod tables;
 
 // The folders are for readers; inside of the crate every module goes by its own name.
-pub(crate) use base::{ahead, backing, evict};
+pub(crate) use base::{ahead, backing, evict, reads};
 pub(crate) use disk::{lost, reclaim, refused, relief, staged, survey};
 pub(crate) use layers::{checkpoint, effect, file_rows, recovery};
 pub(crate) use operations::{acl, attributes, handle, listing, namespace, read, rename, xattr};
@@ -48,6 +48,7 @@ pub use error::{Error, Missing, Result};
 pub use file_rows::{FileContent, FileRows};
 pub use listing::DirectoryEntry;
 pub use lost::NamedInode;
+pub use reads::ReadRange;
 pub use recovery::Recovery;
 pub use refused::RefusedStore;
 pub use rename::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};

@@ -1,6 +1,6 @@
 //! What comes in from the base version and the packs.
 
-use cowfs_engine::Engine;
+use cowfs_engine::{Engine, ReadRange};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -87,6 +87,16 @@ impl PyEngine {
     fn next_ahead(&self, py: Python<'_>) -> PyResult<Option<Vec<PyChunkRef>>> {
         let chunks = self.call(py, |engine| Ok(engine.next_ahead()))?;
         Ok(chunks.map(chunk_refs))
+    }
+
+    fn note_reads(&self) {
+        self.shared().note_reads();
+    }
+
+    fn take_reads(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64)>> {
+        let ranges = self.call(py, |engine| Ok(engine.take_reads()))?;
+        let row = |range: &ReadRange| (range.ino, range.offset, range.length);
+        Ok(ranges.iter().map(row).collect())
     }
 
     fn evict(&self, py: Python<'_>, max_bytes: u64) -> PyResult<u64> {

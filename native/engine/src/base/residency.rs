@@ -67,6 +67,7 @@ impl Engine {
         };
         inode.note_use();
         let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
+        self.reads.note_directory(ino);
         let mut unloaded = Vec::new();
         let name_bytes = entries.iter().map(|(name, _)| name.len()).sum();
         self.eviction.took_in_inodes(entries.len(), name_bytes);

@@ -53,6 +53,7 @@ impl Engine {
             let plan = plan(&*self.read()?, handle.ino, offset, buffer.len())?;
             let end = offset.saturating_add(plan.length as u64);
             self.ahead.note(&handle, offset, end, plan.size);
+            self.reads.note(handle.ino, offset, end);
             match self.follow(&plan, handle.ino, &mut buffer[..plan.length]) {
                 Ok(()) => return Ok(plan.length),
                 Err(Error::Os(_)) if plan.pieces.iter().any(|piece| self.is_gone(piece)) => {}

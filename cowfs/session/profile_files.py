@@ -1,0 +1,69 @@
+"""Profiles as files of this machine (`format.profile`). Errors are ours, and name the file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, from_local_disk
+from cowfs.format import profile
+from cowfs.format.profile import ReadRange
+
+
+def load(path: Path) -> list[ReadRange]:
+    with _errors_of_ours(f"the profile {path}", "Record one: `cowfs mount SOURCE PATH --record FILE`."):
+        data = path.read_bytes()
+    return profile.decode(data, what=str(path))
+
+
+def store(path: Path, ranges: Iterable[ReadRange]) -> None:
+    """Replaces the file, durably: old or new after a crash."""
+    data = profile.encode(ranges)
+    with _errors_of_ours(f"the profile {path}", _DIRECTORY):
+        beside = _beside(path, data)
+        try:
+            os.replace(beside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            raise
+
+
+def require_writable(path: Path) -> None:
+    """Before the job runs whose profile it is."""
+    with _errors_of_ours(f"the profile {path}", _DIRECTORY):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        os.unlink(_beside(path, b""))
+
+
+_DIRECTORY = "Give a file in a directory that is there."
+
+
+def _beside(path: Path, data: bytes) -> str:
+    """A new file of its own name: several mounts may write one profile."""
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    return name
+
+
+@contextmanager
+def _errors_of_ours(what: str, missing: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{what}: {error.strerror}", hint=missing) from error
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise InvalidInputError(f"{what}: {error.strerror}", hint=_DIRECTORY) from error
+    except PermissionError as error:
+        raise AccessDeniedError(f"{what}: {error.strerror}", hint="Choose a file that you may use.") from error
+    except OSError as error:
+        raise from_local_disk(error, what) from error
