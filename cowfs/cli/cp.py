@@ -41,7 +41,7 @@ def command(
             source, target, store=store, message=message, progress=progress if progress.is_shown else None
         )
     copied = done.copied
-    said = f"Copied {copied.files} file{'s' if copied.files != 1 else ''}, {sizes.shown(copied.bytes)}"
+    said = f"Copied {output.count(copied.files, 'file')}, {sizes.shown(copied.bytes)}"
     if copied.skipped:
         said += f"; left out what is no file, directory or link: {copied.skipped}"
     output.say(as_json, said)

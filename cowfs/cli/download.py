@@ -46,7 +46,7 @@ def command(
             overwrite=overwrite,
             progress=progress if progress.is_shown else None,
         )
-    said = f"Downloaded {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    said = f"Downloaded {done.files - done.unchanged} of {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
     if done.skipped:
         said += f"; left out what is no file, directory or link: {done.skipped}"
     output.say(as_json, said)

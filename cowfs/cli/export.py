@@ -43,7 +43,7 @@ def command(
         done = exporting.export_from(
             source, url, store=store, delete=delete, exclude=exclude, progress=progress if progress.is_shown else None
         )
-    said = f"Exported {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    said = f"Exported {done.files - done.unchanged} of {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
     if done.removed:
         said += f"; deleted {done.removed}"
     if done.skipped:

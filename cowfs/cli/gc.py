@@ -71,14 +71,22 @@ def record(report: GcReport) -> dict[str, object]:
 
 def shown(report: GcReport) -> str:
     rows = [
-        ("delete", sizes.shown(report.freed_bytes), f"{report.versions} versions, {report.packs} packs"),
-        ("keep", sizes.shown(report.kept_bytes), f"{report.kept_versions} versions need it"),
+        (
+            "delete",
+            sizes.shown(report.freed_bytes),
+            f"{output.count(report.versions, 'version')}, {output.count(report.packs, 'pack')}",
+        ),
+        ("keep", sizes.shown(report.kept_bytes), f"needed by {output.count(report.kept_versions, 'version')}"),
     ]
     if report.young_bytes:
         rows.append(("later", sizes.shown(report.young_bytes), "too young, or a mount may still use it"))
     if report.sparse_bytes:
         rows.append(
-            ("unused", sizes.shown(report.sparse_bytes), f"in {report.sparse_packs} packs that are needed in part")
+            (
+                "unused",
+                sizes.shown(report.sparse_bytes),
+                f"in {output.count(report.sparse_packs, 'pack')} needed in part",
+            )
         )
     text = output.table(("", "BYTES", ""), rows)
     gone = "".join(f"\nVolume {name} cannot be brought back any more" for name in report.gone)

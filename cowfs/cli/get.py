@@ -36,7 +36,7 @@ def _text(found: VolumeDetails) -> str:
         ("version", (volume.version or "none yet") + (" (missing)" if volume.is_missing else "")),
         ("locator", volume.locator or ""),
         ("changed", output.time(volume.changed_ns)),
-        ("size", f"{sizes.shown(volume.bytes)}, {volume.files} files"),
+        ("size", f"{sizes.shown(volume.bytes)}, {output.count(volume.files, 'file')}"),
         ("message", found.message or ""),
         ("author", found.author or ""),
         *((f"label {key}", value) for key, value in found.labels.items()),

@@ -72,7 +72,8 @@ def command(
             message=message,
             progress=progress if progress.is_shown else None,
         ).report
-    said = f"{'Linked' if link else 'Imported'} {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    files = f"{done.files - done.unchanged} of {output.count(done.files, 'file')}"
+    said = f"{'Linked' if link else 'Imported'} {files}, {sizes.shown(done.bytes)} in all"
     if done.removed:
         said += f"; removed {done.removed}"
     if done.skipped:
@@ -89,6 +90,10 @@ def _absorb(name: str, message: str, progress_style: str, store: str | None, as_
     with closing(output.ProgressLine(progress_style)) as progress:
         shown = progress if progress.is_shown else None
         done = importing.absorb(name, store=stores.name(store), message=message, progress=shown).report
-    said = f"Stored {done.files} files, {sizes.shown(done.bytes)} in all" if done.is_new else "Nothing is linked"
+    said = (
+        f"Stored {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
+        if done.is_new
+        else "Nothing is linked"
+    )
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

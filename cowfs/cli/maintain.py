@@ -63,7 +63,7 @@ def _tell(plans: list[PrunePlan], *, as_json: bool) -> None:
     for plan in plans:
         click.echo(f"Volume {output.printable(plan.volume)}: {prune.told(plan.rules)}")
         click.echo(prune.table(plan))
-    output.say(as_json, f"{_going(plans)} versions of {len(plans)} volumes go")
+    output.say(as_json, f"To prune: {output.count(_going(plans), 'version')} of {output.count(len(plans), 'volume')}")
 
 
 def _going(plans: list[PrunePlan]) -> int:
@@ -77,7 +77,7 @@ def _pruned(plans: list[PrunePlan], store: str | None, *, is_agreed: bool) -> li
     if not going:
         return [[] for _ in plans]
     if not is_agreed:
-        click.confirm(f"Prune {going} version{'s' if going != 1 else ''}?", abort=True, err=True)
+        click.confirm(f"Prune {output.count(going, 'version')}?", abort=True, err=True)
     return [[each.version for each in Volume.prune(plan, store=store)] if plan.pruned else [] for plan in plans]
 
 

@@ -54,8 +54,8 @@ def command(
     if dry_run:
         output.emit(as_json, dataclasses.asdict(done), _planned(done))
         return FAILED if any(each.how == "fail" for each in done.conflicts) else 0
-    resolved = f", {len(done.conflicts)} conflicts resolved" if done.conflicts else ""
-    said = f"Merged {len(done.merged)}: {len(done.paths)} paths{resolved}"
+    resolved = f", {output.count(len(done.conflicts), 'conflict')} resolved" if done.conflicts else ""
+    said = f"Merged {len(done.merged)}: {output.count(len(done.paths), 'path')}{resolved}"
     output.say(as_json, said if done.is_new else f"Volume {into} has all of it already")
     output.emit(as_json, dataclasses.asdict(done), done.locator)
     return 0

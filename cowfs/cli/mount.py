@@ -157,7 +157,7 @@ def command(
     if lost := lost_files:
         output.say(
             as_json,
-            f"This machine's disk has lost uncommitted bytes of {len(lost)} file(s), {output.printable(lost[0])} for one. "
+            f"This machine's disk has lost uncommitted bytes of {output.count(len(lost), 'file')}, {output.printable(lost[0])} for one. "
             "They read as I/O errors there. Overwrite or remove these files before a commit; `cowfs status --json` lists them.",
         )
     output.emit(as_json, record, str(canonical))

@@ -206,6 +206,12 @@ def time(time_ns: int, *, to_the_second: bool = False) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone().strftime(form)
 
 
+def count(number: int, what: str) -> str:
+    """As people write it: 1 file, 2 files, 3 directories."""
+    several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number} {what if number == 1 else several}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns under a header; the last one is not padded."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]

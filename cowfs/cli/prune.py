@@ -69,13 +69,13 @@ def command(
         click.echo(table(plan))
         if not is_given:
             output.say(as_json, f"By the saved rules: {told(plan.rules)}")
-        output.say(as_json, f"{len(going)} of {len(plan.versions)} versions {'would go' if save or dry_run else 'go'}")
+        output.say(as_json, f"To prune: {len(going)} of {output.count(len(plan.versions), 'version')}")
     gone = []
     if going and not dry_run and not save:
         _ask(len(going), is_agreed=is_agreed, as_json=as_json)
         gone = Volume.prune(plan, store=store)
         kept = f"; {len(going) - len(gone)} are held now, and stay" if len(gone) < len(going) else ""
-        output.say(as_json, f"Pruned {len(gone)} versions of {name}{kept}")
+        output.say(as_json, f"Pruned {output.count(len(gone), 'version')} of {name}{kept}")
     record = {**dataclasses.asdict(plan), "pruned": [each.version for each in gone]}
     output.emit(as_json, record, "")
 
@@ -103,4 +103,4 @@ def _ask(count: int, *, is_agreed: bool, as_json: bool) -> None:
         raise InvalidInputError(
             "nobody can be asked whether to prune", hint="Add -y to prune, or --dry-run to only see the plan."
         )
-    click.confirm(f"Prune {count} version{'s' if count != 1 else ''}?", abort=True, err=True)
+    click.confirm(f"Prune {output.count(count, 'version')}?", abort=True, err=True)

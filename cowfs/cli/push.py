@@ -51,8 +51,8 @@ def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style
     tidy_up_when_terminated()
     with closing(output.ProgressLine(progress_style)) as line:
         done = run(line if line.is_shown else None)
-    moved = f"{done.put_packs} of {done.packs} packs ({sizes.shown(done.put_bytes)})"
-    new = f"{len(done.versions)} new versions" if done.is_new else "The version was there already"
-    tagged = f", {len(done.tags)} tags" if done.tags else ""
+    moved = f"{done.put_packs} of {output.count(done.packs, 'pack')} ({sizes.shown(done.put_bytes)})"
+    new = output.count(len(done.versions), "new version") if done.is_new else "The version was there already"
+    tagged = f", {output.count(len(done.tags), 'tag')}" if done.tags else ""
     output.say(as_json, f"{new}{tagged}; {moved} copied")
     output.emit(as_json, dataclasses.asdict(done), done.locator)

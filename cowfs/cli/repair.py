@@ -95,13 +95,16 @@ def _text(plan: RepairPlan) -> str:
         f"{pack.key}  ({output.printable(pack.problem)}): {pack.kept} blobs kept, {pack.found} found, {pack.lost} lost"
         for pack in plan.packs
     ]
-    lines += [f"{blobs} blobs found in {output.printable(title)}" for title, blobs in sorted(plan.found.items())]
+    lines += [
+        f"{output.count(blobs, 'blob')} found in {output.printable(title)}"
+        for title, blobs in sorted(plan.found.items())
+    ]
     lines += [broken_line(each) for each in plan.broken]
     moved = sum(pack.new_pack is not None for pack in plan.packs)
     if not plan.packs:
         lines.append("Nothing is damaged that a version needs")
     elif plan.is_applied:
-        lines.append(f"Repaired {moved} packs" + ("" if plan.is_sound else "; some of it stays lost"))
+        lines.append(f"Repaired {output.count(moved, 'pack')}" + ("" if plan.is_sound else "; some of it stays lost"))
     elif plan.work is None:
         lines.append("Everything is read from elsewhere already" if plan.is_sound else "Nothing of it was found")
     return "\n".join(lines)

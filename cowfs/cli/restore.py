@@ -48,10 +48,18 @@ def tell(done: RestoreReport, name: str, is_dry: bool, as_json: bool) -> None:
         output.emit(as_json, dataclasses.asdict(done), "\n".join(lines))
         return
     if done.mount_path is not None:
-        said = f"Restored {len(done.paths)} paths below {done.mount_path}" if done.paths else "Nothing else is there"
+        said = (
+            f"Restored {output.count(len(done.paths), 'path')} below {done.mount_path}"
+            if done.paths
+            else "Nothing else is there"
+        )
         output.say(as_json, f"{said}; publish it: cowfs commit {name}" if done.paths else said)
         output.emit(as_json, dataclasses.asdict(done), done.mount_path)
         return
-    said = f"Restored {len(done.paths)} paths of {name}" if done.is_new else f"Volume {name} has nothing else there"
+    said = (
+        f"Restored {output.count(len(done.paths), 'path')} of {name}"
+        if done.is_new
+        else f"Volume {name} has nothing else there"
+    )
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator or "")

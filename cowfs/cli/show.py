@@ -33,6 +33,7 @@ def command(source: str, store: str | None, as_json: bool) -> None:
 def _text(version: ROVolume, tags: list[str]) -> str:
     stats = version.stats
     linked = f", {sizes.shown(stats.linked_bytes)} of them linked" if stats.linked_bytes else ""
+    held = output.count(stats.files, "file"), output.count(stats.directories, "directory")
     rows = [
         ("version", version.id),
         ("locator", version.locator),
@@ -45,7 +46,7 @@ def _text(version: ROVolume, tags: list[str]) -> str:
         *(("parent", parent) for parent in version.parents),
         *((f"label {key}", value) for key, value in sorted(version.labels.items())),
         *((key, value) for key, value in sorted(version.produced_by.items())),
-        ("size", f"{sizes.shown(stats.bytes)}{linked}, {stats.files} files, {stats.directories} directories"),
+        ("size", ", ".join((f"{sizes.shown(stats.bytes)}{linked}", *held))),
         ("new", f"{sizes.shown(stats.added_bytes)}, {sizes.shown(stats.stored_bytes_added)} uploaded"),
     ]
     return "\n".join(f"{key:<13} {output.printable(value)}" for key, value in rows if value)

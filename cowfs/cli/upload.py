@@ -53,7 +53,7 @@ def command(
             message=message,
             progress=progress if progress.is_shown else None,
         )
-    said = f"Uploaded {done.files - done.unchanged} of {done.files} files, {sizes.shown(done.bytes)} in all"
+    said = f"Uploaded {done.files - done.unchanged} of {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
     if done.removed:
         said += f"; removed {done.removed}"
     if done.skipped:

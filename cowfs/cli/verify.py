@@ -65,12 +65,14 @@ def _text(done: VerifyReport) -> str:
     lines = [damaged_line(pack) for pack in done.damaged]
     lines += [broken_line(each) for each in done.broken]
     lines += [output.printable(note) for note in done.notes]
-    read = f"{done.checked_packs} of {done.packs} packs ({sizes.shown(done.read_bytes)})"
-    linked = f", {done.links} linked objects" if done.links else ""
+    read = f"{done.checked_packs} of {output.count(done.packs, 'pack')} ({sizes.shown(done.read_bytes)})"
+    linked = f", {output.count(done.links, 'linked object')}" if done.links else ""
     lost = sum(pack.lost_bytes for pack in done.damaged)
     bad = len({each.path for each in done.broken})
-    verdict = "all right" if done.is_sound else f"{bad} paths cannot be read, {sizes.shown(lost)} are lost"
-    return "\n".join([*lines, f"{done.versions} versions, {read}{linked}: {verdict}"])
+    verdict = (
+        "all right" if done.is_sound else f"{output.count(bad, 'path')} cannot be read, {sizes.shown(lost)} are lost"
+    )
+    return "\n".join([*lines, f"{output.count(done.versions, 'version')}, {read}{linked}: {verdict}"])
 
 
 def damaged_line(pack: DamagedPack) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from cowfs import sizes
 from cowfs.blocking import ROVolume
+from cowfs.cli import output
 from cowfs.errors import AccessDeniedError, UnavailableError
 
 
@@ -51,7 +52,7 @@ def summary(version: ROVolume) -> str:
     stats = version.stats
     linked = f" ({sizes.shown(stats.linked_bytes)} linked)" if stats.linked_bytes else ""
     return (
-        f"Version {version.id[:12]} of {version.name}: {stats.files} files, "
+        f"Version {version.id[:12]} of {version.name}: {output.count(stats.files, 'file')}, "
         f"{sizes.shown(stats.bytes)}{linked}, {sizes.shown(stats.stored_bytes_added)} uploaded"
     )
 

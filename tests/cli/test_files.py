@@ -475,7 +475,7 @@ def test_a_directory_is_uploaded(run: Command, place: Path, tree: Path) -> None:
     assert (again.out, again.err) == (f"{first['locator']}\n", "Nothing has changed\n")
     (tree / "sub" / "note").unlink()
     (tree / "more").write_text("more")
-    assert run("upload", tree, "tree", "--exclude", "model", "--delete").err.startswith("Uploaded 1 of 1 files")
+    assert run("upload", tree, "tree", "--exclude", "model", "--delete").err.startswith("Uploaded 1 of 1 file,")
     assert [line.split()[-1] for line in run("ls", "tree").out.splitlines()[1:]] == ["model", "more", "sub/"]
     assert run("upload", tree, "other:in/it").code == 0
     assert run("cat", "other:in/it/more").out == "more"

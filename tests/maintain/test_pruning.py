@@ -152,7 +152,7 @@ def test_the_command_line(versions: list[ROVolume], run: Run) -> None:
     done = run("prune", "data", "--keep-last", "2", "-y", "--json").json
     check("prune", done)
     assert done["pruned"] == [each.id for each in reversed(versions[:4])]
-    assert "0 of 2 versions go" in run("prune", "data", "--keep-last", "2", "-y").err
+    assert "To prune: 0 of 2 versions" in run("prune", "data", "--keep-last", "2", "-y").err
     assert run("tag", f"data@{versions[0].id}", "late").code == 3
 
 

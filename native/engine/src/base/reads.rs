@@ -23,8 +23,11 @@ const NOTES_MAX: usize = 1 << 20;
 /// Bytes of a file that somebody has read, rounded out; empty: a directory whose entries came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadRange {
+    /// Whose.
     pub ino: Ino,
+    /// In bytes, a multiple of `BLOCK_BYTES`.
     pub offset: u64,
+    /// In bytes, a multiple of `BLOCK_BYTES`; it may reach behind the end of the file.
     pub length: u64,
 }
 
