@@ -46,7 +46,11 @@ def test_the_end_waits_for_no_pause(tmp_path: Path) -> None:
     """All threads of upkeep end when they are told to, whatever they wait for."""
     engine = fresh_engine(tmp_path)
     session = SimpleNamespace(
-        engine=engine, spec=SimpleNamespace(options=SimpleNamespace(resident=False)), writer=SimpleNamespace()
+        engine=engine,
+        spec=SimpleNamespace(options=SimpleNamespace(resident=False)),
+        writer=SimpleNamespace(),
+        recorder=None,
+        replayer=None,
     )
     keeper = Keeper(cast("Session", session))
     ended = threading.Event()
