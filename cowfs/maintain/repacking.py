@@ -16,7 +16,7 @@ Memory: a batch, and the new pack made of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
@@ -25,7 +25,7 @@ from cowfs.format import codec, keys
 from cowfs.format.pack import ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES, PackEntry, PackKind
 from cowfs.format.records import MovedBlob
 from cowfs.ids import PackId
-from cowfs.maintain.moving import append_record, put_blobs
+from cowfs.maintain.moving import append_record, moved_record, put_blobs, record_bytes
 from cowfs.maintain.places import Places
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.store.packs import GAP_BYTES, PackReader
@@ -35,6 +35,8 @@ SPARSE_PART = 0.5
 GAIN_BYTES = 256 << 10
 """A pack that has less to gain stays: each reader of a moved pack asks for its record first. Chosen:
 what a request takes is worth some 100 KB of transfer."""
+ROW_BYTES = 32
+"""A blob of a moved record, about."""
 BATCH_BYTES = 16 << 20
 """A usual pack."""
 ATTEMPTS = 5
@@ -42,7 +44,8 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Batch:
-    """Old packs whose needed blobs make one new pack. size_bytes: of the new one, to the byte."""
+    """Old packs whose needed blobs make one new pack. size_bytes: of the new pack and the moved records,
+    to the byte."""
 
     kind: PackKind
     packs: tuple[PackId, ...]
@@ -103,24 +106,47 @@ class Repacker:
                 continue
             needed[pack] = used + len(ranges) * ENTRY_BYTES
             is_old = info.mtime_ns < young_ns and pack not in spared
-            if is_old and info.size - self._size(needed[pack]) >= self._gain_bytes:
+            new_bytes = self._size(needed[pack]) + len(ranges) * ROW_BYTES
+            if is_old and info.size - new_bytes >= self._gain_bytes:
                 worth[self._kind(pack)].append(pack)
             else:
                 left[pack] = info.size - used
-        batches = tuple(batch for kind, packs in worth.items() for batch in self._batches(kind, packs, needed))
-        return Sparse(batches, left)
+        parts = [(kind, some) for kind, packs in worth.items() for some in self._parts(packs, needed)]
+        rows: dict[PackId, dict[int, MovedBlob]] = {}
+        batches = []
+        for number, (kind, some) in enumerate(parts):
+            size = self._size(sum(needed[pack] for pack in some))
+            batches.append(Batch(kind, some, size + self._records_bytes(some, rows, number)))
+        return Sparse(tuple(batches), left)
 
-    def _batches(self, kind: PackKind, packs: list[PackId], needed: Mapping[PackId, int]) -> Iterator[Batch]:
+    def _parts(self, packs: list[PackId], needed: Mapping[PackId, int]) -> Iterator[tuple[PackId, ...]]:
         some: list[PackId] = []
         size = self._size(0)
         for pack in packs:
             if some and size + needed[pack] > BATCH_BYTES:
-                yield Batch(kind, tuple(some), size)
+                yield tuple(some)
                 some, size = [], self._size(0)
             some.append(pack)
             size += needed[pack]
         if some:
-            yield Batch(kind, tuple(some), size)
+            yield tuple(some)
+
+    def _records_bytes(self, packs: Sequence[PackId], rows: dict[PackId, dict[int, MovedBlob]], number: int) -> int:
+        """Of the moved records that batch `number` needs. rows: of those before it."""
+        new: dict[tuple[PackId, int], MovedBlob] = {}
+        new_pack = PackId(number.to_bytes(PackId.length, "big"))
+        end = HEADER_BYTES
+        for pack in packs:
+            for offset, length in self._places.ranges(pack):
+                new[pack, offset] = MovedBlob(offset, new_pack, end, length)
+                end += length
+        size = 0
+        for name, sources in self._names(packs).items():
+            known = self._places.record(name)
+            before = rows.get(name) or self._kept(known.blobs if known is not None else ())
+            rows[name] = before | self._rows(name, sources, new)
+            size += record_bytes(self._store, moved_record(name, rows[name].values()))
+        return size
 
     def _size(self, blobs_bytes: int) -> int:
         """Of a pack whose blobs, and their entries in its directory, take that many."""
@@ -148,12 +174,14 @@ class Repacker:
         moved = put_blobs(self._store, batch.kind, ((entry, stored) for _, entry, stored in blobs))
         hit("gc-after-repacked")
         new = {(pack, entry.offset): blob for (pack, entry, _), blob in zip(blobs, moved, strict=True)}
+        size = self._size(sum(entry.stored_length + ENTRY_BYTES for _, entry, _ in blobs))
         stuck: set[PackId] = set()
         for name, sources in self._names(whole).items():
-            if not self._record(name, self._rows(name, sources, new)):
+            record_bytes = self._record(name, self._rows(name, sources, new))
+            size += record_bytes
+            if not record_bytes:
                 stuck |= sources
             hit("gc-after-moved")
-        size = self._store.size(keys.pack(moved[0].new_pack)) or 0
         return frozenset(whole - stuck), size
 
     def _names(self, packs: Collection[PackId]) -> dict[PackId, set[PackId]]:
@@ -182,18 +210,20 @@ class Repacker:
                 rows[offset] = replace(blob, offset=offset)
         return rows
 
-    def _record(self, name: PackId, rows: dict[int, MovedBlob]) -> bool:
-        """False: others move the pack again and again."""
+    def _record(self, name: PackId, rows: dict[int, MovedBlob]) -> int:
+        """Its size; 0: others move the pack again and again."""
         for _ in range(ATTEMPTS):
             newest = refs.newest(self._store, refs.moved(name))
             number, before = (newest[0], newest[1].blobs) if newest is not None else (0, ())
-            kept = {blob.offset: blob for blob in before if self._is_there(blob.new_pack)}
             try:
-                append_record(self._store, name, number, (kept | rows).values())
+                return append_record(self._store, name, number, (self._kept(before) | rows).values())
             except ConflictError:
                 continue
-            return True
-        return False
+        return 0
+
+    def _kept(self, blobs: Iterable[MovedBlob]) -> dict[int, MovedBlob]:
+        """Of the record before: a writer may be about to name what nothing needs yet."""
+        return {blob.offset: blob for blob in blobs if self._is_there(blob.new_pack)}
 
     def _is_there(self, pack: PackId) -> bool:
         return pack in self._there or self._store.size(keys.pack(pack)) is not None
