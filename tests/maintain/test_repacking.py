@@ -212,7 +212,9 @@ def test_whatever_is_kept_reads_back(seed: int, either: ObjectStore, tmp_path: P
                 Collection(found, ME, wait_s=0).apply(plan)
                 assert before - total(either) == plan.freed_bytes
             case _:
-                some = {b"%d" % chance.randrange(40): random_bytes(chance.randrange(60), 20_000) for _ in range(8)}
+                some: dict[bytes, bytes | None] = {
+                    b"%d" % chance.randrange(40): random_bytes(chance.randrange(60), 20_000) for _ in range(8)
+                }
                 commit(either, name, tmp_path, some)
                 volumes[name] = files | some
     for name in volumes:
