@@ -16,12 +16,15 @@ class Waiting:
 
 @dataclass(frozen=True)
 class GcReport:
-    """objects: key and size of what is deleted. freed_bytes: their sum; versions, packs: how many of
-    those there are among them.
+    """objects: key and size of what is deleted. versions, packs: how many of those
+    there are among them. freed_bytes: what the store shrinks by: their sum, less written_bytes.
 
-    kept_versions, kept_bytes: what is needed, in whole packs. young_bytes: garbage that may still be
-    in use; a later collection takes it. sparse_packs, sparse_bytes: packs of which less than half is
-    needed, and how many bytes of them are not. gone: volumes that nobody can bring back any more.
+    repacked_packs, written_bytes: how many of the packs are needed in part, and the size of the new
+    ones that hold what is. kept_versions, kept_bytes: what is needed then, in whole packs.
+    young_bytes: garbage that may still be in use; a later collection takes it. sparse_packs,
+    sparse_bytes: packs that stay although less than half is needed, since they are too young or there
+    is little to gain, and how many bytes of them are not. gone: volumes that nobody can bring back any
+    more.
 
     waits_for: writers that have to hear of it first. is_done: False after a dry run, and while it
     waits; what was begun is gone on with by the next one.
@@ -31,6 +34,8 @@ class GcReport:
     freed_bytes: int
     versions: int
     packs: int
+    repacked_packs: int
+    written_bytes: int
     kept_versions: int
     kept_bytes: int
     young_bytes: int

@@ -25,7 +25,6 @@ from cowfs.store.holder import current_holder
 
 if TYPE_CHECKING:
     from cowfs.maintain.planning import Plan, Survey
-    from cowfs.maintain.roots import FoundPin
 
 SETTLE_S = 60.0
 """Three heartbeats."""
@@ -40,7 +39,7 @@ class Prepared:
     def __init__(self, survey: Survey, plan: Plan) -> None:
         self._survey = survey
         self._plan = plan
-        self.report = _report(survey.store.url, plan, plan.objects, plan.waits_for, is_done=False)
+        self.report = _report(survey.store.url, plan, plan.sparse.written_bytes, is_done=False)
 
     @property
     def is_empty(self) -> bool:
@@ -55,12 +54,14 @@ class Prepared:
 
         plan = self._plan
         if only is not None:
-            plan = replace(plan, objects={key: size for key, size in plan.objects.items() if key in only})
+            sparse = plan.sparse.only(lambda pack: keys.pack(pack) in only)
+            plan = replace(plan, objects={k: size for k, size in plan.objects.items() if k in only}, sparse=sparse)
         if not (plan.objects or plan.lapsed):
             return replace(self.report, is_done=True)
         outcome = Collection(self._survey, _holder(), wait_s=wait_s, progress=say).apply(plan)
         is_done = not outcome.waits_for
-        return _report(self._survey.store.url, plan, outcome.deleted, outcome.waits_for, is_done=is_done)
+        plan = replace(plan, objects=outcome.deleted, waits_for=outcome.waits_for)
+        return _report(self._survey.store.url, plan, outcome.written_bytes, is_done=is_done)
 
 
 def prepare(
@@ -92,7 +93,7 @@ def foresee(store: stores.Named, plans: Iterable[PrunePlan]) -> GcReport:
             raise InvalidInputError(f"a plan is of {each.store_url}, not of {opened.url}", hint="Plan again.")
         foreseen.setdefault(each.volume, set()).update(VersionId.from_hex(gone.version) for gone in each.pruned)
     plan = Survey(opened.objects, config.cache_dir()).plan(foreseen=foreseen)
-    return _report(opened.objects.url, plan, plan.objects, plan.waits_for, is_done=False)
+    return _report(opened.objects.url, plan, plan.sparse.written_bytes, is_done=False)
 
 
 def gc(
@@ -129,21 +130,21 @@ def _holder() -> Holder:
     return current_holder(f"process {os.getpid()}, which collects")
 
 
-def _report(
-    url: str, plan: Plan, objects: Mapping[str, int], waits_for: tuple[FoundPin, ...], *, is_done: bool
-) -> GcReport:
+def _report(url: str, plan: Plan, written_bytes: int, *, is_done: bool) -> GcReport:
     return GcReport(
         store=url,
-        freed_bytes=sum(objects.values()),
-        versions=sum(keys.parse_version(key) is not None for key in objects),
-        packs=sum(keys.parse_pack(key) is not None for key in objects),
+        freed_bytes=sum(plan.objects.values()) - written_bytes,
+        versions=sum(keys.parse_version(key) is not None for key in plan.objects),
+        packs=sum(keys.parse_pack(key) is not None for key in plan.objects),
         kept_versions=plan.versions,
         kept_bytes=plan.live_bytes,
         young_bytes=plan.young_bytes,
-        sparse_packs=len(plan.sparse_packs),
-        sparse_bytes=plan.sparse_bytes,
+        repacked_packs=len(plan.sparse.packs),
+        written_bytes=written_bytes,
+        sparse_packs=len(plan.sparse.left),
+        sparse_bytes=sum(plan.sparse.left.values()),
         gone=list(plan.lapsed),
-        waits_for=[Waiting(pin.record.volume, pin.record.owner) for pin in waits_for],
+        waits_for=[Waiting(pin.record.volume, pin.record.owner) for pin in plan.waits_for],
         is_done=is_done,
-        objects=dict(objects),
+        objects=dict(plan.objects),
     )

@@ -73,11 +73,14 @@ def shown(report: GcReport) -> str:
     rows = [
         (
             "delete",
-            sizes.shown(report.freed_bytes),
+            sizes.shown(report.freed_bytes + report.written_bytes),
             f"{output.count(report.versions, 'version')}, {output.count(report.packs, 'pack')}",
         ),
-        ("keep", sizes.shown(report.kept_bytes), f"needed by {output.count(report.kept_versions, 'version')}"),
     ]
+    if report.repacked_packs:
+        of_packs = output.count(report.repacked_packs, "pack")
+        rows.append(("write", sizes.shown(report.written_bytes), f"what is needed of {of_packs} that go"))
+    rows.append(("keep", sizes.shown(report.kept_bytes), f"needed by {output.count(report.kept_versions, 'version')}"))
     if report.young_bytes:
         rows.append(("later", sizes.shown(report.young_bytes), "too young, or a mount may still use it"))
     if report.sparse_bytes:

@@ -3,14 +3,15 @@
 
     1  begin            a generation, or the one that a dead collector has begun
     2  close            volumes deleted too long ago get a `void` head: nobody can bring them back any more
-    3  condemn          the plan's list. From here on nobody may begin to use what it names
-    4  wait             until every live writer has acknowledged it. A pin past its lifetime is declared dead, and its volume
+    3  repack           what is needed of sparse packs is written to new ones, and moved records say so
+    4  condemn          the plan's list, and the packs that were written anew. From here on nobody may begin to use what it names
+    5  wait             until every live writer has acknowledged it. A pin past its lifetime is declared dead, and its volume
                         fenced, so that its owner proves everything anew. The volume of a writer that is not there any more is
                         fenced, too; what its pin names stays
-    5  look again       all roots are read anew, and versions that were put since the plan: whatever now needs something
-                        on the list takes it off
-    6  delete           versions, then packs
-    7  done             and lists that everybody has acknowledged go
+    6  look again       all roots are read anew, versions that were put since the plan, and moved records: whatever now needs
+                        something on the list takes it off
+    7  delete           versions, then packs
+    8  done             and lists that everybody has acknowledged go
 
 May be killed at any point and run again: what was begun is found, and each step is done again with
 the same outcome. Two collectors at once disturb each other as little: lists are create-only, and
@@ -31,7 +32,7 @@ from cowfs.format import keys
 from cowfs.format.heads import HeadKind
 from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
-from cowfs.ids import VersionId, WriteId
+from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain.generations import Condemned, Generation
 from cowfs.maintain.planning import Plan, Survey, checked_now_ns, is_silent
 from cowfs.maintain.roots import FoundPin
@@ -47,10 +48,11 @@ DELETED_AT_ONCE = 1000
 @dataclass(frozen=True)
 class Outcome:
     """deleted: key and size. waits_for: pins whose owners have not acknowledged the list; then
-    nothing of it was deleted, and the next run goes on."""
+    nothing of it was deleted, and the next run goes on. written_bytes: new packs made of sparse ones."""
 
     deleted: dict[str, int]
     waits_for: tuple[FoundPin, ...] = ()
+    written_bytes: int = 0
 
 
 class Collection:
@@ -80,14 +82,15 @@ class Collection:
         self._delete({key: size for key, size in plan.objects.items() if key.startswith(scratch.PREFIX)}, deleted)
         if generation.has_list:
             late = self._finish(generation, self._survey.generations.condemned(generation.number), plan, deleted)
-            if late or not (plan.doomed or plan.lapsed):
+            if late or not (plan.doomed or plan.lapsed or plan.sparse.batches):
                 return Outcome(deleted, tuple(late))
             generation = self._survey.generations.begin(self._holder)
         for volume in plan.lapsed:
             self._close_line(volume)
-        listed = self._survey.generations.condemn(generation.number, plan.doomed)
+        moved, written_bytes = self._repack(plan)
+        listed = self._survey.generations.condemn(generation.number, plan.doomed | Condemned(moved))
         hit("gc-after-condemned")
-        return Outcome(deleted, tuple(self._finish(generation, listed, plan, deleted)))
+        return Outcome(deleted, tuple(self._finish(generation, listed, plan, deleted)), written_bytes)
 
     def settle(self) -> tuple[FoundPin, ...]:
         """Has live writers acknowledge an empty list, so that a plan made then knows what of the
@@ -113,6 +116,19 @@ class Collection:
     def _is_gone(self, version: VersionId) -> bool:
         return self._store.size(keys.version(version)) is None
 
+    def _repack(self, plan: Plan) -> tuple[frozenset[PackId], int]:
+        """(packs that may go, bytes that were written)."""
+        moved: frozenset[PackId] = frozenset()
+        written_bytes = 0
+        if plan.sparse.batches:
+            repacker = self._survey.repacker()
+            for done, batch in enumerate(plan.sparse.batches):
+                self._progress(f"repacking, {done} of {len(plan.sparse.batches)}")
+                gone, size = repacker.write(batch)
+                moved |= gone
+                written_bytes += size
+        return moved, written_bytes
+
     def _finish(self, generation: Generation, listed: Condemned, plan: Plan, deleted: dict[str, int]) -> list[FoundPin]:
         """The pins that keep it from going on; none: everything on the list that nobody needs is
         deleted, as far as the plan names it."""
@@ -120,7 +136,7 @@ class Collection:
             return late
         hit("gc-after-wait")
         needed = self._survey.needed(listed)
-        doomed = Condemned(listed.packs - needed.packs, listed.versions - needed.versions, listed.moved)
+        doomed = Condemned(listed.packs - needed.packs, listed.versions - needed.versions, listed.moved - needed.moved)
         # A copy from another store may have put a moved record of a pack on the list since.
         found = self._survey.listing.objects_of(doomed, put_before_ns=generation.begun_ns)
         objects = {key: size for key, size in found.items() if key in plan.objects}

@@ -3,10 +3,9 @@
     version ─▶ manifest ─▶ segments, catalogues   ranges of index packs
                               └─▶ blocks          ranges of index packs
                               └─▶ extents         ranges of data packs     once for each different page, whatever versions it is in
-    pack that was moved ─▶ newest moved record    ranges of the packs where its blobs lie now
 
-Catalogues count, although they are savings: what a manifest names is there. Packs that only a
-catalogue names do not.
+These are addresses; where the bytes lie, if they have moved, is `places`' business. Catalogues count,
+although they are savings: what a manifest names is there. Packs that only a catalogue names do not.
 
 A page of extents names packs by numbers, which mean something in one line of versions. So a page is
 gone through again where its numbers mean other packs than before.
@@ -28,7 +27,7 @@ from cowfs.ids import ChunkHash, PackId, VersionId
 from cowfs.index import ChunkUses
 from cowfs.index.cache import BlockCache
 from cowfs.maintain.live_ranges import LiveRanges
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.version.history import open_version
 
@@ -40,22 +39,19 @@ Listener = Callable[[VersionId, Collection[PackId]], None]
 
 
 class Marker:
-    """moved: packs of which the store has moved records. listen is told of each version which packs
-    it names."""
+    """listen is told of each version which packs it names."""
 
     def __init__(
         self,
         store: ObjectStore,
         cache_dir: Path,
         *,
-        moved: Collection[PackId] = (),
         threads: int = THREADS,
         listen: Listener | None = None,
     ) -> None:
         self._store = store
         self._reader = PackReader(store)
         self._cache = BlockCache(cache_dir, name=self._reader.sealing.name)
-        self._moved = frozenset(moved)
         self._threads = threads
         self._listen = listen
         self._segments: set[ChunkHash] = set()
@@ -63,8 +59,8 @@ class Marker:
             ChunkHash, list[tuple[PackId | None, ...]]
         ] = {}  # what the page's numbers stood for, each time
         self._numbers: dict[ChunkHash, tuple[int, ...]] = {}  # that the page names
-        self._followed: dict[PackId, int] = {}  # ranges that were live when its moved record was followed
         self.live = LiveRanges()
+        self.index_packs: set[PackId] = set()
         self.versions: set[VersionId] = set()
         self.pages_read = 0
 
@@ -75,7 +71,6 @@ class Marker:
             batch = left[at : at + AT_ONCE]
             for version, manifest in zip(batch, self._opened(batch), strict=True):
                 self._mark(version, manifest)
-        self._follow_moves()
 
     def mark_if_whole(self, version: VersionId) -> bool:
         """As `mark`, for a version that nothing protects; False: it is not all there."""
@@ -98,6 +93,7 @@ class Marker:
         for blob in blobs:
             self.live.add(blob.pack, [(blob.offset, blob.stored_length)])
             named.add(blob.pack)
+        self.index_packs |= named
         uses = ChunkUses(self._reader, section, self._cache, url=self._store.url)
         for position, ref in enumerate(section.segments):
             if ref.hash not in self._segments or self._listen is not None:
@@ -114,6 +110,7 @@ class Marker:
             blocks.setdefault(block.pack, []).append((block.offset, block.stored_length))
         for pack, ranges in blocks.items():
             self.live.add(pack, ranges)
+        self.index_packs |= blocks.keys()
         return set(blocks)
 
     def _mark_extents(self, uses: ChunkUses) -> set[PackId]:
@@ -145,21 +142,6 @@ class Marker:
             self.live.add(packs[number], ranges[number])
         self._numbers[page] = numbers
         self._pages.setdefault(page, []).append(_named(numbers, packs))
-
-    def _follow_moves(self) -> None:
-        """Blobs of a pack that was moved lie in others, which are needed then. Never chained: where
-        they lie is no moved pack's address."""
-        for pack in sorted(self._moved):
-            ranges = self.live.of(pack)
-            if len(ranges) == self._followed.get(pack, 0):
-                continue
-            self._followed[pack] = len(ranges)
-            found = refs.newest(self._store, refs.moved(pack))
-            if found is None:
-                continue
-            for offset, _ in ranges:
-                if (blob := found[1].locate(offset)) is not None:
-                    self.live.add(blob.new_pack, [(blob.new_offset, blob.stored_length)])
 
 
 def _named(numbers: tuple[int, ...], packs: Mapping[int, PackId]) -> tuple[PackId | None, ...]:

@@ -40,8 +40,19 @@ def require_kept(store: ObjectStore, pack: PackId) -> None:
         )
 
 
-def append_record(store: ObjectStore, pack: PackId, after: int, blobs: Iterable[MovedBlob]) -> None:
-    """ConflictError: somebody else has moved the pack since record number `after`."""
-    ordered = tuple(sorted(blobs, key=lambda blob: blob.offset))
-    record = MovedRecord(pack, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)), ordered)
+def append_record(store: ObjectStore, pack: PackId, after: int, blobs: Iterable[MovedBlob]) -> int:
+    """The size of the record. ConflictError: somebody else has moved the pack since record number
+    `after`."""
+    record = moved_record(pack, blobs)
     refs.append(store, refs.moved(pack), after + 1, record)
+    return record_bytes(store, record)
+
+
+def record_bytes(store: ObjectStore, record: MovedRecord) -> int:
+    """What it takes in the store."""
+    return len(sealing_of(store).seal_object(keys.moved(record.pack, refs.FIRST), record.encode()))
+
+
+def moved_record(pack: PackId, blobs: Iterable[MovedBlob]) -> MovedRecord:
+    ordered = tuple(sorted(blobs, key=lambda blob: blob.offset))
+    return MovedRecord(pack, clock.now_ns(), WriteId(clock.random_bytes(WriteId.length)), ordered)

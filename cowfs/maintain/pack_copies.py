@@ -168,14 +168,17 @@ class PackCopies:
                 hint="`cowfs verify` says what that breaks, `cowfs repair` looks for what was lost.",
                 details={"pack": pack.hex()},
             )
-        for home in sorted({blob.new_pack for blob in newest[1].blobs}):
-            self._copy_home(home)
-        self._add_record(pack, newest[1].blobs)
+        homes = {home for home in {blob.new_pack for blob in newest[1].blobs} if self._copy_home(home)}
+        self._add_record(pack, [blob for blob in newest[1].blobs if blob.new_pack in homes])
 
-    def _copy_home(self, home: PackId) -> None:
-        if self._is_there(home, self._source.size(keys.pack(home))):
+    def _copy_home(self, home: PackId) -> bool:
+        """False: nothing of it was needed when the source's collection took it."""
+        size = self._source.size(keys.pack(home))
+        if self._is_there(home, size):
             self._rely(home)
-            return
+            return True
+        if size is None:
+            return False
         state, data = self._read(home)
         if state is None or home in self._sizes or home in self._condemned:
             raise CorruptError(
@@ -186,6 +189,7 @@ class PackCopies:
                 details={"pack": home.hex()},
             )
         self._put(home, data)
+        return True
 
     def _relocate(self, pack: PackId, state: PackState, data: bytes) -> None:
         assert state.directory is not None

@@ -1,8 +1,8 @@
 """What a collection would delete, to the byte, without writing anything but a scratch object.
 
     pins ─▶ how old an object must be (the age rule)
-    roots ─▶ Marker ─▶ live packs
-    packs/, versions/, probe/ as listed, without what is live or too young ─▶ the plan
+    roots ─▶ Marker ─▶ addresses ─▶ Places ─▶ needed packs ─▶ Repacker: those that are to be written anew
+    packs/, versions/, probe/ as listed, without what is needed or too young ─▶ the plan
 
 The age rule: what was put since the oldest generation that a live writer has acknowledged, less an
 hour, may be about to be named by a head, and so counts as needed. A version that is so young counts
@@ -23,15 +23,18 @@ from cowfs.errors import InvalidStateError
 from cowfs.format import keys
 from cowfs.ids import PackId, VersionId
 from cowfs.maintain.generations import Condemned, Generations
+from cowfs.maintain.live_ranges import LiveRanges
 from cowfs.maintain.marking import THREADS, Marker
+from cowfs.maintain.places import MovedRecords, Places
+from cowfs.maintain.repacking import GAIN_BYTES, Repacker, Sparse
 from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, RootReader, Roots
-from cowfs.store import ObjectInfo, ObjectStore, leases, scratch
+from cowfs.store import ObjectInfo, ObjectStore, condemned, leases, scratch
+from cowfs.store.pins import lately_condemned
 
 HOUR_NS = 3600 * 10**9
 GRACE_S = 7 * 24 * 3600.0
 """A deleted volume can be brought back for so long. Chosen: a week-end and a few days."""
 MAX_SKEW_S = 300.0
-SPARSE_PART = 0.5
 
 
 @dataclass
@@ -45,17 +48,26 @@ class Listing:
 
     @classmethod
     def of(cls, store: ObjectStore) -> Listing:
+        found = cls.of_packs(store)
+        for info in store.list(keys.VERSIONS):
+            if (version := keys.parse_version(info.key)) is not None:
+                found.versions[version] = info
+        found.scratch = store.list(scratch.PREFIX)
+        return found
+
+    @classmethod
+    def of_packs(cls, store: ObjectStore) -> Listing:
         found = cls()
         for info in store.list(keys.PACKS):
             if (pack := keys.parse_pack(info.key)) is not None:
                 found.packs[pack] = info
             elif (pack := keys.parse_moved(info.key)) is not None:
                 found.moved.setdefault(pack, []).append(info)
-        for info in store.list(keys.VERSIONS):
-            if (version := keys.parse_version(info.key)) is not None:
-                found.versions[version] = info
-        found.scratch = store.list(scratch.PREFIX)
         return found
+
+    def moved_numbers(self) -> dict[PackId, int]:
+        """The newest moved record of each pack that has any."""
+        return {pack: max(keys.parse_number(info.key) or 0 for info in infos) for pack, infos in self.moved.items()}
 
     def objects_of(self, doomed: Condemned, *, put_before_ns: int | None = None) -> dict[str, int]:
         """Key and size: versions, then packs, each before its moved records. put_before_ns: without
@@ -71,8 +83,8 @@ class Listing:
 class Plan:
     """objects: key and size of everything that is deleted. lapsed: volumes that nobody can bring back
     any more. versions, live_bytes: what is needed, in whole packs. young_bytes: garbage that is too
-    young to be known as such. sparse: packs of which less than half is needed, and how many bytes of
-    them are not. waits_for: writers that keep the past from being known.
+    young to be known as such. sparse: packs of which less than half is needed. Those to be written
+    anew are among the objects. waits_for: writers that keep the past from being known.
     """
 
     doomed: Condemned
@@ -81,27 +93,36 @@ class Plan:
     versions: int
     live_bytes: int
     young_bytes: int
-    sparse_packs: tuple[PackId, ...]
-    sparse_bytes: int
+    sparse: Sparse
     waits_for: tuple[FoundPin, ...]
 
     @property
     def freed_bytes(self) -> int:
-        return sum(self.objects.values())
+        """What the store shrinks by."""
+        return sum(self.objects.values()) - self.sparse.written_bytes
 
 
 class Survey:
     """One look at a store, and what was learnt by it, for a collection to go on from."""
 
     def __init__(
-        self, store: ObjectStore, cache_dir: Path, *, grace_s: float = GRACE_S, threads: int = THREADS
+        self,
+        store: ObjectStore,
+        cache_dir: Path,
+        *,
+        grace_s: float = GRACE_S,
+        gain_bytes: int = GAIN_BYTES,
+        threads: int = THREADS,
     ) -> None:
+        """gain_bytes: what a pack must have to gain to be written anew."""
         self.store = store
         self.generations = Generations(store)
         self.roots = RootReader(store, threads=threads)
         self._cache_dir = cache_dir
         self._grace_s = grace_s
+        self._gain_bytes = gain_bytes
         self._threads = threads
+        self._records = MovedRecords(store)
         self.marker = Marker(store, cache_dir, threads=threads)
         self.listing = Listing()
 
@@ -111,26 +132,27 @@ class Survey:
         now_ns = checked_now_ns(self.store)
         self.generations.load()
         self.listing = Listing.of(self.store)
-        self.marker = Marker(self.store, self._cache_dir, moved=self.listing.moved, threads=self._threads)
+        self.marker = Marker(self.store, self._cache_dir, threads=self._threads)
         found = self.roots.read(now_ns=now_ns, grace_s=self._grace_s, foreseen=foreseen)
         self._mark(found)
         heard = self._heard(found.pins, now_ns)
         young_ns = young_since_ns(self.generations, heard, now_ns)
-        live_bytes = sum(self._size(pack) for pack in self.marker.live)
         garbage = self._dead(found, None)
         doomed = self._dead(found, young_ns)
-        objects = self.listing.objects_of(doomed) | self._unfinished(found)
+        places = self._places()  # of the young versions too, which count as roots
+        sparse = self._repacker(places).plan(found.packs, young_ns)
+        kept = places.needed() - sparse.packs
+        objects = self.listing.objects_of(doomed) | self._unfinished(found, places)
+        objects |= self.listing.objects_of(Condemned(sparse.packs))
         objects |= {info.key: info.size for info in self.listing.scratch if info.mtime_ns < now_ns - HOUR_NS}
-        sparse = self._sparse()
         return Plan(
             doomed=doomed,
             objects=objects,
             lapsed=tuple(found.lapsed),
             versions=len(found.versions),
-            live_bytes=live_bytes,
+            live_bytes=sum(self._size(pack) for pack in kept) + sparse.written_bytes,
             young_bytes=sum(self.listing.objects_of(garbage).values()) - sum(self.listing.objects_of(doomed).values()),
-            sparse_packs=tuple(sparse),
-            sparse_bytes=sum(sparse.values()),
+            sparse=sparse,
             waits_for=tuple(late_pins(self.generations, heard, now_ns)),
         )
 
@@ -142,10 +164,35 @@ class Survey:
         listing = [keys.parse_version(info.key) for info in self.store.list(keys.VERSIONS)]
         there = {version for version in listing if version is not None}
         # Another marker: a list that this collector makes next may name them.
-        beside = Marker(self.store, self._cache_dir, moved=self.listing.moved, threads=self._threads)
+        beside = Marker(self.store, self._cache_dir, threads=self._threads)
         for version in sorted(there - listed.versions - self.marker.versions):
             beside.mark_if_whole(version)
-        return Condemned(frozenset({*self.marker.live, *beside.live, *found.packs}), frozenset(self.marker.versions))
+        places = self._places_now(beside.live)
+        return Condemned(
+            frozenset(places.needed() | found.packs.keys()),
+            frozenset(self.marker.versions),
+            frozenset(places.named()),
+        )
+
+    def _places(self) -> Places:
+        return Places([self.marker.live], self.listing.packs, self.listing.moved_numbers(), self._records)
+
+    def _places_now(self, beside: LiveRanges) -> Places:
+        """By the moved records of this moment: a pack is known either by its pin, which was read before,
+        or by the record. A new pack that another collector may still delete does not count as one that
+        stays."""
+        listing = Listing.of_packs(self.store)
+        doubtful = condemned(self.store, 0)[1] | lately_condemned(self.store, scratch.store_now_ns(self.store))[0]
+        return Places(
+            [self.marker.live, beside], listing.packs, listing.moved_numbers(), self._records, doubtful=doubtful
+        )
+
+    def repacker(self) -> Repacker:
+        """For the packs of the plan."""
+        return self._repacker(self._places())
+
+    def _repacker(self, places: Places) -> Repacker:
+        return Repacker(self.store, places, self.listing.packs, self.marker.index_packs, gain_bytes=self._gain_bytes)
 
     def _heard(self, pins: list[FoundPin], now_ns: int) -> list[FoundPin]:
         """Without those that would be waited for in vain."""
@@ -168,44 +215,36 @@ class Survey:
                 self.marker.mark_if_whole(version)
             else:
                 versions.add(version)
+        places = self._places()
         known = self.listing.packs.keys() | self.listing.moved.keys()
         packs = {
             pack
-            for pack in known
-            if pack not in self.marker.live
-            and pack not in found.packs
-            and (young_ns is None or self._mtime_ns(pack) < young_ns)
+            for pack in known - found.packs.keys()
+            if (pack in self.listing.packs or not places.is_named(pack))
+            and not places.is_needed(pack)
+            and (young_ns is None or self._mtime_ns(pack, places) < young_ns)
         }
-        moved = packs & self.listing.moved.keys()
+        moved = {pack for pack in packs & self.listing.moved.keys() if not places.is_named(pack)}
         return Condemned(frozenset(packs), frozenset(versions - self.marker.versions), frozenset(moved))
 
-    def _mtime_ns(self, pack: PackId) -> int:
+    def _mtime_ns(self, pack: PackId, places: Places) -> int:
+        """Of what would be deleted."""
         own = [self.listing.packs[pack]] if pack in self.listing.packs else []
-        return max(info.mtime_ns for info in own + self.listing.moved.get(pack, []))
+        records = [] if places.is_named(pack) else self.listing.moved.get(pack, [])
+        return max(info.mtime_ns for info in own + records)
 
-    def _unfinished(self, found: Roots) -> dict[str, int]:
+    def _unfinished(self, found: Roots, places: Places) -> dict[str, int]:
         """What a collection that has not ended has left of its list."""
         newest = self.generations.newest
         if newest is None or newest.is_done or not newest.has_list:
             return {}
         listed = self.generations.condemned(newest.number)
-        spared = self.marker.live
         doomed = Condemned(
-            frozenset(pack for pack in listed.packs if pack not in spared and pack not in found.packs),
+            frozenset(pack for pack in listed.packs - found.packs.keys() if not places.is_needed(pack)),
             listed.versions - self.marker.versions,
-            listed.moved,
+            listed.moved - places.named(),
         )
         return self.listing.objects_of(doomed, put_before_ns=newest.begun_ns)
-
-    def _sparse(self) -> dict[PackId, int]:
-        """Packs of which less than SPARSE_PART is needed, and how many bytes are not."""
-        found = {}
-        for pack in self.marker.live:
-            size = self._size(pack)
-            unused = size - self.marker.live.bytes_of(pack)
-            if size - unused < SPARSE_PART * size:
-                found[pack] = unused
-        return found
 
     def _size(self, pack: PackId) -> int:
         return self.listing.packs[pack].size if pack in self.listing.packs else 0

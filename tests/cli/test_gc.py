@@ -78,6 +78,29 @@ def test_a_plan_is_shown_and_applied(versions: list[ROVolume], run: Run) -> None
     assert versions[1].files.read("file")
 
 
+def test_what_is_needed_of_a_pack_is_written_anew(place: Path, run: Run) -> None:
+    data = Volume.new("data")
+    kept = os.urandom(50_000)
+    data.files.write("kept", kept)
+    data.files.write("gone", os.urandom(900_000))
+    data.commit()
+    data.files.remove("gone")
+    version = data.commit()
+    file_session._end_all()
+    run("prune", "data", "--keep-last", "1", "-y")
+    age(2 * 3600)
+    before = stored_bytes()
+    planned = run("gc", "--dry-run", "--json").json
+    check("gc", planned)
+    assert planned["repacked_packs"] == 1
+    assert 50_000 < planned["written_bytes"] < 51_000
+    assert "what is needed of 1 pack that go" in run("gc", "--dry-run").out
+    done = run("gc", "-y", "--json").json
+    assert {**done, "is_done": False} == planned
+    assert before - stored_bytes() == planned["freed_bytes"] > 850_000
+    assert version.files.read("kept") == kept
+
+
 def test_why_something_is_kept(versions: list[ROVolume], run: Run) -> None:
     old, new = versions
     found = run("gc", "--why", new.id, "--json").json

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cowfs.api import file_session
 from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError, LeaseHeldError
 from cowfs.format import keys
@@ -24,6 +25,7 @@ from cowfs.store import ObjectStore, leases, open_store, refs
 from cowfs.store.holder import current_holder
 from cowfs.version.volumes import create_volume
 from tests.cli.conftest import Run
+from tests.cli.test_gc import age
 from tests.cli.test_json import check
 from tests.maintain.conftest import BIG, FIRST, OTHER, contents, first, forget, place, run, second
 from tests.maintain.damage import delete, flip, id_of, packs
@@ -41,6 +43,30 @@ def objects(root: Path, prefix: str) -> dict[str, bytes]:
 
 def at(place: Path, name: str = "mirror") -> str:
     return (place / name).as_uri()
+
+
+def test_what_was_repacked_twice_travels_whole(place: Path, run: Run) -> None:
+    data = Volume.new("data")
+    files = {"a": os.urandom(100_000), "b": os.urandom(500_000), "c": os.urandom(2_000_000)}
+    for name, content in files.items():
+        data.files.write(name, content)
+    for gone in ("c", "b"):
+        data.commit()
+        data.files.remove(gone)
+        version = data.commit()
+        file_session._end_all()  # a writer might use what is older than its pin
+        assert run("prune", "data", "--keep-last", "1", "-y").code == 0
+        age(2 * 3600)
+        assert run("gc", "-y", "--json").json["repacked_packs"] == 1
+    assert run("verify", "--all").code == 0
+    done = run("push", "data", at(place), "--json").json
+    forget(place)
+    (place / "store").rename(place / "gone")
+    assert done["versions"] == [version.id]
+    assert contents(Volume.from_locator(done["locator"])) == {"a": files["a"]}
+    assert run("verify", at(place), "--all").code == 0
+    moved = [path for path in (place / "mirror").rglob("*.moved/*")]
+    assert len(moved) == 1, "the record of where it lies now"
 
 
 def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolume, run: Run) -> None:

@@ -10,6 +10,8 @@ from cowfs.errors import CowfsError
 from cowfs.format import keys
 from cowfs.ids import PackId, VersionId
 from cowfs.maintain.marking import Marker
+from cowfs.maintain.places import MovedRecords, Places
+from cowfs.maintain.planning import Listing
 from cowfs.store import ObjectStore
 from tests.maintain.fixtures import either, store
 from tests.maintain.stores import commit, fork, random_bytes
@@ -82,9 +84,11 @@ def test_blobs_that_moved_are_needed_where_they_lie_now(either: ObjectStore, tmp
     version = commit(either, "v", tmp_path, {b"f": random_bytes(1)})
     old = packs_of(either, tmp_path, version)
     new = {move(either, pack, 1) for pack in old}
-    marker = Marker(either, tmp_path / "fresh", moved=old)
-    marker.mark([version])
-    assert new <= set(marker.live)
+    marker, _ = marked(either, tmp_path, [version])
+    listing = Listing.of_packs(either)
+    places = Places([marker.live], listing.packs, listing.moved_numbers(), MovedRecords(either))
+    assert places.needed() == new
+    assert places.named() == places.superseded == old
 
 
 def test_what_cannot_be_read_stops_it(store: ObjectStore, tmp_path: Path) -> None:

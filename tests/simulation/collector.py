@@ -2,7 +2,7 @@
 request, and is started again; what it has in memory is gone then.
 
 Everything but the newest version of each volume counts as pruned: the harshest pruning there can
-be.
+be. Whatever is sparse is repacked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Collector(Actor):
             self.world.note(self, text)
 
     def _collect(self) -> None:
-        survey = Survey(self.store, self.world.home / self.name, grace_s=self.world.conditions.grace_s, threads=1)
+        home, grace_s = self.world.home / self.name, self.world.conditions.grace_s
+        survey = Survey(self.store, home, grace_s=grace_s, gain_bytes=0, threads=1)
         plan = survey.plan()
         doomed = len(plan.doomed.packs)
         self.world.note(self, f"is about to condemn {doomed} packs and {len(plan.doomed.versions)} versions")
@@ -63,6 +64,7 @@ class Collector(Actor):
             self.world.note(self, f"waits for {done.waits_for[0].record.owner} in vain")
             return
         self.world.collections += 1
+        self.world.repacked += len(plan.sparse.packs)
         self.world.deleted_packs += sum(key.startswith(keys.PACKS) for key in done.deleted)
         if not self.world.is_in_trouble:
             self.asleep = self.random.randrange(self.world.conditions.collector_rest)

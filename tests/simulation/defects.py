@@ -21,11 +21,14 @@ from typing import Any
 import pytest
 
 from cowfs.errors import ConflictError, LeaseLostError
-from cowfs.ids import VersionId, WriteId
+from cowfs.format.records import MovedRecord
+from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain import planning, pushing
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned
+from cowfs.maintain.places import Places
 from cowfs.maintain.planning import Listing, Survey
+from cowfs.maintain.repacking import Repacker
 from cowfs.maintain.roots import RootReader, Roots
 from cowfs.session import acquiring
 from cowfs.session.committer import Committer
@@ -173,6 +176,36 @@ def undeleted_volumes_collected(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+# -- of repacking
+
+
+def whatever_moved_goes(patch: pytest.MonkeyPatch) -> None:
+    """An old pack goes although a version has begun to use a blob there that was not copied."""
+    follow = Places._follow
+
+    def followed(self: Places, pack: PackId, record: MovedRecord) -> None:
+        follow(self, pack, record)
+        self.superseded.add(pack)
+
+    patch.setattr(Places, "_follow", followed)
+
+
+def new_records_forget(patch: pytest.MonkeyPatch) -> None:
+    """A pack that moves again: what a writer may be about to name is not in the new record."""
+    patch.setattr(Repacker, "_kept", lambda self, blobs: {})
+
+
+def moved_records_not_read_again(patch: pytest.MonkeyPatch) -> None:
+    """The second look takes new packs of others, which it lists for dead, for unneeded still."""
+    patch.setattr(
+        Survey,
+        "_places_now",
+        lambda self, beside: Places(
+            [self.marker.live, beside], self.listing.packs, self.listing.moved_numbers(), self._records
+        ),
+    )
+
+
 # -- of copies between stores
 
 
@@ -224,6 +257,9 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     kept_uploads_not_named,
     undeleted_volumes_collected,
     forks_not_pinned,
+    whatever_moved_goes,
+    new_records_forget,
+    moved_records_not_read_again,
     late_deletes_not_heeded,
     objects_put_since_deleted,
     pushes_rely_on_the_condemned,

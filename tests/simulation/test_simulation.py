@@ -74,7 +74,8 @@ def test_no_seed_breaks_a_promise(seed: int, tmp_path: Path, monkeypatch: pytest
     world = simulate(seed, tmp_path, monkeypatch)
     print(
         f"seed {seed}: {world.commits} commits, {world.collections} collections, "
-        f"{world.deleted_packs} packs deleted, {world.restored} files restored, {world.deletions} volumes deleted, "
+        f"{world.deleted_packs} packs deleted, {world.repacked} repacked, "
+        f"{world.restored} files restored, {world.deletions} volumes deleted, "
         f"{world.forks} forks, {world.merges} merges, {world.pulls} pulls, {world.pushes} pushes"
     )
 

@@ -311,6 +311,7 @@ class World:
         self.trees: dict[VersionId, dict[bytes, bytes]] = {}  # what each version that was asked for must hold
         self.collections = 0
         self.deleted_packs = 0
+        self.repacked = 0
         self.commits = 0
         self.restored = 0
         self.deletions = 0

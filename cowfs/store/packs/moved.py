@@ -72,9 +72,11 @@ class MovedPacks:
 
 def directory_at_old_places(record: MovedRecord, directories: Mapping[PackId, PackDirectory]) -> PackDirectory:
     """The directory of a moved pack, from those of the packs where its blobs lie now: CorruptError
-    where they disagree."""
+    where they disagree. What lay in packs that are gone is left out."""
     moved = []
     for blob in record.blobs:
+        if blob.new_pack not in directories:
+            continue
         entry = directories[blob.new_pack].at(blob.new_offset)
         if entry is None or entry.stored_length != blob.stored_length or blob.offset > MAX_PACK_BYTES:
             raise CorruptError(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -360,8 +361,15 @@ class PackReader:
 
     def _moved_directory(self, record: MovedRecord) -> PackDirectory:
         self._moved.rely_on(record)
-        homes = dict.fromkeys(blob.new_pack for blob in record.blobs)
-        return directory_at_old_places(record, {home: self._own_directory(home) for home in homes})
+        directories: dict[PackId, PackDirectory] = {}
+        for home in dict.fromkeys(blob.new_pack for blob in record.blobs):
+            with suppress(NotFoundError):  # nothing needed lay there any more when it was collected
+                directories[home] = self._own_directory(home)
+        if not directories:
+            raise NotFoundError(
+                f"the packs of {self._store.url} where blobs of pack {record.pack} were moved to are gone"
+            )
+        return directory_at_old_places(record, directories)
 
 
 def _located(
