@@ -105,7 +105,8 @@ def test_a_file_that_is_changed_in_many_places_does_not_fall_to_pieces(store: Ob
     size, page = 4 * MIB, 4096
     chance = random.Random(7)
     content = bytearray(chance.randbytes(size))
-    counts = []
+    counts: list[int] = []
+    version = None
     for number in range(40):
         with WorkingVolume(store, "v", tmp_path / f"machine{number}") as volume:
             if number == 0:
