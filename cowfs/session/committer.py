@@ -54,7 +54,7 @@ class Committer:
         self._residency = residency
         self._publisher = publisher
         self._mutex = threading.Lock()
-        self._contents = StagedContents(engine, publisher, residency.read_linked)
+        self._contents = StagedContents(engine, publisher, residency.read_linked, residency.fetch)
         self._early = EarlyUploads(
             engine, self._contents.rows, self.lost.lose_unreadable, lambda: publisher.chunks.doubts
         )

@@ -33,7 +33,7 @@ import errno
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
@@ -128,6 +128,10 @@ class Residency:
         futures = self._fetch(chunks, urgent=urgent)
         _when_all_are_done(futures, done)
         return futures
+
+    def fetch(self, chunks: Iterable[ChunkRef]) -> None:
+        """Brings them into the cache, as far as they can be had, behind what programs wait for."""
+        wait(self._fetch(chunks, urgent=False))
 
     def load_for_replay(
         self, recovery: Recovery, progress: Callable[[int, int], None] = lambda done, total: None

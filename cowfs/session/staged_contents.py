@@ -18,7 +18,7 @@ from cowfs.errors import SourceChangedError
 from cowfs.format.codec import Codec
 from cowfs.session.linked import is_linked
 from cowfs.version.contents import kept
-from cowfs.version.recut import Piece, recut
+from cowfs.version.recut import Piece, recut, to_fetch
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
@@ -44,20 +44,32 @@ class _FromLink:
 
 
 class StagedContents:
-    """read_linked: a whole range of a linked object."""
+    """read_linked: a whole range of a linked object. fetch: brings chunks into the cache, as far as
+    they can be had."""
 
-    def __init__(self, engine: Engine, publisher: Publisher, read_linked: Callable[[ChunkRef], bytes]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        publisher: Publisher,
+        read_linked: Callable[[ChunkRef], bytes],
+        fetch: Callable[[Sequence[ChunkRef]], None],
+    ) -> None:
         self._engine = engine
         self._publisher = publisher
         self._read_linked = read_linked
+        self._fetch = fetch
 
     def rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
         """All rows of a file of these extents. OSError: staged bytes cannot be read, or are not
         those that were written. SourceChangedError: neither can the rest of a linked file."""
         if (ranges := _large_ranges(extents)) is not None:
             return self._publisher.file_rows(ino, ranges, _StagedFile(self._engine, extents).read_into)
+        parts = [_to_store(extent) for extent in extents]
+        if wanted := to_fetch(parts):
+            absent = self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in wanted])
+            self._fetch([wanted[number] for number in absent])
         try:
-            return self._publisher.rows(ino, [_to_store(extent) for extent in extents], self._read)
+            return self._publisher.rows(ino, parts, self._read)
         except SourceChangedError as error:
             raise SourceChangedError(
                 error.message,

@@ -10,13 +10,15 @@ writes, while their staged bytes are here: a log to which 8 bytes were appended 
 a thousand extents, and one row.
 
 Cutting starts at the last unchanged chunk boundary before a staged range and goes on until a cut
-point falls on a boundary after it, as far as the neighbours' bytes are on this machine; nothing is
-fetched. So the same content gives the same chunks however it came to be written, and a small change
+point falls on a boundary after it, as far as the neighbours' bytes are on this machine. So the same
+content gives the same chunks however it came to be written, and a small change
 costs about two chunks.
 
 Bound: neighbours re-read for one file are at most NEIGHBOUR_FACTOR times its staged bytes plus
 NEIGHBOUR_FLOOR_BYTES (scattered page writes of a database would otherwise rewrite all of it); past
-that a staged range is cut by itself. Zero runs of ZERO_RUN_BYTES and more become holes (absent
+that a staged range is cut by itself. A file that was changed in many places whose neighbours were not
+here comes to be in pieces, each a chunk of a few kilobytes: then `to_fetch` says which neighbours are
+worth fetching, so that the next cut joins them. Zero runs of ZERO_RUN_BYTES and more become holes (absent
 rows).
 
 Pure but for the two callables it is given. Where a piece is stored is the caller's business.
@@ -34,6 +36,12 @@ WINDOW_BYTES = 15 << 18  # below what malloc maps (session/heap.py): the pages o
 ZERO_RUN_BYTES = 64 << 10
 NEIGHBOUR_FACTOR = 8
 NEIGHBOUR_FLOOR_BYTES = 16 << 20
+PIECES_MIN = 64
+PIECE_BYTES = 16 << 10
+"""Pieces that are shorter on average are joined. Chosen: of changes of a page each, every eighth byte
+that is stored then was changed, as NEIGHBOUR_FACTOR has it."""
+FETCHED_RUNS = 32  # behind each staged range
+FETCHED_CHUNKS = 256
 EXTENT_COST_BYTES = 4 << 10  # each extent that is read counts as so much at least: the floor is 4,096 of them
 
 
@@ -101,6 +109,19 @@ def recut(extents: Sequence[E], read: Read[E], gear: bytes | None = None) -> Ite
         else:
             yield run
             position += 1
+
+
+def to_fetch(extents: Sequence[E]) -> list[ChunkRef]:
+    """Chunks next to what is staged, of a file in pieces; else none."""
+    runs = _runs(extents)
+    if len(runs) < PIECES_MIN or sum(run.length for run in runs) > len(runs) * PIECE_BYTES:
+        return []
+    found: dict[bytes, ChunkRef] = {}
+    for position, run in enumerate(runs):
+        if run.chunk is None:
+            near = runs[max(position - 1, 0) : position + 1 + FETCHED_RUNS]
+            found |= {other.chunk.hash: other.chunk for other in near if other.chunk is not None}
+    return list(found.values())[:FETCHED_CHUNKS]
 
 
 def _runs(extents: Sequence[E]) -> list[Run[E]]:

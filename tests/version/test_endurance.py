@@ -17,6 +17,7 @@ from cowfs.index import open_index
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.version.history import open_version
+from cowfs.version.recut import PIECE_BYTES
 from tests.faulty_store import Fault, FaultyStore
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
@@ -96,6 +97,32 @@ def test_a_log_has_as_many_rows_as_chunks_however_often_it_was_appended_to(store
     assert len(rows) == 1, rows
     with ReadingVolume(store, version, tmp_path / "r") as reader:
         assert reader.read(b"log") == text
+
+
+def test_a_file_that_is_changed_in_many_places_does_not_fall_to_pieces(store: ObjectStore, tmp_path: Path) -> None:
+    """A database, say, whose staged bytes and chunks are on this machine no more when the next page is
+    written: each page would stay a chunk of its own, for every reader."""
+    size, page = 4 * MIB, 4096
+    chance = random.Random(7)
+    content = bytearray(chance.randbytes(size))
+    counts: list[int] = []
+    version = None
+    for number in range(40):
+        with WorkingVolume(store, "v", tmp_path / f"machine{number}") as volume:
+            if number == 0:
+                volume.write(b"large", bytes(content))
+            for _ in range(40 if number else 0):
+                at = chance.randrange(size - page)
+                content[at : at + page] = chance.randbytes(page)
+                volume.write(b"large", bytes(content[at : at + page]), at)
+            version = volume.commit().version_id
+            rows, _ = volume.committer._publisher.index.content(volume.find(b"large"))
+            counts.append(len(rows))
+    print(f"{counts} rows")
+    assert version is not None
+    with ReadingVolume(store, version, tmp_path / "r") as reader:
+        assert reader.read(b"large") == content
+    assert max(counts) < 1.5 * size / PIECE_BYTES
 
 
 def test_failed_commits_leave_nothing_behind(store: ObjectStore, tmp_path: Path) -> None:

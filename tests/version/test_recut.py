@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cowfs.native.chunks import ChunkRef
-from cowfs.version.recut import ZERO_RUN_BYTES, Piece, Run, recut
+from cowfs.version.recut import FETCHED_RUNS, ZERO_RUN_BYTES, Piece, Run, recut, to_fetch
 
 pytestmark = pytest.mark.quick
 
@@ -196,3 +196,15 @@ def test_scattered_small_writes_do_not_rewrite_the_file() -> None:
     parts = list(recut(extents, reader(content)))
     assert rebuilt(parts, content) == content
     assert sum(len(part.data) for part in parts if isinstance(part, Piece)) < 24 << 20
+
+
+def test_neighbours_are_fetched_only_for_a_file_in_pieces() -> None:
+    """As many as a cut may join: those behind a staged range, and one before it."""
+    whole = [chunked(n * 100 * KIB, b"%d" % n * 100) for n in range(200)]
+    page = staged(0, 4 * KIB)
+    assert to_fetch([page, *(replace(each, offset=each.offset + 4 * KIB, length=100 * KIB) for each in whole)]) == []
+    pieces = [replace(each, offset=n * 4 * KIB, length=4 * KIB) for n, each in enumerate(whole)]
+    assert to_fetch(pieces) == [], "nothing is new"
+    pieces[100] = staged(pieces[100].offset, 4 * KIB)
+    assert to_fetch(pieces) == [each.chunk for each in (pieces[99], *pieces[101 : 101 + FETCHED_RUNS])]
+    assert to_fetch(pieces[90:110]) == [], "few pieces cost little"
