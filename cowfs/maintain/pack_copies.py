@@ -136,10 +136,9 @@ class PackCopies:
         except (CorruptError, NotFoundError):
             return False
         known = refs.newest(self._target, refs.moved(pack))
-        if known is None or not all(known[1].locate(entry.offset) for entry in directory):
-            return False
-        homes = {blob.new_pack for blob in known[1].blobs}
-        if not homes <= self._sizes.keys() or not homes.isdisjoint(self._condemned):
+        places = [known[1].locate(entry.offset) if known is not None else None for entry in directory]
+        homes = {place.new_pack for place in places if place is not None}
+        if None in places or not homes <= self._sizes.keys() or not homes.isdisjoint(self._condemned):
             return False
         self._rely(*homes)
         return True
@@ -205,7 +204,8 @@ class PackCopies:
         self._add_record(pack, moved)
 
     def _add_record(self, pack: PackId, blobs: Iterable[MovedBlob]) -> None:
-        """Blobs that only the target's record has stay where it says."""
+        """Blobs that only the target's record has stay where it says: no version that is pushed needs
+        them."""
         own = {blob.offset: blob for blob in blobs}
         for _ in range(ATTEMPTS):
             known = refs.newest(self._target, refs.moved(pack))
@@ -223,7 +223,7 @@ class PackCopies:
                     append_record(self._target, pack, known[0] if known is not None else 0, every.values())
                 except ConflictError:
                     continue
-            self._rely(*{blob.new_pack for blob in every.values()})
+            self._rely(*{blob.new_pack for blob in own.values()})
             return
         raise ConflictError(
             f"pack {pack} of {self._target.url} is being moved again and again", hint="Try again later."

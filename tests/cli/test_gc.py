@@ -31,9 +31,9 @@ def stored_bytes() -> int:
     return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
-def age(seconds: float) -> None:
+def age(seconds: float, store: Path | None = None) -> None:
     """Everything in the store counts as that much older."""
-    for path in store_path().rglob("*"):
+    for path in (store or store_path()).rglob("*"):
         if path.is_file():
             found = path.stat().st_mtime_ns - int(seconds * 1e9)
             os.utime(path, ns=(found, found))

@@ -19,6 +19,7 @@ from cowfs.format.pack import PackKind
 from cowfs.format.records import CondemnedRecord, HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain import pushing
+from cowfs.maintain.moving import append_record
 from cowfs.maintain.pack_copies import PackCopies
 from cowfs.storage import KeyFile, Storage
 from cowfs.store import ObjectStore, leases, open_store, refs
@@ -65,8 +66,60 @@ def test_what_was_repacked_twice_travels_whole(place: Path, run: Run) -> None:
     assert done["versions"] == [version.id]
     assert contents(Volume.from_locator(done["locator"])) == {"a": files["a"]}
     assert run("verify", at(place), "--all").code == 0
-    moved = [path for path in (place / "mirror").rglob("*.moved/*")]
+    moved = list((place / "mirror").rglob("*.moved/*"))
     assert len(moved) == 1, "the record of where it lies now"
+
+
+def test_what_the_target_alone_has_keeps_no_push_waiting(place: Path) -> None:
+    """A pack has moved in both stores. The target's record has a blob more, in a pack that a collection
+    has condemned there: that is nothing to the version that is pushed."""
+    data = Volume.new("data")
+    data.files.write("a", os.urandom(100_000))
+    data.files.write("b", os.urandom(500_000))
+    data.commit()
+    data.files.remove("b")
+    version = data.commit()
+    file_session._end_all()
+    Volume.push("data", at(place))
+    store, target = open_store(at(place, "store")), open_store(at(place))
+    (old,) = (id_of(path) for path in packs(place / "mirror", PackKind.DATA))
+    new = move(target, old, 1)
+    condemn(target, 1, {new})
+    move(store, old, 1)
+    record = refs.read(store, refs.moved(old), 1)
+    kept = [blob for blob in record.blobs if blob.stored_length < 200_000]
+    append_record(store, old, 1, kept)
+    Volume.push(f"data@{version.id[:12]}", at(place))
+    found = refs.newest(target, refs.moved(old))
+    assert found is not None
+    assert {blob.new_pack for blob in found[1].blobs} > {new}
+
+
+def test_a_target_that_repacked_twice_gets_what_it_lacks_once(place: Path, run: Run) -> None:
+    """Its moved record still has a row for a pack that it has collected since."""
+    data = Volume.new("data")
+    files = {"a": os.urandom(100_000), "b": os.urandom(500_000), "c": os.urandom(2_000_000)}
+    for name, content in files.items():
+        data.files.write(name, content)
+    data.commit()
+    for gone in ("c", "b"):
+        data.files.remove(gone)
+        data.commit()
+        Volume.push("data", at(place))
+        age(2 * 3600)
+        assert run("prune", "data", "--keep-last", "1", "-y", "--store", at(place)).code == 0
+        age(2 * 3600, place / "mirror")
+        assert run("gc", "-y", "--json", "--store", at(place)).json["repacked_packs"] == 1
+    data.files.write("again", files["b"])
+    data.commit()
+    pushed = Volume.push("data", at(place))
+    assert pushed.put_packs >= 1
+    data.files.write("more", b"few")
+    data.commit()
+    assert Volume.push("data", at(place)).put_bytes < 10_000
+    forget(place)
+    (place / "store").rename(place / "gone")
+    assert contents(Volume.version("data", store=at(place))) == {"a": files["a"], "again": files["b"], "more": b"few"}
 
 
 def test_a_version_has_the_same_id_in_another_store(place: Path, second: ROVolume, run: Run) -> None:
