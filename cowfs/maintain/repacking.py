@@ -16,6 +16,7 @@ Memory: a batch, and the new pack made of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -113,10 +114,15 @@ class Repacker:
                 left[pack] = info.size - used
         parts = [(kind, some) for kind, packs in worth.items() for some in self._parts(packs, needed)]
         rows: dict[PackId, dict[int, MovedBlob]] = {}
+        times = Counter(name for _, some in parts for name in self._names(some))
         batches = []
         for number, (kind, some) in enumerate(parts):
             size = self._size(sum(needed[pack] for pack in some))
             batches.append(Batch(kind, some, size + self._records_bytes(some, rows, number)))
+            for name in self._names(some):
+                times[name] -= 1
+                if times[name] == 0:
+                    del rows[name]
         return Sparse(tuple(batches), left)
 
     def _parts(self, packs: list[PackId], needed: Mapping[PackId, int]) -> Iterator[tuple[PackId, ...]]:
@@ -132,7 +138,7 @@ class Repacker:
             yield tuple(some)
 
     def _records_bytes(self, packs: Sequence[PackId], rows: dict[PackId, dict[int, MovedBlob]], number: int) -> int:
-        """Of the moved records that batch `number` needs. rows: of those before it."""
+        """Of the moved records that batch `number` needs. rows: of those before it, and its own after."""
         new: dict[tuple[PackId, int], MovedBlob] = {}
         new_pack = PackId(number.to_bytes(PackId.length, "big"))
         end = HEADER_BYTES
