@@ -51,8 +51,8 @@ def test_what_was_repacked_twice_travels_whole(place: Path, run: Run) -> None:
     files = {"a": os.urandom(100_000), "b": os.urandom(500_000), "c": os.urandom(2_000_000)}
     for name, content in files.items():
         data.files.write(name, content)
+    version = data.commit()
     for gone in ("c", "b"):
-        data.commit()
         data.files.remove(gone)
         version = data.commit()
         file_session._end_all()  # a writer might use what is older than its pin
