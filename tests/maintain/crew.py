@@ -211,7 +211,7 @@ def collect_always(store: ObjectStore, name: str, home: Path, stop: Path) -> Non
     freed = 0
     end = time.monotonic() + float(sys.argv[5])
     while (freed < FREED or time.monotonic() < end) and not stop.exists():
-        survey = Survey(store, home / name, grace_s=GRACE_S)
+        survey = Survey(store, home / name, grace_s=GRACE_S, gain_bytes=0)
         plan = survey.plan()
         try:
             done = Collection(survey, current_holder(name), wait_s=1.0).apply(plan)

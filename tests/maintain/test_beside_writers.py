@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from cowfs.format import keys
 from cowfs.ids import VersionId
 from cowfs.maintain import planning
-from cowfs.store import ObjectStore, initialize, open_store
+from cowfs.store import ObjectStore, initialize, open_store, refs
 from cowfs.version import head_line, pruned
 from cowfs.version.deletion import delete_volume
 from cowfs.version.tags import all_tags
@@ -76,7 +77,13 @@ def test_nothing_is_missed_and_nothing_is_left(
     for _ in range(2):
         collect(store, tmp_path, grace_s=1)
     kept = {version for name in volume_names(store) for version in roots_of(store, name)}
-    assert stored(store).keys() == set().union(*(closure(store, version, tmp_path / "c") for version in kept))
+    needed = set().union(*(closure(store, version, tmp_path / "c") for version in kept))
+    left = stored(store).keys()
+    moved = {pack: refs.newest(store, refs.moved(pack)) for pack in map(keys.parse_moved, left) if pack is not None}
+    assert {keys.pack(pack) for pack in moved} <= needed, "records of packs that no version names"
+    homes = {keys.pack(blob.new_pack) for found in moved.values() if found is not None for blob in found[1].blobs}
+    assert {key for key in left if keys.parse_moved(key) is None} <= needed | homes
+    assert needed - left <= {keys.pack(pack) for pack in moved}
     assert all(tree(store, version, tmp_path) for version in kept)
 
 
