@@ -96,6 +96,7 @@ class Committer:
             base = self._publisher.base
             if number is None and base.manifest is not None and not request.says_more_than(base.manifest):
                 return base
+            self._contents.begin()
             layer = FrozenLayer(
                 self._engine,
                 number,

@@ -41,7 +41,6 @@ PIECE_BYTES = 16 << 10
 """Pieces that are shorter on average are joined. Chosen: of changes of a page each, every eighth byte
 that is stored then was changed, as NEIGHBOUR_FACTOR has it."""
 FETCHED_RUNS = 32  # behind each staged range
-FETCHED_CHUNKS = 256
 EXTENT_COST_BYTES = 4 << 10  # each extent that is read counts as so much at least: the floor is 4,096 of them
 
 
@@ -121,7 +120,7 @@ def to_fetch(extents: Sequence[E]) -> list[ChunkRef]:
         if run.chunk is None:
             near = runs[max(position - 1, 0) : position + 1 + FETCHED_RUNS]
             found |= {other.chunk.hash: other.chunk for other in near if other.chunk is not None}
-    return list(found.values())[:FETCHED_CHUNKS]
+    return list(found.values())
 
 
 def _runs(extents: Sequence[E]) -> list[Run[E]]:
