@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs import config
 from cowfs import store as store_layer
 from cowfs.api import stores
 from cowfs.api.collect_report import GcReport, Reason, Waiting, WhyReport
+from cowfs.api.parts import Workers
 from cowfs.api.pruning import PrunePlan
 from cowfs.errors import InvalidInputError
 from cowfs.format import keys
@@ -65,7 +68,12 @@ class Prepared:
 
 
 def prepare(
-    store: stores.Named, *, dry_run: bool = False, settle_s: float = SETTLE_S, say: Say = lambda text: None
+    store: stores.Named,
+    *,
+    dry_run: bool = False,
+    settle_s: float = SETTLE_S,
+    say: Say = lambda text: None,
+    executor: Executor | None = None,
 ) -> Prepared:
     """InvalidInputError: the store cannot keep writers apart. InvalidStateError: clocks differ."""
     from cowfs.maintain.collecting import Collection
@@ -73,7 +81,8 @@ def prepare(
 
     opened = stores.open_store(store)
     store_layer.require_writable(opened.record)
-    survey = Survey(opened.objects, config.cache_dir())
+    in_parts = partial(Workers(executor).mark, opened) if executor is not None else None
+    survey = Survey(opened.objects, config.cache_dir(), in_parts=in_parts)
     plan = survey.plan()
     if not dry_run and plan.waits_for and plan.young_bytes:
         Collection(survey, _holder(), wait_s=settle_s, progress=say).settle()
@@ -97,7 +106,12 @@ def foresee(store: stores.Named, plans: Iterable[PrunePlan]) -> GcReport:
 
 
 def gc(
-    store: stores.Named, *, dry_run: bool, plan: GcReport | None, pruned: Sequence[PrunePlan] | None = None
+    store: stores.Named,
+    *,
+    dry_run: bool,
+    plan: GcReport | None,
+    pruned: Sequence[PrunePlan] | None = None,
+    executor: Executor | None = None,
 ) -> GcReport:
     """`Volume.gc`."""
     if pruned is not None:
@@ -109,7 +123,7 @@ def gc(
             return foresee(store, pruned)
     if plan is not None and dry_run:
         raise InvalidInputError("a plan was given for a dry run", hint="Leave plan or dry_run out.")
-    prepared = prepare(store, dry_run=dry_run)
+    prepared = prepare(store, dry_run=dry_run, executor=executor)
     if dry_run:
         return prepared.report
     if plan is not None and plan.store != prepared.report.store:

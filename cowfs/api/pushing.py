@@ -9,13 +9,16 @@ open the other.
 from __future__ import annotations
 
 import os
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs import clock, config
 from cowfs import store as stores_layer
 from cowfs.api import names, sources, stores
+from cowfs.api.parts import Workers
 from cowfs.api.provenance import author
 from cowfs.api.storage.resolving import access
 from cowfs.api.stores import OpenStore
@@ -41,6 +44,7 @@ def push(
     name: str | None = None,
     all_versions: bool = False,
     progress: ProgressListener | None = None,
+    executor: Executor | None = None,
 ) -> PushReport:
     """`Volume.push`; `Volume.pull` with the stores the other way round. of: None, or where a source
     that is no locator is."""
@@ -70,6 +74,7 @@ def push(
         owner=author(),
         cache_dir=config.cache_dir(),
         progress=progress or (lambda _: None),
+        in_parts=partial(Workers(executor).copy, found.store, target) if executor is not None else None,
     ).run(with_tags=all_versions)
     return PushReport(
         locator=str(volumes.locator(target.objects, wanted, version)),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs import config
 from cowfs.api import sources, stores
+from cowfs.api.parts import Workers
 from cowfs.api.stores import OpenStore
 from cowfs.errors import InvalidInputError
 from cowfs.format.locator import is_locator
@@ -23,6 +26,7 @@ def verify(
     sample: float = 1.0,
     resume: bool = False,
     progress: ProgressListener | None = None,
+    executor: Executor | None = None,
 ) -> VerifyReport:
     """`Volume.verify`."""
     from cowfs.maintain.verify import Verifier
@@ -34,7 +38,12 @@ def verify(
         )
     store, scope = _scope(source, named, sample)
     verifier = Verifier(
-        store.objects, store.record, cache_dir=config.cache_dir(), access=store.access, progress=progress
+        store.objects,
+        store.record,
+        cache_dir=config.cache_dir(),
+        access=store.access,
+        progress=progress,
+        in_parts=partial(Workers(executor).check, store) if executor is not None else None,
     )
     what = "store" if scope.is_store else scope.versions[0].id.hex()
     log = VerifyLog(config.state_dir(), store.record.store_id, what, resume=resume)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from datetime import timedelta
 from typing import Any
 
@@ -348,6 +349,7 @@ class Volume:
         dry_run: bool = False,
         plan: GcReport | None = None,
         pruned: Sequence[PrunePlan] | None = None,
+        executor: Executor | None = None,
     ) -> GcReport:
         """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag, nor a
         mount or kept work. Writers go on meanwhile; what they may still use stays, and what is younger
@@ -360,8 +362,10 @@ class Volume:
         InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError: a
         process of this machine is at it. Any error before something is deleted: a head, a tag or a
         pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
+
+        executor: reads the indexes of many versions (docs/guide/large-stores.md).
         """
-        return collecting.gc(stores.name(store), dry_run=dry_run, plan=plan, pruned=pruned)
+        return collecting.gc(stores.name(store), dry_run=dry_run, plan=plan, pruned=pruned, executor=executor)
 
     @staticmethod
     def verify(
@@ -371,6 +375,7 @@ class Volume:
         sample: float = 1.0,
         resume: bool = False,
         progress: ProgressListener | None = None,
+        executor: Executor | None = None,
     ) -> VerifyReport:
         """Reads the packs of a version (as `version` takes it), or of the whole store, again, checks
         every byte, and says which packs are damaged and which paths of which versions that breaks.
@@ -378,9 +383,11 @@ class Volume:
 
         sample: that part of the packs, chosen by chance; that the others are there is seen from the
         list. resume: what an interrupted run on this machine has read is left out. A store that does
-        not answer raises; damage does not.
+        not answer raises; damage does not. executor: reads the packs (docs/guide/large-stores.md).
         """
-        return verifying.verify(source, stores.name(store), sample=sample, resume=resume, progress=progress)
+        return verifying.verify(
+            source, stores.name(store), sample=sample, resume=resume, progress=progress, executor=executor
+        )
 
     @staticmethod
     def warm(
@@ -430,6 +437,7 @@ class Volume:
         name: str | None = None,
         all_versions: bool = False,
         progress: ProgressListener | None = None,
+        executor: Executor | None = None,
     ) -> PushReport:
         """Copies a version (as `version` takes it) to another store, which is made if there is none, and
         makes it the last one of the volume there: of the same name, or `name`. Its id stays the same,
@@ -441,10 +449,16 @@ class Volume:
         needs none of them to read the version. ConflictError: the target's volume has a version that
         this one did not come from; nothing is replaced. LeaseHeldError: somebody writes to it.
         InvalidInputError: one of the stores is encrypted, and the other has not the same key.
-        CorruptError: a pack is damaged.
+        CorruptError: a pack is damaged. executor: copies the packs (docs/guide/large-stores.md).
         """
         return pushing.push(
-            source, stores.name(store), stores.name(to), name=name, all_versions=all_versions, progress=progress
+            source,
+            stores.name(store),
+            stores.name(to),
+            name=name,
+            all_versions=all_versions,
+            progress=progress,
+            executor=executor,
         )
 
     @staticmethod
@@ -456,10 +470,17 @@ class Volume:
         name: str | None = None,
         all_versions: bool = False,
         progress: ProgressListener | None = None,
+        executor: Executor | None = None,
     ) -> PushReport:
         """As `push`, of a version in the store `origin`, to `store`."""
         return pushing.push(
-            source, stores.name(origin), stores.name(store), name=name, all_versions=all_versions, progress=progress
+            source,
+            stores.name(origin),
+            stores.name(store),
+            name=name,
+            all_versions=all_versions,
+            progress=progress,
+            executor=executor,
         )
 
     @staticmethod

@@ -41,6 +41,16 @@ class LiveRanges:
         mask = (1 << _LENGTH_BITS) - 1
         return [(number >> _LENGTH_BITS, number & mask) for number in self._tidy(pack)]
 
+    def packed(self, pack: PackId) -> bytes:
+        """The ranges of a pack, for `add_packed`, in this machine's byte order."""
+        return self._tidy(pack).tobytes()
+
+    def add_packed(self, pack: PackId, ranges: bytes) -> None:
+        found = self._ranges.setdefault(pack, array("Q"))
+        found.frombytes(ranges)
+        if len(found) > 2 * self._unique.get(pack, 0) + _FEW:
+            self._tidy(pack)
+
     def bytes_of(self, pack: PackId) -> int:
         return sum(length for _, length in self.of(pack))
 

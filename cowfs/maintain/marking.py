@@ -17,8 +17,9 @@ of extents, of block lists and for each version. Blocks come from the machine's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from cowfs.errors import CorruptError, NotFoundError
@@ -34,12 +35,27 @@ from cowfs.version.history import open_version
 BATCH_PAGES = 512  # fetched together: 8 MiB of pages in memory
 AT_ONCE = 64  # manifests that are read ahead
 THREADS = 16
+MANY = 64
+"""So many versions are worth being marked elsewhere."""
 
 Listener = Callable[[VersionId, Collection[PackId]], None]
 
 
+@dataclass(frozen=True)
+class Marked:
+    """What a marker has found, for another one. live: `LiveRanges.packed` of each pack."""
+
+    versions: frozenset[VersionId]
+    live: Mapping[PackId, bytes]
+    index_packs: frozenset[PackId]
+
+
+InParts = Callable[[Sequence[VersionId]], Iterator[Marked]]
+
+
 class Marker:
-    """listen is told of each version which packs it names."""
+    """listen is told of each version which packs it names. in_parts: marks many versions elsewhere, in
+    any order."""
 
     def __init__(
         self,
@@ -48,12 +64,14 @@ class Marker:
         *,
         threads: int = THREADS,
         listen: Listener | None = None,
+        in_parts: InParts | None = None,
     ) -> None:
         self._store = store
         self._reader = PackReader(store)
         self._cache = BlockCache(cache_dir, name=self._reader.sealing.name)
         self._threads = threads
         self._listen = listen
+        self._in_parts = in_parts
         self._segments: set[ChunkHash] = set()
         self._pages: dict[
             ChunkHash, list[tuple[PackId | None, ...]]
@@ -66,11 +84,26 @@ class Marker:
 
     def mark(self, versions: Iterable[VersionId]) -> None:
         """CorruptError, NotFoundError: something that one of them needs cannot be read."""
-        left = sorted(set(versions) - self.versions)
+        new = [version for version in dict.fromkeys(versions) if version not in self.versions]
+        if self._in_parts is not None and len(new) >= MANY:
+            for found in self._in_parts(new):
+                self._add(found)
+            return
+        left = sorted(new)
         for at in range(0, len(left), AT_ONCE):
             batch = left[at : at + AT_ONCE]
             for version, manifest in zip(batch, self._opened(batch), strict=True):
                 self._mark(version, manifest)
+
+    def marked(self) -> Marked:
+        live = {pack: self.live.packed(pack) for pack in self.live}
+        return Marked(frozenset(self.versions), live, frozenset(self.index_packs))
+
+    def _add(self, found: Marked) -> None:
+        for pack, ranges in found.live.items():
+            self.live.add_packed(pack, ranges)
+        self.index_packs |= found.index_packs
+        self.versions |= found.versions
 
     def mark_if_whole(self, version: VersionId) -> bool:
         """As `mark`, for a version that nothing protects; False: it is not all there."""

@@ -5,6 +5,8 @@ Memory: the pack, some 16 MiB for those that cowfs writes. Any thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cowfs.errors import CorruptError, NotFoundError
@@ -14,6 +16,8 @@ from cowfs.format.sealing import Sealing
 from cowfs.ids import PackId
 from cowfs.store import ObjectStore
 from cowfs.store.sealed import sealing_of
+
+THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,9 @@ class PackState:
         return self.directory is not None and blob.offset not in self.broken and self.directory.at(blob.offset) == blob
 
 
+Heard = Callable[[PackState], None]
+
+
 def check_pack(store: ObjectStore, pack: PackId) -> PackState:
     """Errors of the store itself are raised: a pack that could not be fetched is not a damaged one."""
     try:
@@ -43,6 +50,19 @@ def check_pack(store: ObjectStore, pack: PackId) -> PackState:
     except CorruptError as error:
         return PackState(pack, 0, error.message)
     return check_bytes(data, pack, sealing_of(store))
+
+
+def check_packs(store: ObjectStore, packs: Sequence[PackId], heard: Heard = lambda state: None) -> list[PackState]:
+    """THREADS at a time, each in memory whole. Of packs that are right only that is told, so that the
+    answer is small. heard: of each, by several threads."""
+
+    def check(pack: PackId) -> PackState:
+        state = check_pack(store, pack)
+        heard(state)
+        return state if state.problem else PackState(pack, state.size)
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-verify") as threads:
+        return list(threads.map(check, packs))
 
 
 def check_bytes(data: bytes, pack: PackId, sealing: Sealing) -> PackState:

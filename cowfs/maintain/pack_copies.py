@@ -15,7 +15,7 @@ that files or indexes of the versions name are copied. Threads: THREADS packs at
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,18 +47,37 @@ class Copied:
     bytes: int = 0
 
 
+@dataclass(frozen=True)
+class CopiedPart:
+    """packs: of the part, also those that were there. relied: as of `PackCopies.relied`."""
+
+    packs: int
+    copied: Copied
+    relied: frozenset[PackId]
+
+
+InParts = Callable[[Sequence[PackId], Set[PackId], Set[PackId]], Iterator[CopiedPart]]
+
+
 class PackCopies:
     """heard: called after each pack with (packs done, packs in all, bytes put), by several threads in
-    turn."""
+    turn. in_parts: copies packs elsewhere, in any order, heeding what is condemned and collected."""
 
     def __init__(
-        self, source: ObjectStore, target: ObjectStore, cache_dir: Path, heard: Callable[[int, int, int], None]
+        self,
+        source: ObjectStore,
+        target: ObjectStore,
+        cache_dir: Path,
+        heard: Callable[[int, int, int], None],
+        *,
+        in_parts: InParts | None = None,
     ) -> None:
         self._source = source
         self._target = target
         self._cache_dir = cache_dir
         self._reader = PackReader(source)
         self._heard = heard
+        self._in_parts = in_parts
         self._lock = threading.RLock()  # guards what follows
         self.copied = Copied()
         self._condemned: frozenset[PackId] = frozenset()
@@ -87,6 +106,9 @@ class PackCopies:
         self._condemned, self._collected = condemned, collected
         self._look_at_target()
         wanted = sorted(packs)
+        if self._in_parts is not None:
+            self._copy_in_parts(self._in_parts, wanted)
+            return
         done = 0
 
         def copy(pack: PackId) -> None:
@@ -99,6 +121,15 @@ class PackCopies:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-push") as threads:
             for outcome in [threads.submit(copy, pack) for pack in wanted]:
                 outcome.result()
+
+    def _copy_in_parts(self, in_parts: InParts, wanted: Sequence[PackId]) -> None:
+        done = 0
+        for part in in_parts(wanted, self._condemned, self._collected):
+            done += part.packs
+            self.copied.packs += part.copied.packs
+            self.copied.bytes += part.copied.bytes
+            self._rely(*part.relied)
+            self._heard(done, len(wanted), self.copied.bytes)
 
     def _look_at_target(self) -> None:
         self._sizes, self._moved, self._relied = {}, set(), set()

@@ -24,7 +24,7 @@ from cowfs.format import keys
 from cowfs.ids import PackId, VersionId
 from cowfs.maintain.generations import Condemned, Generations
 from cowfs.maintain.live_ranges import LiveRanges
-from cowfs.maintain.marking import THREADS, Marker
+from cowfs.maintain.marking import THREADS, InParts, Marker
 from cowfs.maintain.places import MovedRecords, Places
 from cowfs.maintain.repacking import GAIN_BYTES, Repacker, Sparse
 from cowfs.maintain.roots import NOTHING, Foreseen, FoundPin, RootReader, Roots
@@ -113,8 +113,9 @@ class Survey:
         grace_s: float = GRACE_S,
         gain_bytes: int = GAIN_BYTES,
         threads: int = THREADS,
+        in_parts: InParts | None = None,
     ) -> None:
-        """gain_bytes: what a pack must have to gain to be written anew."""
+        """gain_bytes: what a pack must have to gain to be written anew. in_parts: as of `Marker`."""
         self.store = store
         self.generations = Generations(store)
         self.roots = RootReader(store, threads=threads)
@@ -122,6 +123,7 @@ class Survey:
         self._grace_s = grace_s
         self._gain_bytes = gain_bytes
         self._threads = threads
+        self._in_parts = in_parts
         self._records = MovedRecords(store)
         self.marker = Marker(store, cache_dir, threads=threads)
         self.listing = Listing()
@@ -132,7 +134,7 @@ class Survey:
         now_ns = checked_now_ns(self.store)
         self.generations.load()
         self.listing = Listing.of(self.store)
-        self.marker = Marker(self.store, self._cache_dir, threads=self._threads)
+        self.marker = Marker(self.store, self._cache_dir, threads=self._threads, in_parts=self._in_parts)
         found = self.roots.read(now_ns=now_ns, grace_s=self._grace_s, foreseen=foreseen)
         self._mark(found)
         heard = self._heard(found.pins, now_ns)
@@ -203,7 +205,7 @@ class Survey:
         """A version that nothing but a pin protects may be gone: a working copy that comes back after
         its pin had expired pins what it stands on, and then finds out."""
         gone = {each for each in found.pinned if self.store.size(keys.version(each)) is None}
-        self.marker.mark(found.versions.keys() - gone)
+        self.marker.mark([version for version in found.versions if version not in gone])
 
     def _dead(self, found: Roots, young_ns: int | None) -> Condemned:
         """young_ns None: whatever its age."""

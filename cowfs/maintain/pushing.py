@@ -27,7 +27,7 @@ from cowfs.format import keys
 from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
-from cowfs.maintain.pack_copies import PackCopies
+from cowfs.maintain.pack_copies import InParts, PackCopies
 from cowfs.store import ObjectStore, leases, refs, scratch
 from cowfs.store.pins import Pin, collected_records, condemned_versions, lately_condemned
 from cowfs.version import head_line, tags
@@ -69,7 +69,9 @@ class Push:
         owner: str,
         cache_dir: Path,
         progress: ProgressListener,
+        in_parts: InParts | None = None,
     ) -> None:
+        """in_parts: as of `PackCopies`."""
         self._source = source
         self._target = target
         self._volume = volume
@@ -78,7 +80,7 @@ class Push:
         self._holder = holder
         self._owner = owner
         self._progress = progress
-        self._copies = PackCopies(source, target, cache_dir, self._heard)
+        self._copies = PackCopies(source, target, cache_dir, self._heard, in_parts=in_parts)
         self._protection: Protection | None = None
         self._acknowledged_s = clock.monotonic_s()
         self._wanted: list[VersionId] = []

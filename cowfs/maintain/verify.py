@@ -11,7 +11,7 @@ each time; whether the others are there is seen from the list.
 
 Linked files are not read: origins are asked whether the objects are in the state that was linked.
 
-Nothing is written to the store. Threads: THREADS packs at a time, each in memory whole.
+Nothing is written to the store. Packs are read by threads (`pack_check`), or by whoever is given.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +35,7 @@ from cowfs.index import open_index
 from cowfs.maintain.broken_paths import broken_files, walked
 from cowfs.maintain.kept_versions import KeptVersion, kept_versions
 from cowfs.maintain.linked_objects import LinkCheck
-from cowfs.maintain.pack_check import PackState, check_pack
+from cowfs.maintain.pack_check import PackState, check_packs
 from cowfs.maintain.references import References, in_data_packs, in_index_packs, index_packs
 from cowfs.maintain.verify_log import VerifyLog
 from cowfs.maintain.verify_report import BrokenPath, DamagedPack, VerifyReport
@@ -44,9 +43,8 @@ from cowfs.store import Access, ObjectStore, refs
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import Progress, ProgressListener
 
-THREADS = 4
-
 NotRight = dict[PackId, PackState]
+InParts = Callable[[Sequence[PackId]], Iterator[list[PackState]]]
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,8 @@ class Found:
 
 
 class Verifier:
-    """cache_dir: of this machine, for indexes that are right."""
+    """cache_dir: of this machine, for indexes that are right. in_parts: checks packs elsewhere, in any
+    order; None: threads of this process do."""
 
     def __init__(
         self,
@@ -92,8 +91,10 @@ class Verifier:
         cache_dir: Path,
         access: Access,
         progress: ProgressListener | None = None,
+        in_parts: InParts | None = None,
     ) -> None:
         self._store = store
+        self._in_parts = in_parts
         self._record = record
         self._cache_dir = cache_dir
         self._access = access
@@ -182,17 +183,22 @@ class Verifier:
         lock = threading.Lock()
         done = done_bytes = 0
 
-        def check(pack: PackId) -> PackState:
+        def hear(state: PackState) -> None:
             nonlocal done, done_bytes
-            state = check_pack(self._store, pack)
             if log is not None and not state.problem:
-                log.add(pack)
+                log.add(state.pack)
             with lock:
-                done, done_bytes = done + 1, done_bytes + sizes[pack]
+                done, done_bytes = done + 1, done_bytes + sizes[state.pack]
                 self._progress(Progress("packs", done, len(packs), done_bytes, whole_bytes))
-            return state
 
-        return in_threads(check, packs)
+        if self._in_parts is None:
+            return {state.pack: state for state in check_packs(self._store, packs, hear)}
+        checked: NotRight = {}
+        for states in self._in_parts(packs):
+            for state in states:
+                hear(state)
+                checked[state.pack] = state
+        return checked
 
     def _is_readable(self, pack: PackId, entry: PackEntry) -> bool:
         try:
@@ -255,11 +261,6 @@ class Verifier:
         """Whether a lost blob is one of the index: of a pack that it names, which is enough to look."""
         assert version.manifest is not None
         return not index_packs(version.manifest.index).isdisjoint(damage.lost)
-
-
-def in_threads(check: Callable[[PackId], PackState], packs: Sequence[PackId]) -> NotRight:
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-verify") as threads:
-        return dict(zip(packs, threads.map(check, packs), strict=True))
 
 
 def is_needed(blob: PackEntry) -> bool:

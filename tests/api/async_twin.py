@@ -43,6 +43,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
