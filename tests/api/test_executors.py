@@ -24,18 +24,24 @@ from tests.maintain.damage import flip, packs
 __all__ = ["place"]
 
 
-@pytest.fixture(params=["processes", "dask"])
-def executor(request: pytest.FixtureRequest, place: Path) -> Iterator[Executor]:
+@pytest.fixture
+def executor(place: Path) -> Iterator[Executor]:
     """Two processes that know of stores what their environment says."""
-    if request.param == "processes":
-        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-            yield pool
-        return
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def cluster(place: Path) -> Iterator[Executor]:
+    """The same by dask.distributed."""
+    import dask
     from distributed import Client, LocalCluster
 
+    patient = {"distributed.comm.timeouts.connect": "300s", "distributed.comm.timeouts.tcp": "300s"}
     with (
+        dask.config.set(patient),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
-        Client(cluster) as client,  # type: ignore[no-untyped-call]
+        Client(cluster, timeout=300) as client,  # type: ignore[no-untyped-call]
     ):
         yield client.get_executor()
 
@@ -97,6 +103,14 @@ def test_what_a_store_needs_is_marked_by_others(executor: Executor, place: Path)
     assert done.is_done
     assert before - stored_bytes() == plan.freed_bytes > 0
     assert Volume.verify().is_sound
+
+
+def test_a_cluster_does_the_same(cluster: Executor, place: Path) -> None:
+    versions()
+    assert Volume.verify(executor=cluster) == Volume.verify()
+    mirror = (place / "mirror").as_uri()
+    assert Volume.push("data", mirror, executor=cluster).put_packs > 4
+    assert Volume.gc(dry_run=True, executor=cluster, store=mirror) == Volume.gc(dry_run=True, store=mirror)
 
 
 def test_credentials_do_not_travel(place: Path) -> None:
