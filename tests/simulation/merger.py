@@ -25,7 +25,8 @@ from cowfs.version.merging import Merger as ThreeWay
 from cowfs.version.prefixes import Prefixes
 from cowfs.version.volumes import find_head, fork_volume, locator
 from tests.simulation.machine import NAMES, content
-from tests.simulation.world import DAY_S, Actor, Killed, Violation, World
+from tests.simulation.promises import Violation
+from tests.simulation.world import DAY_S, Actor, Killed, World
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 FORKS = 2
