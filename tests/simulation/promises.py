@@ -1,8 +1,9 @@
 """What must hold in a world at any time, and what must be left at its end.
 
-At any time: a volume's line is one line, and everything is there of each version that is kept: of a
-volume's newest, or where somebody prunes, of all that are not pruned; and of those that a tag was set
-on. At the end, when everybody's time is over: a collection leaves what is kept, and nothing else.
+At any time: a volume's line is one line; who has opened it for writing has shut out whoever wrote
+before; and everything is there of each version that is kept: of a volume's newest, or where somebody
+prunes, of all that are not pruned; and of those that a tag was set on. At the end, when everybody's
+time is over: a collection leaves what is kept, and nothing else.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Promises:
         lines = self._lines()
         for volume, line in lines.items():
             _check_line(volume, line, when)
+            _check_takeovers(volume, line, self._world.opened.get(volume, {}), when)
         try:
             kept = {
                 version: f"of {volume}"
@@ -202,3 +204,13 @@ def _check_line(volume: str, line: Line, when: str) -> None:
         if is_deleted and head.kind not in ("undelete", "void"):
             raise Violation(f"{when}: the {head.kind} {number} of {volume} comes behind its deletion")
         version, epoch, is_deleted = head.version, head.epoch, head.kind == "delete"
+
+
+def _check_takeovers(volume: str, line: Line, opened: dict[int, int], when: str) -> None:
+    """opened: by epoch of a writer, the head that it found when the volume was open."""
+    for epoch, found in opened.items():
+        for number, head in line[found:]:
+            if head.kind == "commit" and head.epoch < epoch:
+                raise Violation(
+                    f"{when}: head {number} of {volume} was put by epoch {head.epoch}, though {epoch} had begun behind {found}"
+                )

@@ -271,6 +271,7 @@ class World:
         self.kept_until = 0  # turn
         self.deletes_late: Actor | None = None  # then time does not jump
         self.tagged: dict[tuple[str, str], VersionId] = {}  # volume and tag: what nobody but a tag need protect
+        self.opened: dict[str, dict[int, int]] = {}  # volume: epochs of its writers, and the heads they found
         self._promises = Promises(self, home)
         self._on_their_way: list[Late] = []
 
