@@ -54,7 +54,7 @@ class Machine(Actor):
         try:
             session = opening.open_session(self._spec(), stack, discard)
             assert session.writer is not None
-            self.world.opened.setdefault(self.volume, {})[session.writer.lease.epoch] = session.base.head_number
+            self.world.note_opened(self.volume, session.writer.lease.epoch)
             self._check_what_was_kept(session)
             left = self.random.choice((2, 4, 8, 60))
             while left > 0 and not (self.world.is_over or self.is_dead):

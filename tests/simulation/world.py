@@ -370,5 +370,8 @@ class World:
         self._promises.check("at the end")
         self._promises.check_swept()
 
+    def note_opened(self, volume: str, epoch: int) -> None:
+        self.opened.setdefault(volume, {})[epoch] = len(self.objects.list(keys.head_prefix(volume)))
+
     def remember(self, version: VersionId, tree: dict[bytes, bytes]) -> None:
         self.trees[version] = dict(tree)
