@@ -34,6 +34,8 @@ KEPT = (1, 1, 1, 2, 4)  # how many versions a pruning keeps
 REST = 8  # turns
 SHARE = 6
 SLEEPS = 0.1
+SLEPT_S = (3 * 3600.0, 8 * DAY_S)
+"""Its lease is not held any more then; or its pin is dead, too."""
 
 
 class Keeper(Actor):
@@ -175,8 +177,8 @@ class Keeper(Actor):
     def _sleep(self, where: str) -> None:
         if self.random.random() < SLEEPS and not self.world.is_over:
             self.asleep = self.world.conditions.long_turns
-            self.world.pass_s(8 * DAY_S)
-            self.world.note(self, f"sleeps for days {where}")
+            self.world.pass_s(self.random.choice(SLEPT_S))
+            self.world.note(self, f"sleeps for long {where}")
             for other in self.world.actors:
                 other.heed_trouble()
             self.turn()
