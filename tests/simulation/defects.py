@@ -171,7 +171,9 @@ def undeleted_volumes_collected(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Collection, "_close_line", lambda self, volume: None)
     read = RootReader.read
     patch.setattr(
-        RootReader, "read", lambda self, *, now_ns=1 << 62, grace_s=0.0: read(self, now_ns=now_ns, grace_s=grace_s)
+        RootReader,
+        "read",
+        lambda self, *, now_ns=1 << 62, grace_s=0.0, **more: read(self, now_ns=now_ns, grace_s=grace_s, **more),
     )
 
 
