@@ -1,6 +1,6 @@
 """The versions that a store keeps: those that heads which are not pruned, and tags, name.
 
-A deleted volume's versions are looked at as long as they are there: they may have been collected.
+A deleted or void volume's versions are looked at as long as they are there: they may have been collected.
 All others must be there.
 
 Requests: two lists and one read of each record for each volume, and each manifest once.
@@ -62,7 +62,7 @@ def one_version(store: ObjectStore, volume: str, version: VersionId) -> KeptVers
 def _named_by(store: ObjectStore, volume: str) -> Iterator[tuple[VersionId, bool]]:
     hidden = pruned.read(store, volume)
     line = refs.history(store, refs.head(volume))  # newest first
-    is_deleted = bool(line) and line[0][1].kind == "delete"
+    is_deleted = bool(line) and line[0][1].kind in ("delete", "void")
     for place, (number, head) in enumerate(line):
         if head.version is not None and (place == 0 or not hidden.has(number)):
             yield head.version, not is_deleted

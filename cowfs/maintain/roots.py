@@ -3,7 +3,7 @@ a parent, not a locator.
 
     volumes/<name>/head/<n>          its version; of a deleted volume as long as it can be brought back, of a void one none
     volumes/<name>/pruned/<n>        which heads do not count
-    volumes/<name>/tags/<tag>/<n>    the newest record's version
+    volumes/<name>/tags/<tag>/<n>    the newest record's version; none of a void volume's, whose tags no name reaches
     pins/<id>/<n>                    the newest record: the version of its head, one it names besides, and packs
 
 A line is never taken from a list alone: its numbers must have no gap, and the number behind the last
@@ -66,7 +66,7 @@ class Roots:
     protects.
 
     lapsed: volumes that must not be used any more: deleted so long ago that nobody can bring them
-    back, or forked too late, from a version that is gone.
+    back, or forked too late, from a version that is gone. void: those that a collection has closed.
     """
 
     versions: dict[VersionId, list[str]] = field(default_factory=dict)
@@ -74,6 +74,7 @@ class Roots:
     packs: dict[PackId, list[str]] = field(default_factory=dict)
     pins: list[FoundPin] = field(default_factory=list)
     lapsed: list[str] = field(default_factory=list)
+    void: set[str] = field(default_factory=set)
 
     def protect(self, version: VersionId | None, why: str) -> None:
         if version is not None:
@@ -104,8 +105,10 @@ class RootReader:
         for volume, infos in heads.items():
             self._add_line(found, volume, infos, now_ns, grace_s, foreseen.get(volume, ()))
         for (volume, tag), number in tags.items():
-            record = self._newest_tag(volume, tag, number)
-            found.protect(record.version, f"tag {volume}@{tag}")
+            if volume not in found.lapsed and volume not in found.void:
+                version = self._newest_tag(volume, tag, number).version
+                if version is not None and not self._is_late_tag(found, version):
+                    found.protect(version, f"tag {volume}@{tag}")
         self._add_pins(found)
         return found
 
@@ -144,6 +147,7 @@ class RootReader:
         line = self._line(volume, infos)
         last = line[-1]
         if last.kind == "void":
+            found.void.add(volume)
             return
         if last.kind == "delete" and grace_s is not None:
             info = infos.get(len(line))
@@ -169,6 +173,11 @@ class RootReader:
             return False
         was_dropped = any(pin.record.kind == "dead" and pin.record.version == version for pin in found.pins)
         return was_dropped and self._store.size(keys.version(version)) is None
+
+    def _is_late_tag(self, found: Roots, version: VersionId) -> bool:
+        """Whether nothing else keeps the version any more, and it is gone: the tag was put after it was
+        pruned and collected, and whoever set it was killed before he could take it back."""
+        return version not in found.versions and self._store.size(keys.version(version)) is None
 
     def _line(self, volume: str, infos: dict[int, ObjectInfo]) -> list[HeadRecord]:
         count = len(infos)

@@ -1,9 +1,9 @@
 """A merge as what `publish` makes a version of. Its chunks lie in the store already: nothing is
 stored, looked up or read.
 
-They are there because the branches' manifests were, when the pin was there. Once a collection has
-taken the pin for dead that says nothing any more, so a merge is never drafted again behind its fence:
-LeaseLostError, and whoever merges begins anew.
+They are there because the branches' manifests were, when the pin was there. Once a collection has gone
+on without this writer, whether it found the pin dead or nobody holding the lease, that says nothing any
+more, so a merge is never drafted again behind its fence: LeaseLostError, and whoever merges begins anew.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class MergeSource:
         self._merged = merged
         self._publisher = publisher
         self._parents = parents
-        self._lapses = publisher.chunks.proven_lapses
+        self._doubts = publisher.chunks.doubts
 
     def draft(self) -> Draft:
-        if self._publisher.chunks.proven_lapses != self._lapses:
+        if self._publisher.chunks.doubts != self._doubts:
             raise LeaseLostError(
                 "a garbage collection has gone on without this, perhaps while this machine slept; nothing was published",
                 hint="Do it again: it may have deleted a version that was to be merged or restored.",

@@ -18,6 +18,8 @@ MACHINES = (
     (("ada", "one"), ("cyd", "two")),
     (("ada", "one"),),
 )
+SKEWS_S = (0.0, 30.0, 280.0)
+"""A collector refuses to work with a clock that is wrong by more than 300 s."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ class Conditions:
     has_merger: bool  # who works in forks of "one", and merges them into it
     has_pusher: bool  # who copies versions to a mirror and back
     has_two_collectors: bool
+    has_keeper: bool  # who prunes, tags, rolls back and restores; else all but the newest count as pruned
+    has_two_keepers: bool  # one sets a tag, while another prunes
+    skews_s: tuple[float, ...]  # of somebody's clock, either way
     stays_away: float  # a machine with uncommitted work is not mounted again for long
 
 
@@ -53,6 +58,9 @@ def conditions_of(seed: int) -> Conditions:
         has_forker=drawn.random() < 0.3,
         has_merger=drawn.random() < 0.4,
         stays_away=drawn.choice((0.05, 0.5)),
+        has_keeper=drawn.random() < 0.35,
+        has_two_keepers=drawn.random() < 0.6,
+        skews_s=drawn.choice(((0.0,), (0.0,), SKEWS_S)),
         has_pusher=seed % 3 == 2,
         has_two_collectors=seed % 6 == 2,
     )

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from cowfs.errors import ConflictError, LeaseLostError
+from cowfs.format import keys
 from cowfs.format.records import MovedRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain import planning, pushing
@@ -29,20 +30,21 @@ from cowfs.maintain.generations import Condemned
 from cowfs.maintain.places import Places
 from cowfs.maintain.planning import Listing, Survey
 from cowfs.maintain.repacking import Repacker
-from cowfs.maintain.roots import RootReader, Roots
+from cowfs.maintain.roots import FoundPin, RootReader, Roots
 from cowfs.session import acquiring
 from cowfs.session.committer import Committer
 from cowfs.store import ObjectStore, refs
 from cowfs.store.leases import Lease
 from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
-from cowfs.version import heads, volumes
+from cowfs.version import heads, tags, volumes
 from cowfs.version.heads import Settled, settle_head
 from cowfs.version.keeping import Kept
+from cowfs.version.merge_source import MergeSource
 from cowfs.version.protection import Protection
 from cowfs.version.publish import Publisher
 from cowfs.version.volumes import find_head, read_head
-from tests.simulation.test_simulation import simulate
+from tests.simulation.test_simulation import fast_directory, simulate
 
 TURNS = 3000
 
@@ -172,8 +174,50 @@ def undeleted_volumes_collected(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Collection, "_close_line", lambda self, volume: None)
     read = RootReader.read
     patch.setattr(
-        RootReader, "read", lambda self, *, now_ns=1 << 62, grace_s=0.0: read(self, now_ns=now_ns, grace_s=grace_s)
+        RootReader,
+        "read",
+        lambda self, *, now_ns=1 << 62, grace_s=0.0, **more: read(self, now_ns=now_ns, grace_s=grace_s, **more),
     )
+
+
+def tags_protect_nothing(patch: pytest.MonkeyPatch) -> None:
+    newest = RootReader._newest_tag
+    patch.setattr(
+        RootReader,
+        "_newest_tag",
+        lambda self, volume, tag, number: replace(newest(self, volume, tag, number), version=None),
+    )
+
+
+def tags_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has set a tag does not look whether the version was pruned meanwhile."""
+    require_kept = tags._require_kept
+
+    def once(store: ObjectStore, volume: str, version: VersionId) -> None:
+        if all(tag.version != version for tag in tags.all_tags(store, volume)):
+            require_kept(store, volume, version)
+
+    patch.setattr(tags, "_require_kept", once)
+
+
+def late_tags_stop_collections(patch: pytest.MonkeyPatch) -> None:
+    """A tag that was put when its version was gone already is a root that cannot be read."""
+    patch.setattr(RootReader, "_is_late_tag", lambda self, found, version: False)
+
+
+def pins_never_expire(patch: pytest.MonkeyPatch) -> None:
+    """Whoever does not come back is waited for, and keeps what his pin names."""
+    patch.setattr(FoundPin, "is_expired", lambda self, now_ns: False)
+
+
+def manifests_never_deleted(patch: pytest.MonkeyPatch) -> None:
+    """A collection deletes packs, and leaves the versions that needed them."""
+    delete = Collection._delete
+
+    def packs_alone(self: Collection, objects: dict[str, int], *arguments: Any) -> None:
+        delete(self, {key: size for key, size in objects.items() if key.startswith(keys.PACKS)}, *arguments)
+
+    patch.setattr(Collection, "_delete", packs_alone)
 
 
 # -- of repacking
@@ -231,6 +275,12 @@ def pushes_rely_on_the_condemned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pushing, "condemned_versions", lambda store: set())
 
 
+def drafted_again_behind_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """A merge or a restore is prepared again behind a collection's fence, from what it has read before."""
+    doubts = property(lambda self: self._publisher.chunks.doubts, lambda self, value: None)
+    patch.setattr(MergeSource, "_doubts", doubts, raising=False)
+
+
 def forks_not_pinned(patch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
@@ -256,10 +306,16 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     holds_protect_nothing,
     kept_uploads_not_named,
     undeleted_volumes_collected,
+    drafted_again_behind_a_fence,
     forks_not_pinned,
     whatever_moved_goes,
     new_records_forget,
     moved_records_not_read_again,
+    tags_protect_nothing,
+    tags_not_looked_at_again,
+    late_tags_stop_collections,
+    pins_never_expire,
+    manifests_never_deleted,
     late_deletes_not_heeded,
     objects_put_since_deleted,
     pushes_rely_on_the_condemned,
@@ -269,7 +325,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 def seeds_until_found(defect: Callable[[pytest.MonkeyPatch], None], limit: int) -> tuple[int, str] | None:
     """(how many, what was said), None: not found."""
     for seed in range(limit):
-        with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        with tempfile.TemporaryDirectory(dir=fast_directory()) as home, pytest.MonkeyPatch.context() as patch:
             defect(patch)
             try:
                 simulate(seed, Path(home), patch, TURNS)

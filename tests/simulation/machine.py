@@ -16,7 +16,8 @@ from cowfs.session import opening
 from cowfs.session.session import Session
 from cowfs.store import refs
 from cowfs.version.commit import CommitRequest
-from tests.simulation.world import Actor, Killed, Violation, World
+from tests.simulation.promises import Violation
+from tests.simulation.world import Actor, Killed, World
 from tests.version.working_volume import ReadingVolume, WritableView
 
 NAMES = 5
@@ -52,6 +53,8 @@ class Machine(Actor):
         self._remember_pin()
         try:
             session = opening.open_session(self._spec(), stack, discard)
+            assert session.writer is not None
+            self.world.note_opened(self.volume, session.writer.lease.epoch)
             self._check_what_was_kept(session)
             left = self.random.choice((2, 4, 8, 60))
             while left > 0 and not (self.world.is_over or self.is_dead):
@@ -251,16 +254,17 @@ class Machine(Actor):
             if session.base != before:
                 self._check_restored(session, path, pack, ChunkHash(row[2]))
         finally:
-            self.world.objects.objects[keys.pack(pack)] = kept
+            self.world.objects.set(keys.pack(pack), kept)
             self.world.damaged.discard(keys.pack(pack))
+            self.world.check_store(f"{self.name}: what was damaged is there again")
 
     def _spoil(self, pack: PackId, offset: int, kept: tuple[bytes, int]) -> None:
         if self.random.random() < 0.3:
-            del self.world.objects.objects[keys.pack(pack)]
+            self.world.objects.set(keys.pack(pack), None)
             return
         data = bytearray(kept[0])
         data[offset] ^= 0xFF
-        self.world.objects.objects[keys.pack(pack)] = bytes(data), kept[1]
+        self.world.objects.set(keys.pack(pack), (bytes(data), kept[1]))
 
     def _check_restored(self, session: Session, path: bytes, pack: PackId, hash: ChunkHash) -> None:
         version = session.base.version_id

@@ -25,7 +25,8 @@ from cowfs.version.merging import Merger as ThreeWay
 from cowfs.version.prefixes import Prefixes
 from cowfs.version.volumes import find_head, fork_volume, locator
 from tests.simulation.machine import NAMES, content
-from tests.simulation.world import DAY_S, Actor, Killed, Violation, World
+from tests.simulation.promises import Violation
+from tests.simulation.world import DAY_S, Actor, Killed, World
 from tests.version.working_volume import ReadingVolume, WorkingVolume
 
 FORKS = 2
@@ -33,6 +34,8 @@ RECENT = (1, 2, 2, 2, 3)  # which version of a fork, from the last one on
 REST = 20  # turns
 SHARE = 4
 SLEEPS = 0.3
+SLEPT_S = (3 * 3600.0, 8 * DAY_S)
+"""Its lease is not held any more then; or its pin is dead, too."""
 
 Tree = dict[bytes, bytes]
 
@@ -166,11 +169,11 @@ class Merger(Actor):
                     raise Violation(f"{self.name} merged {version}, and got something else")
 
     def _sleep(self) -> None:
-        """For days, once it is decided what the merge comes to."""
+        """For long, once it is decided what the merge comes to."""
         if self.random.random() < SLEEPS and not self.world.is_over:
             self.asleep = self.world.conditions.long_turns
-            self.world.pass_s(8 * DAY_S)
-            self.world.note(self, "sleeps for days in the middle of a merge")
+            self.world.pass_s(self.random.choice(SLEPT_S))
+            self.world.note(self, "sleeps for long in the middle of a merge")
             for other in self.world.actors:
                 other.heed_trouble()
             self.turn()

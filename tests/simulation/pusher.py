@@ -18,7 +18,9 @@ from cowfs.store.holder import current_holder
 from cowfs.version.deletion import delete_volume
 from cowfs.version.history import open_version
 from cowfs.version.volumes import find_head
-from tests.simulation.world import Actor, Killed, MemoryStore, Violation, World
+from tests.simulation.memory import MemoryStore
+from tests.simulation.promises import Violation
+from tests.simulation.world import Actor, Killed, World
 from tests.version.working_volume import ReadingVolume
 
 REST = 60  # turns
@@ -41,8 +43,14 @@ class AtOnce:
 
     def submit(self, action: Callable[..., Any], *arguments: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(action(*arguments))
+        try:
+            done.set_result(action(*arguments))
+        except Exception as error:
+            done.set_exception(error)
         return done
+
+    def shutdown(self, *arguments: Any, **named: Any) -> None:
+        pass
 
     def map(self, action: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         return map(action, items)
@@ -53,7 +61,7 @@ class Pusher(Actor):
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
-        self.mirror = MemoryStore(world.clock.now_ns)
+        self.mirror = MemoryStore(world.clock.store_now_ns)
         self.mirror.url = "memory://mirror"
         self.mirror.sealing = world.objects.sealing
         self._mirrored: list[VersionId] = []

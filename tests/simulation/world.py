@@ -4,11 +4,13 @@ jumps, and a seed for everything.
 Each actor runs in a thread of its own, and exactly one of them at a time: before each of its
 requests to the store an actor hands over to the world, which chooses by the seed who goes on. So
 any actor may sleep before any request while the others go on, which is what a paused process or a
-slow network does. Requests may fail before or after they take effect, and an actor may be killed at
-any request. Threads that the code under test starts pass their requests through without a turn of
-their own; the actor waits for them, so a seed gives the same run again.
+slow network does. Requests may fail before or after they take effect, long after they were given up, or
+twice, and an actor may be killed at any request. Clocks may differ. Threads that the code under test
+starts pass their requests through without a turn of their own; the actor waits for them, so a seed
+gives the same run again, as far as it does not depend on the order of version ids: the engine takes
+times of files from this machine's clock.
 
-`check_store` runs after each head and each deletion, whoever made it.
+`check_store` runs after each head and each deletion, whoever made it; `check_end` at the end.
 """
 
 from __future__ import annotations
@@ -17,120 +19,40 @@ import builtins
 import random
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from cowfs import clock
-from cowfs.errors import ConflictError, NotFoundError, UnavailableError
+from cowfs.errors import ConflictError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.heads import UNCHANGED
-from cowfs.format.sealing import PLAIN, Sealing
+from cowfs.format.sealing import Sealing
 from cowfs.ids import VersionId
-from cowfs.store import refs
+from cowfs.store import scratch
 from cowfs.store.contract import Data, ObjectInfo, ObjectStore
 from cowfs.store.readonly import ReadOnlyStore
-from cowfs.store.sealed import is_record
 from tests.simulation.conditions import conditions_of
-from tests.simulation.roots import closure, line_of, live_pins, newest_version
-from tests.version.working_volume import ReadingVolume
+from tests.simulation.memory import MemoryStore, WorldClock
+from tests.simulation.promises import LOSING, Promises, Violation
 
 DAY_S = 24 * 3600.0
 JUMPS_S = (1.0, 30.0, 150.0, 2 * 3600.0, 8 * DAY_S)
 FAULTS = 0.012
 KILLS = 0.003
+DOOMED = 0.2
 LATE_DELETES = 0.5
 DELETED_WITHIN_S = 3600.0
 """No request to delete is on its way for longer: what a copy between stores relies on."""
+LATE = 0.5
+REPEATED = 0.004
+ON_ITS_WAY_S = 3600.0
+"""No request arrives later than that after it was sent."""
+CHANGES = ("put", "create", "delete")
 T = TypeVar("T")
 
 
 class Killed(BaseException):
     """The actor's process ended at this request."""
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
-
-
-class WorldClock(clock.SystemClock):
-    def __init__(self, seed: int) -> None:
-        self.elapsed_s = 0.0
-        self._random = random.Random(seed)
-        self._lock = threading.Lock()
-
-    def now_ns(self) -> int:
-        return int((1.8e9 + self.elapsed_s) * 1e9)
-
-    def monotonic_s(self) -> float:
-        return self.elapsed_s
-
-    def sleep_s(self, seconds: float) -> None:
-        self.elapsed_s += seconds
-
-    def random_bytes(self, length: int) -> bytes:
-        with self._lock:
-            return self._random.randbytes(length)
-
-    def jitter(self) -> float:
-        return 0.5
-
-
-class MemoryStore:
-    """The objects, without faults. Modification times are the world's. sealing: how they are sealed in
-    `objects`; packs and manifests come sealed."""
-
-    url = "memory://simulated"
-
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        self._now_ns = now_ns
-        self._lock = threading.Lock()
-        self.objects: dict[str, tuple[bytes, int]] = {}
-        self.sealing = PLAIN
-
-    def get(self, key: str) -> bytes:
-        try:
-            data = self.objects[key][0]
-        except KeyError:
-            raise NotFoundError(f"{key} does not exist") from None
-        return self.sealing.open_object(key, data, what=key) if is_record(key) else data
-
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
-        return self.get(key)[offset : offset + length]
-
-    def size(self, key: str) -> int | None:
-        found = self.objects.get(key)
-        return None if found is None else len(found[0])
-
-    def put(self, key: str, data: Data) -> None:
-        stored = self._stored(key, data)
-        with self._lock:
-            self.objects[key] = stored, self._now_ns()
-
-    def put_if_absent(self, key: str, data: Data) -> None:
-        stored = self._stored(key, data)
-        with self._lock:
-            if key in self.objects:
-                raise ConflictError(f"{key} exists")
-            self.objects[key] = stored, self._now_ns()
-
-    def _stored(self, key: str, data: Data) -> bytes:
-        return bytes(self.sealing.seal_object(key, data) if is_record(key) else data)
-
-    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
-        with self._lock:
-            found = sorted(key for key in self.objects if key.startswith(prefix) and key > start_after)[:limit]
-            return [ObjectInfo(key, len(self.objects[key][0]), self.objects[key][1]) for key in found]
-
-    def delete(self, keys: Iterable[str]) -> None:
-        with self._lock:
-            for key in keys:
-                self.objects.pop(key, None)
-
-    def read_only(self) -> ObjectStore:
-        return ReadOnlyStore(self)
-
-    def close(self) -> None:
-        pass
 
 
 class Actor:
@@ -143,13 +65,16 @@ class Actor:
         self.world = world
         self.name = name
         self.random = random.Random(f"{world.seed} {name}")
+        self.skew_s = self.random.choice(world.conditions.skews_s) * self.random.choice((-1, 1))
         self.store = ActorStore(world, self)
         self.is_dead = False
+        self.is_doomed = False  # it is killed at its next request
         self.asleep = 0  # turns
         self.outage_until = 0  # turn
         self.failure: BaseException | None = None
         self.is_done = False
-        self._go = threading.Semaphore(0)
+        self._go = threading.Lock()  # cheaper than a semaphore; nobody releases it twice
+        self._go.acquire()
         self.thread = threading.Thread(target=self._live, name=name, daemon=True)
 
     def live(self) -> None:
@@ -206,10 +131,12 @@ class ActorStore:
         return self._call("size", key, lambda: self._inner.size(key))
 
     def put(self, key: str, data: Data) -> None:
-        self._call("put", key, lambda: self._inner.put(key, data))
+        kept = bytes(data)
+        self._call("put", key, lambda: self._inner.put(key, kept))
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        self._call("create", key, lambda: self._inner.put_if_absent(key, data))
+        kept = bytes(data)
+        self._call("create", key, lambda: self._inner.put_if_absent(key, kept))
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         return self._call("list", prefix, lambda: self._inner.list(prefix, start_after=start_after, limit=limit))
@@ -233,16 +160,19 @@ class ActorStore:
         chance = actor.random.random() if not world.is_over else 1.0
         if chance < FAULTS / 2:
             world.note(actor, f"fails {what} {key}")
+            if what in CHANGES and actor.random.random() < LATE:
+                world.send_late(actor, what, key, action)
             raise UnavailableError(f"injected: {what} {key} does nothing")
-        if what == "create" and "/head/" in key and not world.is_over:
+        if what == "create" and ("/head/" in key or "/tags/" in key) and not world.is_over:
             self._meet_trouble(key)
         result = action()
-        if what in ("put", "create", "delete"):
-            if not key.startswith("probe/"):
+        if what in CHANGES:
+            if actor.random.random() < REPEATED and not world.is_over:
+                world.send_late(actor, what, key, action)
+            if not key.startswith(scratch.PREFIX):
                 world.note(actor, f"{what} {key}")
-            if what == "delete" or "/head/" in key:
-                world.check_store(f"{actor.name}: {what} {key}")
-        if chance < FAULTS and what in ("put", "create", "delete"):
+            world.check_after(actor, what, key)
+        if chance < FAULTS and what in CHANGES:
             world.note(actor, f"loses the reply of {what} {key}")
             raise UnavailableError(f"injected: the reply of {what} {key} is lost")
         return result
@@ -257,7 +187,9 @@ class ActorStore:
         if world.deletes_late is actor:
             world.deletes_late = None
         is_too_late = deletes and world.clock.elapsed_s - asked_s > DELETED_WITHIN_S
-        if is_too_late or (actor.random.random() < KILLS and not world.is_over):
+        is_killed = actor.random.random() < KILLS or actor.is_doomed
+        actor.is_doomed = False
+        if is_too_late or (is_killed and not world.is_over):
             actor.is_dead = True
             world.note(actor, f"killed before {what} {key}")
             raise Killed
@@ -273,8 +205,8 @@ class ActorStore:
                 other.heed_trouble()
 
     def _meet_trouble(self, key: str) -> None:
-        """What is rare, and where most can go wrong: a head that is put late, or whose outcome
-        stays unknown."""
+        """What is rare, and where most can go wrong: a head or a tag that is put late, or whose outcome
+        stays unknown, or after which nothing follows."""
         world, actor, conditions = self._world, self._actor, self._world.conditions
         may_fail = actor.outage_until <= world.turns and actor.has_outages
         if may_fail and actor.random.random() < conditions.head_outages:
@@ -290,6 +222,19 @@ class ActorStore:
             world.pass_s(8 * DAY_S)
             world.note(actor, f"sleeps for days before it puts {key}")
             actor.turn()
+            actor.is_doomed = actor.random.random() < DOOMED
+
+
+@dataclass(frozen=True)
+class Late:
+    """A request that its sender has given up, or a copy of one. arrives: after so many turns."""
+
+    actor: Actor
+    what: str
+    key: str
+    action: Callable[[], object]
+    sent_s: float
+    arrives: int
 
 
 class World:
@@ -299,8 +244,9 @@ class World:
         self.conditions = conditions_of(seed)
         self.random = random.Random(f"{seed} world")
         self.clock = WorldClock(seed)
-        self.objects = MemoryStore(self.clock.now_ns)
-        self.paused = threading.Semaphore(0)
+        self.objects = MemoryStore(self.clock.store_now_ns)
+        self.paused = threading.Lock()
+        self.paused.acquire()
         self.actors: list[Actor] = []
         self.is_over = False
         self.acting: Actor  # whose turn it is
@@ -319,10 +265,16 @@ class World:
         self.merges = 0
         self.pulls = 0
         self.pushes = 0
+        self.arrived = 0  # requests that were late, or came twice
+        self.prunes = 0
+        self.tags = 0
+        self.brought_back = 0  # restored, or rolled back
         self.kept_until = 0  # turn
         self.deletes_late: Actor | None = None  # then time does not jump
-        self._closures: dict[VersionId, frozenset[str]] = {}
-        self._moved: dict[tuple[object, ...], bool] = {}
+        self.tagged: dict[tuple[str, str], VersionId] = {}  # volume and tag: what nobody but a tag need protect
+        self.opened: dict[str, dict[int, int]] = {}  # volume: epochs of its writers, and the heads they found
+        self._promises = Promises(self, home)
+        self._on_their_way: list[Late] = []
 
     def note(self, actor: Actor, what: str) -> None:
         self.history.append(f"{self.clock.elapsed_s:12.1f} {actor.name:10} {what}")
@@ -337,6 +289,8 @@ class World:
         for actor in self.actors:
             actor.thread.start()
         for _ in range(turns):
+            with suppress(Violation):  # it is remembered
+                self._deliver()
             self._turn(self._choose())
             if self.violation or any(actor.failure for actor in self.actors):
                 break
@@ -347,6 +301,24 @@ class World:
             if failure is not None:
                 recent = "\n".join(self.history[-60:])
                 raise AssertionError(f"seed {self.seed}: {failure!r}\n{recent}") from failure
+
+    def send_late(self, actor: Actor, what: str, key: str, action: Callable[[], object]) -> None:
+        """It arrives once more, or at last."""
+        arrives = self.turns + actor.random.choice((1, 10, 100))
+        self._on_their_way.append(Late(actor, what, key, action, self.clock.elapsed_s, arrives))
+
+    def _deliver(self) -> None:
+        due = [late for late in self._on_their_way if late.arrives <= self.turns]
+        self._on_their_way = [late for late in self._on_their_way if late.arrives > self.turns]
+        for late in due:
+            is_lost = self.clock.elapsed_s - late.sent_s > ON_ITS_WAY_S
+            if is_lost or any(key in self.damaged for key in late.key.split()):
+                continue
+            self.note(late.actor, f"sent {late.what} {late.key}, which arrives now")
+            self.arrived += 1
+            with suppress(ConflictError):
+                late.action()
+                self.check_after(late.actor, late.what, late.key)
 
     def _choose(self) -> Actor:
         if self.random.random() < 0.03 and self.deletes_late is None:
@@ -367,6 +339,7 @@ class World:
 
     def _turn(self, actor: Actor) -> None:
         self.acting = actor
+        self.clock.skew_s = actor.skew_s
         self.turns += 1
         actor.resume()
         if not self.paused.acquire(timeout=120):
@@ -379,82 +352,27 @@ class World:
 
     # -- what must hold at any time
 
-    def closure_of(self, version: VersionId) -> frozenset[str]:
-        if version not in self._closures:
-            self._closures[version] = closure(self.objects, version, self.home / "closures")
-        return self._closures[version]
+    def check_after(self, actor: Actor, what: str, key: str) -> None:
+        if "/head/" in key or (what == "delete" and key.startswith(LOSING)):
+            self.check_store(f"{actor.name}: {what} {key}")
 
     def check_store(self, when: str) -> None:
         """Raises Violation; whoever swallows it, `run` raises it again."""
+        if self.damaged:
+            return  # it is checked when that is over
         try:
-            self._check_store(when)
+            self._promises.check(when)
         except Violation as violation:
             self.violation = self.violation or violation
             raise
 
-    def _check_store(self, when: str) -> None:
-        """Each volume's line is one line, and all of its newest version is there."""
-        if self.damaged:
-            return  # it is checked again soon
-        for volume in {keys.parse_volume(key) for key in list(self.objects.objects) if "/head/" in key} - {None}:
-            assert volume is not None
-            self._check_line(volume, when)
-            version = newest_version(self.objects, volume)
-            if version is None:
-                continue
-            try:
-                if self._is_late_fork(volume):
-                    continue
-                missing = [key for key in self.closure_of(version) if key not in self.objects.objects]
-                if missing and self._is_moved(version, missing):
-                    continue
-            except Exception as error:
-                raise Violation(f"{when}: version {version} of {volume} cannot be read: {error}") from error
-            if missing:
-                raise Violation(f"{when}: version {version} of {volume} has lost {missing}")
-            if version not in self.trees:
-                raise Violation(f"{when}: nobody has asked for version {version} of {volume}")
+    def check_end(self) -> None:
+        """A collection long afterwards leaves what is kept, and nothing else."""
+        self._promises.check("at the end")
+        self._promises.check_swept()
 
-    def _is_moved(self, version: VersionId, missing: list[str]) -> bool:
-        """Whether the version can be read without these packs, whose blobs lie elsewhere: a pack that was
-        condemned is copied under another id."""
-        homes: set[str] = set()
-        for key in missing:
-            pack = keys.parse_pack(key)
-            found = refs.newest(self.objects, refs.moved(pack)) if pack is not None else None
-            if found is None:
-                return False
-            homes |= {keys.pack(blob.new_pack) for blob in found[1].blobs}
-        known = (version, *missing, *sorted(homes & self.objects.objects.keys()))
-        if known not in self._moved:
-            home = self.home / f"moved{len(self._moved)}"
-            with ReadingVolume(self.objects, version, home) as reader:
-                self._moved[known] = reader.tree() == self.trees.get(version)
-        return self._moved[known]
-
-    def _is_late_fork(self, volume: str) -> bool:
-        """Its maker slept until its pin was dead: it is about to take the fork back, or a collection
-        does."""
-        (_, first), *rest = line_of(self.objects, volume)
-        if first.kind != "fork" or any(head.kind not in UNCHANGED for _, head in rest):
-            return False
-        pins = live_pins(self.objects, {}).values()
-        return any(pin.kind == "dead" and pin.version == first.version for _, pin, _ in pins)
-
-    def _check_line(self, volume: str, when: str) -> None:
-        line = line_of(self.objects, volume)
-        if [number for number, _ in line] != list(range(1, len(line) + 1)):
-            raise Violation(f"{when}: the line of {volume} has gaps")
-        version: VersionId | None = None
-        epoch, is_deleted = 0, False
-        for number, head in line:
-            if head.epoch < epoch:
-                raise Violation(f"{when}: head {number} of {volume} was put by epoch {head.epoch}, after {epoch}")
-            if head.kind in UNCHANGED and head.version != version:
-                raise Violation(f"{when}: the {head.kind} {number} of {volume} changes the version")
-            if is_deleted and head.kind not in ("undelete", "void"):
-                raise Violation(f"{when}: the {head.kind} {number} of {volume} comes behind its deletion")
-            version, epoch, is_deleted = head.version, head.epoch, head.kind == "delete"
+    def note_opened(self, volume: str, epoch: int) -> None:
+        self.opened.setdefault(volume, {})[epoch] = len(self.objects.list(keys.head_prefix(volume)))
 
     def remember(self, version: VersionId, tree: dict[bytes, bytes]) -> None:
         self.trees[version] = dict(tree)

@@ -1,0 +1,94 @@
+"""What comes too late for a collection: a restore that it did not wait for, a tag on what is gone, tags
+of a volume that nobody can bring back."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from cowfs import clock
+from cowfs.errors import LeaseLostError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.records import TagRecord
+from cowfs.ids import VersionId, WriteId
+from cowfs.index import open_index
+from cowfs.maintain.kept_versions import kept_versions
+from cowfs.store import ObjectStore, leases, refs
+from cowfs.store.packs import PackReader
+from cowfs.version import tags
+from cowfs.version.commit import CommitRequest
+from cowfs.version.deletion import delete_volume
+from cowfs.version.history import open_version
+from cowfs.version.merge_source import MergeSource
+from cowfs.version.restoring import restored
+from cowfs.version.volumes import read_head
+from tests.maintain.fixtures import impatient, store
+from tests.maintain.stores import ME, age, collect, commit, prune, random_bytes, stored
+from tests.simulation.roots import closure
+from tests.version.working_volume import WorkingVolume
+
+__all__ = ["impatient", "store"]
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+def three_versions(store: ObjectStore, home: Path) -> list[VersionId]:
+    return [commit(store, "v", home, {b"same": b"s" * 5000, b"f": random_bytes(n)}) for n in range(3)]
+
+
+def test_a_restore_is_not_published_behind_a_fence(store: ObjectStore, tmp_path: Path) -> None:
+    """Nobody holds the lease any more, so the collection goes on without the one who restores; his pin
+    lives."""
+    versions = three_versions(store, tmp_path)
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    lease = leases.acquire(store, "v", ME)
+    lease.release()
+    with WorkingVolume(store, "v", tmp_path / "w") as writer, ExitStack() as stack:
+        packs = PackReader(store)
+        section = open_version(store, versions[0]).index
+        source = stack.enter_context(open_index(store, packs, section, cache_dir=tmp_path / "source"))
+        found = restored(
+            writer.publisher.index, source, shared=source.next_ino, path=b"", to=b"", now_ns=clock.now_ns()
+        )
+        restoring = MergeSource(found, writer.publisher, ())
+        assert any(key.startswith(keys.PACKS) for key in collect(store, tmp_path).deleted)
+        with pytest.raises(LeaseLostError, match="collection has gone on without this"):
+            writer.publisher.publish(restoring, CommitRequest())
+    assert read_head(store, "v").version == versions[2]
+
+
+def test_a_tag_that_was_set_too_late_keeps_nothing_and_stops_nothing(store: ObjectStore, tmp_path: Path) -> None:
+    """Whoever set it slept before it was there, and was killed before he could take it back."""
+    versions = three_versions(store, tmp_path)
+    prune(store, "v", 2)
+    age(tmp_path)
+    collect(store, tmp_path)
+    late = TagRecord(version=versions[0], created_ns=clock.now_ns(), write_id=WriteId(bytes(16)))
+    refs.append(store, refs.tag("v", "late"), 1, late)
+    prune(store, "v", 3)
+    age(tmp_path)
+    collect(store, tmp_path)
+    assert stored(store).keys() == closure(store, versions[2], tmp_path / "c")
+
+
+def test_a_tagged_version_that_a_head_keeps_and_that_is_lost_stops_it(store: ObjectStore, tmp_path: Path) -> None:
+    versions = three_versions(store, tmp_path)
+    tags.set_tag(store, "v", "t", versions[0])
+    store.delete([keys.version(versions[0])])
+    age(tmp_path)
+    with pytest.raises(NotFoundError):
+        collect(store, tmp_path)
+
+
+def test_tags_of_a_volume_that_nobody_can_bring_back_keep_nothing(store: ObjectStore, tmp_path: Path) -> None:
+    versions = three_versions(store, tmp_path)
+    tags.set_tag(store, "v", "t", versions[0])
+    delete_volume(store, "v", ME)
+    age(tmp_path, 4 * 3600)
+    assert collect(store, tmp_path, grace_s=5 * 3600).deleted == {}
+    collect(store, tmp_path, grace_s=3 * 3600)
+    assert stored(store) == {}
+    assert kept_versions(store) == [], "a verification misses nothing"
