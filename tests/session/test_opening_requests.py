@@ -167,7 +167,9 @@ def test_a_pin_that_dies_between_the_claim_and_the_head(
         if writer is publishing:
             publisher = stack.enter_context(publishing(spec)).publisher
         else:
-            publisher = open_session(spec, stack, Event()).writer.committer._publisher
+            session = open_session(spec, stack, Event())
+            assert session.writer is not None
+            publisher = session.writer.committer._publisher
         protection = publisher._protection
         assert publisher.base.version_id == head.version
         assert publisher.base.head_number == protection.pin.number == read_head(store, "v").number
