@@ -133,6 +133,8 @@ def _path(text: str, what: str, number: int) -> bytes:
         path = text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         _refuse(what, number, "its path is no text")
+    if path.decode(errors="surrogateescape") != text:
+        _refuse(what, number, "its path is written differently")
     names = path.split(b"/") if path else []
     if any(name in (b"", b".", b"..") or b"\0" in name or len(name) > NAME_BYTES for name in names):
         _refuse(what, number, "its path is none of a volume")

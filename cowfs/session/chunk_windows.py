@@ -23,12 +23,12 @@ class Window:
         self._chunks: dict[bytes, ChunkRef] = {}
         self._bytes = 0
 
-    def add(self, extents: Iterable[ExtentRow]) -> None:
-        for row in extents:
-            hash = bytes(row[2])
-            if hash not in self._chunks:
-                self._chunks[hash] = ChunkRef(hash, row[3], row[4], row[5], row[6], row[8])
-                self._bytes += row[6]
+    def add(self, row: ExtentRow) -> None:
+        """One at a time: whoever adds looks at `is_full` in between, since a file may have any number."""
+        hash = bytes(row[2])
+        if hash not in self._chunks:
+            self._chunks[hash] = ChunkRef(hash, row[3], row[4], row[5], row[6], row[8])
+            self._bytes += row[6]
 
     @property
     def is_full(self) -> bool:

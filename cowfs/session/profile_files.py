@@ -14,10 +14,14 @@ from cowfs.errors import AccessDeniedError, InvalidInputError, NotFoundError, fr
 from cowfs.format import profile
 from cowfs.format.profile import ReadRange
 
+MAX_FILE_BYTES = profile.MAX_BYTES + (profile.MAX_BYTES >> 7)
+"""More than the frame of a profile takes that cannot be compressed: the start of a longer file is none."""
+
 
 def load(path: Path) -> list[ReadRange]:
     with _errors_of_ours(f"the profile {path}", "Record one: `cowfs mount SOURCE PATH --record FILE`."):
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES)
     return profile.decode(data, what=str(path))
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import clock, log
 from cowfs.errors import CowfsError
-from cowfs.format.profile import ReadRange
+from cowfs.format.profile import MAX_OFFSET, ReadRange
 from cowfs.native.constants import ROOT_INO
 from cowfs.session import profile_files
 
@@ -83,7 +83,8 @@ class Recorder:
         paths = {ino: self._path_of(ino, names) for ino, _, _ in reads}
         for ino, offset, length in reads:
             if (path := paths[ino]) is not None:
-                self._ranges.append(ReadRange(path, offset, length))
+                # Rounded out, the last bytes that a file may have would end behind the largest offset.
+                self._ranges.append(ReadRange(path, offset, min(length, MAX_OFFSET - offset)))
 
     def _names_of(self, inodes: set[int]) -> _Names:
         """Theirs. Those of all directories above are remembered."""

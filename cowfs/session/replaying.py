@@ -25,6 +25,7 @@ from cowfs.session.profile_places import ProfilePlaces
 
 if TYPE_CHECKING:
     from cowfs.format.profile import ReadRange
+    from cowfs.index import ExtentRow
     from cowfs.native import Engine
     from cowfs.native.chunks import ChunkRef
     from cowfs.session.residency import Residency
@@ -87,15 +88,19 @@ class Replayer:
         for wanted in self._ranges:
             if self._is_stopped:
                 return
-            try:
-                if (place := self._places.place(wanted)) is not None:
-                    window.add(self._places.extents(place))
-            except CowfsError as error:
-                _logger.debug("a path of the profile is left out: %s", error)
-            if window.is_full:
-                yield window
-                window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
+            for row in self._extents(wanted):
+                window.add(row)
+                if window.is_full:
+                    yield window
+                    window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
         yield window
+
+    def _extents(self, wanted: ReadRange) -> Iterator[ExtentRow]:
+        try:
+            if (place := self._places.place(wanted)) is not None:
+                yield from self._places.extents(place)
+        except CowfsError as error:
+            _logger.debug("a path of the profile is left out: %s", error)
 
     def _fetch(self, chunks: Sequence[ChunkRef], budget: Budget) -> None:
         absent = set(self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in chunks]))

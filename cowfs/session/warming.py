@@ -197,11 +197,15 @@ class Warmer:
             flight = _Flight(helpers)
             try:
                 for done, extents in enumerate(contents):
-                    window.add(extents)
-                    if window.is_full:
-                        self._settle(window, budget, flight)
-                        window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
-                        self._trim()
+                    for row in extents:
+                        window.add(row)
+                        if window.is_full:
+                            self._settle(window, budget, flight)
+                            window = Window(WINDOW_BYTES, WINDOW_CHUNKS)
+                            self._trim()
+                            self._tell(report, done, count, size_bytes)
+                            if self._is_stopped or budget.is_spent:
+                                break
                     self._tell(report, done, count, size_bytes)
                     if self._is_stopped or budget.is_spent:
                         break

@@ -13,12 +13,16 @@ import pytest
 
 from cowfs import store as stores
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.session import acquiring
+from cowfs.machine.working_copy import WorkingCopy
+from cowfs.session import acquiring, opening
+from cowfs.session import publishing as session_publishing
 from cowfs.session.opening import open_session
+from cowfs.session.publishing import publishing
 from cowfs.store import ObjectStore, initialize, leases
 from cowfs.store.contract import Data
 from cowfs.version.volumes import Head, create_volume, read_head
 from tests.faulty_store import FaultyStore
+from tests.store.test_pins import declare_dead
 from tests.version.working_volume import WorkingVolume
 
 PROTOCOL = ("pins", "gc", "head", "lease", "heartbeat")
@@ -129,3 +133,46 @@ def test_what_was_read_before_the_claim_is_left_when_the_head_moves(
         session = open_session(spec_of(tmp_path, seen), stack, Event())
         assert session.base.version_id == read_head(store, "v").version != seen.version
         assert session.files.read("/g") == b"y"
+
+
+@pytest.mark.parametrize("has_moved", [False, True])
+@pytest.mark.parametrize("writer", [open_session, publishing])
+def test_a_pin_that_dies_between_the_claim_and_the_head(
+    writer: Any, has_moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection takes whoever opens the volume for dead right after the claim, when the version has been
+    read already: what is opened stands on the newest version, behind a pin that lives and is written down."""
+    seen = volume_with_a_version(tmp_path)
+    store = stores.open_store((tmp_path / "store").as_uri())
+    if has_moved:
+        with WorkingVolume(store, "v", tmp_path / "other") as volume:
+            volume.write(b"g", b"y")
+            volume.commit()
+    head = read_head(store, "v")
+    dead: list[str] = []
+    claim = acquiring.claim
+
+    def claim_and_pause(*args: Any) -> Any:
+        claimed = claim(*args)
+        pin = claimed[0].protection.pin
+        declare_dead(store, pin)
+        pin._written_s = None  # its lifetime has passed
+        dead.append(pin.key)
+        return claimed
+
+    for module in (opening, session_publishing):
+        monkeypatch.setattr(module, "claim", claim_and_pause)
+    spec = spec_of(tmp_path, seen)
+    with ExitStack() as stack:
+        if writer is publishing:
+            publisher = stack.enter_context(publishing(spec)).publisher
+        else:
+            session = open_session(spec, stack, Event())
+            assert session.writer is not None
+            publisher = session.writer.committer._publisher
+        protection = publisher._protection
+        assert publisher.base.version_id == head.version
+        assert publisher.base.head_number == protection.pin.number == read_head(store, "v").number
+        assert WorkingCopy(tmp_path / "working").state.pin == protection.pin.key != dead[0]
+        protection.pin.renew(is_forced=True)
+        assert publisher.chunks.proven_lapses == protection.lapses
