@@ -143,7 +143,7 @@ def test_killed_it_goes_on(place: Path, tree: Path, volume: RWVolume) -> None:
         [sys.executable, "-c", KILLED, str(place / "out")], env=environment, capture_output=True, text=True
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    left = [name for name in os.listdir(place / "out") if name.startswith(".cowfs-")]
+    left = [path.name for path in (place / "out").rglob(".cowfs-*")]
     assert len(left) >= 1, "half of a file"
     with LocalFiles(os.fsencode(place / "out")) as local:
 
