@@ -9,7 +9,7 @@ import pytest
 from cowfs.blocking import Progress, ROVolume, Volume
 from cowfs.errors import AccessDeniedError, CorruptError, InvalidInputError
 from cowfs.format.pack import PackKind
-from cowfs.maintain import verify as verifying
+from cowfs.maintain import pack_check
 from cowfs.maintain.pack_check import check_pack
 from cowfs.storage import KeyFile, Storage
 from tests.cli.conftest import Run
@@ -141,8 +141,8 @@ def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatc
         checked.append(pack)
         return check_pack(store, pack)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(verifying, "THREADS", 1)
-    monkeypatch.setattr(verifying, "check_pack", check)
+    monkeypatch.setattr(pack_check, "THREADS", 1)
+    monkeypatch.setattr(pack_check, "check_pack", check)
     with pytest.raises(KeyboardInterrupt):
         Volume.verify()
     before = set(checked)
@@ -152,7 +152,7 @@ def test_an_interrupted_run_is_resumed(place: Path, second: ROVolume, monkeypatc
         later.append(pack)
         return check_pack(store, pack)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(verifying, "check_pack", check_all)
+    monkeypatch.setattr(pack_check, "check_pack", check_all)
     done = Volume.verify(resume=True)
     assert before.isdisjoint(later)
     assert done.checked_packs == done.packs
