@@ -82,9 +82,11 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
     has it and is not about to end.
 
     A killed process is dead for all to see before its last thread is gone, which closes its files,
-    and with them the lock.
+    and with them the lock. Each state of the lock has its time: who was waited for is nameless for
+    a moment in the end.
     """
-    began_s = clock.monotonic_s()
+    seen: LockHolder | None = None
+    since_s = clock.monotonic_s()
     while True:
         try:
             make_directory(path.parent)
@@ -102,9 +104,11 @@ def acquire(path: Path, holder: LockHolder, *, volume: str) -> int:
         except BlockingIOError:
             found = LockHolder.from_json(os.pread(fd, 65536, 0))
             os.close(fd)
+            if found != seen:
+                seen, since_s = found, clock.monotonic_s()
             is_going = found is not None and (found.is_ending or not found.process.is_alive)
             patience_s = NAMELESS_S if found is None else ENDING_S if is_going else 0.0
-            if clock.monotonic_s() >= began_s + patience_s:
+            if clock.monotonic_s() >= since_s + patience_s:
                 raise _held(volume, found) from None
             clock.sleep_s(PAUSE_S)
             continue

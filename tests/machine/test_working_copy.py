@@ -208,6 +208,28 @@ def test_a_lock_that_is_held_for_a_moment_is_waited_for(monkeypatch: pytest.Monk
         assert len(pauses) == 3
 
 
+def test_who_was_waited_for_long_is_nameless_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be held up between removing its name and letting go."""
+    working_copy = made()
+    held = working_copy.lock(LockHolder.for_a_moment("(tidying)"))
+    held.__enter__()
+    pauses: list[float] = []
+
+    def pause(wait_s: float) -> None:
+        pauses.append(wait_s)
+        if len(pauses) == 1:
+            os.truncate(working_copy.lock_path, 0)
+            monkeypatch.setattr(clock, "monotonic_s", lambda: began_s + lock.ENDING_S / 2)
+        else:
+            held.__exit__(None, None, None)
+
+    began_s = clock.monotonic_s()
+    monkeypatch.setattr(clock, "monotonic_s", lambda: began_s)
+    monkeypatch.setattr(clock, "sleep_s", pause)
+    with made().lock(LockHolder.this_process("/mnt")):
+        assert len(pauses) == 2
+
+
 def test_lock_of_a_killed_process_is_free() -> None:
     working_copy = made()
     in_another_process(

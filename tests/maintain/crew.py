@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 
 from cowfs.blocking import ROVolume, RWVolume, Volume
-from cowfs.errors import CowfsError, LeaseHeldError
+from cowfs.errors import CowfsError, LeaseHeldError, NotFoundError
 from cowfs.format import keys
 from cowfs.maintain import planning
 from cowfs.maintain.collecting import Collection
@@ -138,9 +138,15 @@ def keep(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
             held = tagged[tag]
             expect(Volume.version(name), held)
         if drawn.random() < 0.3:
+            deleted_s = time.monotonic()
             Volume.delete(name)
             time.sleep(drawn.random() * GRACE_S / 2)
-            Volume.undelete(name)
+            try:
+                Volume.undelete(name)
+            except NotFoundError:
+                assert time.monotonic() > deleted_s + GRACE_S, "it could still be brought back"
+                keep(store, f"{name}x", home, stop)  # it was held up too long: a new one
+                return
             expect(Volume.version(name), held)
         work = Volume.open(name)
 
