@@ -169,6 +169,14 @@ class CondemnedRecord(Record):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class SparedRecord(CondemnedRecord):
+    """What of its list a collection leaves, since it was needed when all writers had acknowledged the
+    list: decided once, for every collector of the generation. moved: packs whose moved records stay."""
+
+    record: ClassVar[str] = "spared"
+
+
 def _some(found: Fields, name: str, kind: type[Id]) -> tuple[Id, ...]:
     if found.is_null(name):
         return ()

@@ -14,7 +14,7 @@ making ids and times (callers), putting and reading back (`store.refs`).
 
 from __future__ import annotations
 
-from cowfs.format.claims import CondemnedRecord, HeartbeatRecord, LeaseRecord, PinKind, PinRecord
+from cowfs.format.claims import CondemnedRecord, HeartbeatRecord, LeaseRecord, PinKind, PinRecord, SparedRecord
 from cowfs.format.heads import HeadKind, HeadRecord, MetaRecord, Origin, PrunedRecord, Setting, TagRecord
 from cowfs.format.key_slots import KeysRecord
 from cowfs.format.moved import MovedBlob, MovedRecord
@@ -41,6 +41,7 @@ __all__ = [
     "PrunedRecord",
     "Record",
     "Setting",
+    "SparedRecord",
     "StoreRecord",
     "TagRecord",
 ]

@@ -9,7 +9,7 @@
                         fenced, so that its owner proves everything anew. The volume of a writer that is not there any more is
                         fenced, too; what its pin names stays
     6  look again       all roots are read anew, versions that were put since the plan, and moved records: whatever now needs
-                        something on the list takes it off
+                        something on the list takes it off. Decided once for each list
     7  delete           versions, then packs
     8  done             and lists that everybody has acknowledged go
 
@@ -81,8 +81,9 @@ class Collection:
         deleted: dict[str, int] = {}
         self._delete({key: size for key, size in plan.objects.items() if key.startswith(scratch.PREFIX)}, deleted)
         if generation.has_list:
-            late = self._finish(generation, self._survey.generations.condemned(generation.number), plan, deleted)
-            if late or not (plan.doomed or plan.lapsed or plan.sparse.batches):
+            listed = self._survey.generations.condemned(generation.number)
+            late, is_ended = self._finish(generation, listed, plan, deleted)
+            if not is_ended or not (plan.doomed or plan.lapsed or plan.sparse.batches):
                 return Outcome(deleted, tuple(late))
             generation = self._survey.generations.begin(self._holder)
         for volume in plan.lapsed:
@@ -90,7 +91,8 @@ class Collection:
         moved, written_bytes = self._repack(plan)
         listed = self._survey.generations.condemn(generation.number, plan.doomed | Condemned(moved))
         hit("gc-after-condemned")
-        return Outcome(deleted, tuple(self._finish(generation, listed, plan, deleted)), written_bytes)
+        late, _ = self._finish(generation, listed, plan, deleted)
+        return Outcome(deleted, tuple(late), written_bytes)
 
     def settle(self) -> tuple[FoundPin, ...]:
         """Has live writers acknowledge an empty list, so that a plan made then knows what of the
@@ -129,14 +131,21 @@ class Collection:
                 written_bytes += size
         return moved, written_bytes
 
-    def _finish(self, generation: Generation, listed: Condemned, plan: Plan, deleted: dict[str, int]) -> list[FoundPin]:
-        """The pins that keep it from going on; none: everything on the list that nobody needs is
-        deleted, as far as the plan names it."""
+    def _finish(
+        self, generation: Generation, listed: Condemned, plan: Plan, deleted: dict[str, int]
+    ) -> tuple[list[FoundPin], bool]:
+        """(the pins that keep it from going on, whether it has ended). Everything on the list that was not
+        spared is deleted, as far as the plan names it. It ends when nothing of that is left: who has it
+        in his plan may have sent a request to delete it, so nobody may begin to use it before."""
         if late := self._wait(generation):
-            return late
+            return late, False
         hit("gc-after-wait")
-        needed = self._survey.needed(listed)
-        doomed = Condemned(listed.packs - needed.packs, listed.versions - needed.versions, listed.moved - needed.moved)
+        generations = self._survey.generations
+        spared = generations.spared(generation.number) if listed else Condemned()
+        if spared is None:
+            spared = generations.spare(generation.number, listed & self._survey.needed(listed))
+            hit("gc-after-spared")
+        doomed = listed - spared
         # A copy from another store may have put a moved record of a pack on the list since.
         found = self._survey.listing.objects_of(doomed, put_before_ns=generation.begun_ns)
         objects = {key: size for key, size in found.items() if key in plan.objects}
@@ -146,8 +155,10 @@ class Collection:
         packs = {key: size for key, size in objects.items() if key.startswith(keys.PACKS)}
         self._delete(packs, deleted, generation)
         hit("gc-after-packs")
+        if len(objects) < len(found):
+            return [], False
         self._end(generation)
-        return []
+        return [], True
 
     def _end(self, generation: Generation) -> None:
         self._survey.generations.end(generation.number)

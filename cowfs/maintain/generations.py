@@ -3,11 +3,14 @@
     gc/<g>/begin          who began it, and by the object's time when
     gc/<g>/shards/<k>     parts of the list of what it is going to delete; before
     gc/<g>/condemned      the list. From here on nobody may begin to use what it names
+    gc/<g>/spared         what of it is needed all the same, as found when every writer had acknowledged it
     gc/<g>/done           everything of it that is not needed is deleted
 
 All are create-only, so a collector that was paused and one that goes on in its place write one list:
 who finds a shard that is there already takes what it names for condemned too (what is needed of it
-is spared later, as of all), and what is deleted is always read from the store.
+is spared later, as of all), and what is deleted is always read from the store. Likewise the first one's
+decision what to spare is everybody's: whoever decides later may find needed what another has sent a
+request to delete, for somebody who is about to be refused has pinned it meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from cowfs.errors import ConflictError, LeaseHeldError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.format import keys
 from cowfs.format.record import Holder
-from cowfs.format.records import CondemnedRecord, LeaseRecord
+from cowfs.format.records import CondemnedRecord, LeaseRecord, SparedRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectStore
 from cowfs.store.holder import is_dead
@@ -55,6 +58,12 @@ class Condemned:
     versions: frozenset[VersionId] = frozenset()
     moved: frozenset[PackId] = frozenset()
     """Of the packs, those whose moved records go with them."""
+
+    def __and__(self, other: Condemned) -> Condemned:
+        return Condemned(self.packs & other.packs, self.versions & other.versions, self.moved & other.moved)
+
+    def __sub__(self, other: Condemned) -> Condemned:
+        return Condemned(self.packs - other.packs, self.versions - other.versions, self.moved - other.moved)
 
     def __bool__(self) -> bool:
         return bool(self.packs or self.versions)
@@ -179,6 +188,29 @@ class Generations:
                     return
                 shard += 1
 
+    def spared(self, number: int) -> Condemned | None:
+        """What was decided; None: nothing yet."""
+        key = keys.collection(number, "spared")
+        try:
+            found = SparedRecord.decode(self.store.get(key), what=key)
+        except NotFoundError:
+            return None
+        return Condemned(frozenset(found.packs), frozenset(found.versions), frozenset(found.moved))
+
+    def spare(self, number: int, needed: Condemned) -> Condemned:
+        """Decides; what was decided, perhaps by another."""
+        packs, versions, moved = (
+            tuple(sorted(needed.packs)),
+            tuple(sorted(needed.versions)),
+            tuple(sorted(needed.moved)),
+        )
+        record = SparedRecord(number, packs, clock.now_ns(), _write_id(), versions=versions, moved=moved)
+        with suppress(ConflictError):
+            self.store.put_if_absent(keys.collection(number, "spared"), record.encode())
+        found = self.spared(number)
+        assert found is not None
+        return found
+
     def end(self, number: int) -> None:
         self.store.put(keys.collection(number, "done"), b"")
 
@@ -195,7 +227,7 @@ class Generations:
             if generation.done_ns is None or generation.done_ns > now_ns - LATE_DELETE_NS:
                 continue
             if generation.has_list:
-                self.store.delete([keys.condemned(generation.number)])
+                self.store.delete([keys.condemned(generation.number), keys.collection(generation.number, "spared")])
             if generation.has_shards:
                 prefix = keys.collection(generation.number, "shards/")
                 self.store.delete([info.key for info in self.store.list(prefix)])

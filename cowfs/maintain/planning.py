@@ -241,11 +241,11 @@ class Survey:
         if newest is None or newest.is_done or not newest.has_list:
             return {}
         listed = self.generations.condemned(newest.number)
-        doomed = Condemned(
-            frozenset(pack for pack in listed.packs - found.packs.keys() if not places.is_needed(pack)),
-            listed.versions - self.marker.versions,
-            listed.moved - places.named(),
-        )
+        spared = self.generations.spared(newest.number)
+        if spared is None:
+            needed = frozenset(places.needed() | found.packs.keys())
+            spared = Condemned(needed, frozenset(self.marker.versions), frozenset(places.named()))
+        doomed = listed - spared
         return self.listing.objects_of(doomed, put_before_ns=newest.begun_ns)
 
     def _size(self, pack: PackId) -> int:

@@ -34,6 +34,7 @@ from cowfs.format.records import (
     ProbeResult,
     PrunedRecord,
     Record,
+    SparedRecord,
     StoreRecord,
     TagRecord,
 )
@@ -186,6 +187,7 @@ RECORDS: dict[str, Record] = {
     "condemned-sharded": CondemnedRecord(2, (), CREATED_NS, WRITE, shards=40),
     "condemned-moved": CondemnedRecord(2, (PACK_A, PACK_B), CREATED_NS, WRITE, moved=(PACK_B,)),
     "condemned-versions": CondemnedRecord(2, (), CREATED_NS, WRITE, versions=(VERSION,)),
+    "spared": SparedRecord(2, (PACK_A,), CREATED_NS, WRITE, versions=(VERSION,), moved=(PACK_A,)),
 }
 
 

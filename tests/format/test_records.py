@@ -27,6 +27,7 @@ from cowfs.format.records import (
     ProbeResult,
     PrunedRecord,
     Record,
+    SparedRecord,
     StoreRecord,
     TagRecord,
 )
@@ -95,6 +96,14 @@ records: st.SearchStrategy[Record] = st.one_of(
         **common,
     ),
     st.builds(MovedRecord, pack=st.just(PACK_A), blobs=moved_blobs, **common),
+    st.builds(
+        SparedRecord,
+        generation=counted,
+        packs=st.lists(ids(PackId), max_size=3).map(tuple),
+        versions=st.lists(ids(VersionId), max_size=3).map(tuple),
+        moved=st.lists(ids(PackId), max_size=3).map(tuple),
+        **common,
+    ),
     st.builds(
         CondemnedRecord,
         generation=counted,
