@@ -291,7 +291,7 @@ def _condemned_generations(store: ObjectStore, after_generation: int) -> Iterato
             elif info.key == keys.collection(generation, "done"):
                 newest = (newest[0], info.mtime_ns)
             if info.key > keys.collection(generation, "done"):
-                start_after = keys.collection(generation, "shards0")  # behind the shards
+                start_after = max(start_after, keys.collection(generation, "shards0"))  # behind the shards
         if len(page) < _LISTED:
             break
     if newest[0]:

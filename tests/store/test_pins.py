@@ -3,6 +3,7 @@ read once."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,20 @@ def test_lists_that_were_read_are_not_listed_again(directory: ObjectStore) -> No
     assert (faulty.count("list"), faulty.count("get")) == (2, 0)
     newest, packs = condemned(faulty, 50)
     assert (newest, len(packs)) == (59, 9)
+
+
+@pytest.mark.quick
+def test_what_sorts_behind_the_shards_is_listed_once(directory: ObjectStore) -> None:
+    packs = [PackId(clock.random_bytes(16)) for _ in range(8)]
+    for generation in range(1, 6):
+        for name in ("begin", "done"):
+            directory.put(keys.collection(generation, name), b"")
+        condemn(directory, generation, [])
+    condemn(directory, 6, packs, shards=3)
+    directory.put(keys.collection(6, "spared"), b"")
+    faulty = FaultyStore(directory)
+    faulty.inject(Fault.FAIL, "list", times=math.inf, skip=3)
+    assert condemned(faulty, 0) == (6, set(packs))
 
 
 @pytest.mark.quick
