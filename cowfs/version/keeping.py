@@ -1,11 +1,12 @@
-"""Keeps a version for a moment, while something that will protect it is being made: a fork's head, a
-tag. Without that a collection could delete the version between the look at it and the head.
+"""Keeps a version for a moment, while the head of a fork is being made, which will protect it. Without
+that a collection could delete the version between the look at it and the head.
 
-    pin (kind fork, names the version) ─▶ lists read: not condemned ─▶ head or tag ─▶ pin still alive? ─▶ pin removed
+    pin (kind fork, names the version) ─▶ lists read: not condemned ─▶ head ─▶ pin still alive? ─▶ pin removed
 
 Either the collection sees the pin when it looks at the roots for the last time, and spares the
 version; or its list was there before the pin, and is seen here. A pin that outlives its maker counts
-for LIFETIME_S. If it was declared dead meanwhile, what was made must be taken back (`require_alive`).
+for LIFETIME_S, and so does one whose maker does not know whether the head is there: it may be on its
+way. If it was declared dead meanwhile, the head must be taken back (`is_alive`).
 
 Cost: four requests.
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from cowfs import clock
-from cowfs.errors import CowfsError, NotFoundError
+from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.records import PinRecord
 from cowfs.ids import VersionId, WriteId
@@ -40,13 +41,15 @@ class Kept:
         return self._store.size(keys.pin(self._id, refs.FIRST + 1)) is None
 
     def remove(self) -> None:
-        """A dead record, which is number 2, stays."""
-        self._store.delete([keys.pin(self._id, refs.FIRST)])
+        """A dead record, which is number 2, stays. Where it fails, the pin expires."""
+        with suppress(CowfsError):
+            self._store.delete([keys.pin(self._id, refs.FIRST)])
 
 
 @contextmanager
 def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
-    """volume: for people who look at pins. NotFoundError: a collection is deleting the version."""
+    """volume: for people who look at pins. NotFoundError: a collection is deleting the version. What is raised
+    inside, save a refusal by the store, leaves the outcome unknown."""
     id = WriteId(clock.random_bytes(WriteId.length))
     record = PinRecord(
         volume=volume,
@@ -65,9 +68,10 @@ def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str =
         if version in condemned_versions(store):
             raise being_deleted(store, version)
         yield kept
-    finally:
-        with suppress(CowfsError):  # else it expires
-            kept.remove()
+    except (ConflictError, InvalidInputError, NotFoundError):
+        kept.remove()
+        raise
+    kept.remove()
 
 
 def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:

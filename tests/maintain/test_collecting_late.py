@@ -1,31 +1,33 @@
-"""What comes too late for a collection: a restore that it did not wait for, a tag on what is gone, tags
-of a volume that nobody can bring back."""
+"""What comes too late for a collection: a restore that it did not wait for, a fork whose maker has given
+it up, a tag on what is gone, tags of a volume that nobody can bring back."""
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from cowfs import clock
-from cowfs.errors import LeaseLostError, NotFoundError
+from cowfs.errors import LeaseLostError, NotFoundError, UnavailableError
 from cowfs.format import keys
-from cowfs.format.records import TagRecord
+from cowfs.format.records import HeadRecord, TagRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.index import open_index
 from cowfs.maintain.kept_versions import kept_versions
 from cowfs.store import ObjectStore, leases, refs
 from cowfs.store.packs import PackReader
-from cowfs.version import tags
+from cowfs.version import keeping, tags
 from cowfs.version.commit import CommitRequest
 from cowfs.version.deletion import delete_volume
 from cowfs.version.history import open_version
 from cowfs.version.merge_source import MergeSource
 from cowfs.version.restoring import restored
 from cowfs.version.volumes import read_head
+from tests.faulty_store import Fault, FaultyStore
 from tests.maintain.fixtures import impatient, store
-from tests.maintain.stores import ME, age, collect, commit, prune, random_bytes, stored
+from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, tree
 from tests.simulation.roots import closure
 from tests.version.working_volume import WorkingVolume
 
@@ -58,6 +60,33 @@ def test_a_restore_is_not_published_behind_a_fence(store: ObjectStore, tmp_path:
         with pytest.raises(LeaseLostError, match="collection has gone on without this"):
             writer.publisher.publish(restoring, CommitRequest())
     assert read_head(store, "v").version == versions[2]
+
+
+def test_a_fork_whose_outcome_is_unknown_may_still_come(store: ObjectStore, tmp_path: Path) -> None:
+    versions = three_versions(store, tmp_path)
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    faulty = FaultyStore(store)
+    faulty.inject(Fault.FAIL, "put_if_absent", times=math.inf, key_part="/head/")
+    with pytest.raises(UnavailableError, match="unknown"):
+        fork(faulty, "v", "late", versions[0])
+    collect(store, tmp_path)
+    refs.append(store, refs.head("late"), 1, HeadRecord("fork", versions[0], 0, 1, WriteId(bytes(16))))
+    assert tree(store, versions[0], tmp_path)[b"f"] == random_bytes(0)
+    age(tmp_path, keeping.LIFETIME_S + 3601)
+    collect(store, tmp_path)
+    assert read_head(store, "late").version == versions[0]
+    assert tree(store, versions[0], tmp_path)[b"f"] == random_bytes(0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_fork_that_was_interrupted_may_still_come(
+    error: type[BaseException], store: ObjectStore, tmp_path: Path
+) -> None:
+    (version, *_) = three_versions(store, tmp_path)
+    with pytest.raises(error), keeping.keeping(store, "v", version):
+        raise error
+    assert len(store.list(keys.PINS)) == 1
 
 
 def test_a_tag_that_was_set_too_late_keeps_nothing_and_stops_nothing(store: ObjectStore, tmp_path: Path) -> None:
