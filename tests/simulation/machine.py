@@ -39,6 +39,7 @@ class Machine(Actor):
         self.is_dirty = False
         self.before: dict[bytes, bytes] = {}  # what files held before they were written last
         self.pins: set[str] = set()  # that have protected what the working copy holds
+        self._began = 0  # turn: of the mount
 
     @property
     def waits(self) -> bool:
@@ -48,6 +49,7 @@ class Machine(Actor):
     def live(self) -> None:
         """One mount, from the lease to its end."""
         self.is_dead = False
+        self._began = self.world.turns
         discard = threading.Event()
         stack = ExitStack()
         self._remember_pin()
@@ -123,8 +125,8 @@ class Machine(Actor):
         self.world.note(self, f"cannot go on: {error!r}")
         if "was deleted" in error.message:
             return  # it may be brought back, and the work with it
-        if self.world.damaged:
-            return  # somebody is about to restore it
+        if self.world.was_damaged_since(self._began):
+            return  # somebody is about to restore it, or has
         self._remember_pin()
         if not self._has_lost_a_pin():
             raise Violation(f"{self.name}: {error!r}") from error
@@ -234,7 +236,7 @@ class Machine(Actor):
         (row,) = index.content(view.find(path))[0]
         pack = PackId(index.pack_ids()[row[3]])
         kept = self.world.objects.objects.get(keys.pack(pack))
-        if kept is None:
+        if kept is None or keys.pack(pack) in self.world.damaged:
             return
         self.world.damaged.add(keys.pack(pack))
         self._spoil(pack, row[4], kept)
@@ -256,6 +258,7 @@ class Machine(Actor):
         finally:
             self.world.objects.set(keys.pack(pack), kept)
             self.world.damaged.discard(keys.pack(pack))
+            self.world.healed = self.world.turns
             self.world.check_store(f"{self.name}: what was damaged is there again")
 
     def _spoil(self, pack: PackId, offset: int, kept: tuple[bytes, int]) -> None:

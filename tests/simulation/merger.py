@@ -125,6 +125,7 @@ class Merger(Actor):
                 cache_dir=home / "cache", max_uploads=1, take_over=self.random.random() < 0.8
             ).resolved(),
         )
+        began = self.world.turns
         with publishing(spec) as line, ExitStack() as stack:
             if line.publisher.base.version_id is None:
                 return
@@ -135,7 +136,7 @@ class Merger(Actor):
                 theirs = self._open(stack, branch.index)
                 self._publish(line, version, Branch("fork", theirs, before, before.next_ino, before.next_ino))
             except (CorruptError, NotFoundError) as error:
-                self._explain(error)
+                self._explain(error, line, began)
 
     def _open(self, stack: ExitStack, section: IndexSection) -> Index:
         cache = self.world.home / self.name / "merging"
@@ -178,11 +179,15 @@ class Merger(Actor):
                 other.heed_trouble()
             self.turn()
 
-    def _explain(self, error: CowfsError) -> None:
-        """What was there when a merge began is deleted only if its pin was taken for dead."""
+    def _explain(self, error: CowfsError, line: Line, began: int) -> None:
+        """What was there when a merge began is deleted only if its pin was taken for dead, or if its lease
+        was not its own any more: a collection does not wait then, and fences the volume."""
         self.world.note(self, f"cannot merge: {error!r}")
-        is_dead = any("dead" in line and f" of {self._into} " in line for line in self.world.history)
-        if not (is_dead or self.world.damaged or "was deleted" in error.message):
+        is_dead = any("dead" in event and f" of {self._into} " in event for event in self.world.history)
+        head = find_head(self.world.objects, self._into)
+        is_fenced = head is not None and head.number > line.publisher.base.head_number
+        is_damaged = self.world.was_damaged_since(began)
+        if not (is_dead or is_fenced or is_damaged or "was deleted" in error.message):
             raise Violation(f"{self.name}: {error!r}") from error
 
 

@@ -254,6 +254,7 @@ class World:
         self.history: list[str] = []
         self.turns = 0
         self.damaged: set[str] = set()  # objects that are not as they were put, for the moment
+        self.healed = -1  # turn: when there was one last
         self.trees: dict[VersionId, dict[bytes, bytes]] = {}  # what each version that was asked for must hold
         self.collections = 0
         self.deleted_packs = 0
@@ -349,6 +350,9 @@ class World:
     def is_in_trouble(self) -> bool:
         """Somebody's heads do not get through, or work is kept where nothing is mounted."""
         return self.turns < self.kept_until or any(actor.outage_until > self.turns for actor in self.actors)
+
+    def was_damaged_since(self, turn: int) -> bool:
+        return bool(self.damaged) or self.healed >= turn
 
     # -- what must hold at any time
 
