@@ -89,6 +89,26 @@ def test_a_fork_that_was_interrupted_may_still_come(
     assert len(store.list(keys.PINS)) == 1
 
 
+def test_what_is_on_its_way_to_be_deleted_is_not_spared(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a second collector, for one who forks, has pinned it, and is about to find it on the list: his second
+    try would succeed, and the request arrive."""
+    versions = three_versions(store, tmp_path)
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    faulty = FaultyStore(store)
+    faulty.inject(Fault.FAIL, "delete", key_part="versions/")
+    with pytest.raises(UnavailableError):
+        collect(faulty, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(keeping, "condemned_versions", lambda used: set())
+        with keeping.keeping(store, "v", versions[0]):
+            collect(store, tmp_path)
+    with pytest.raises(NotFoundError):
+        fork(store, "v", "again", versions[0])
+
+
 def test_a_tag_that_was_set_too_late_keeps_nothing_and_stops_nothing(store: ObjectStore, tmp_path: Path) -> None:
     """Whoever set it slept before it was there, and was killed before he could take it back."""
     versions = three_versions(store, tmp_path)
