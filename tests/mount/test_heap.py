@@ -15,9 +15,11 @@ keeper = heap.Heap()
 keeper.release()
 before = heap._private_bytes()
 kept = []
+all_at_once = threading.Barrier(16)
 
 def work():
     blocks = [bytearray(b"x" * 300_000) for _ in range(40)]
+    all_at_once.wait()
     kept.append(blocks[-1])  # so that the arena's end stays in use
 
 bytearray(4_000_000)  # freed, it raises the size from which blocks are mapped
