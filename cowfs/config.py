@@ -93,7 +93,10 @@ def trusted_endpoints() -> list[str]:
     the file beside it."""
     found = _settings().get("trusted_endpoints", [])
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise InvalidInputError(f"trusted_endpoints in {config_file()} is not a list of texts")
+        raise InvalidInputError(
+            f"trusted_endpoints in {config_file()} is not a list of texts",
+            hint='For example trusted_endpoints = ["https://minio.example.org"].',
+        )
     try:
         lines = trusted_endpoints_file().read_text().splitlines()
     except (OSError, UnicodeDecodeError):

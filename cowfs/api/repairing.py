@@ -47,7 +47,10 @@ def plan(
     packs = None
     if report is not None:
         if report.store_url != store.url:
-            raise InvalidInputError(f"the report is about {report.store_url}, not {store.url}")
+            raise InvalidInputError(
+                f"the report is about {report.store_url}, not {store.url}",
+                hint="Verify this store, and give that report.",
+            )
         packs = frozenset(PackId.from_hex(each.pack) for each in report.damaged)
     require_writable(store.record)
     scope = Scope(kept_versions(store.objects), is_store=True, packs=packs)

@@ -129,7 +129,7 @@ class StoreUrl:
     def from_path(path: str) -> StoreUrl:
         """file: URL of an absolute local path (as os.path.abspath gives it)."""
         if not path.startswith("/"):
-            raise InvalidInputError(f"{path!r} is not an absolute path")
+            raise InvalidInputError(f"{path!r} is not an absolute path", hint="Give the path from / on.")
         segments = [segment for segment in path.split("/") if segment]
         _check_segments(segments)
         return StoreUrl("file", "", "/".join(segments))
@@ -155,7 +155,9 @@ def decode_percent(text: str, title: str) -> bytes:
     try:
         return unquote_to_bytes(text.encode(errors="surrogateescape"))
     except UnicodeEncodeError as error:
-        raise InvalidInputError(f"{title} {shown(text)} is not valid Unicode") from error
+        raise InvalidInputError(
+            f"{title} {shown(text)} is not valid Unicode", hint="Write its bytes as %XX."
+        ) from error
 
 
 def _checked_authority(protocol: str, authority: str, text: str) -> str:
@@ -184,7 +186,9 @@ def _options(protocol: str, options: list[str]) -> tuple[str | None, str | None]
                 hint=f"endpoint and region, for s3: only. {_CREDENTIALS_HINT}",
             )
         if name in found or not equals or not value:
-            raise InvalidInputError(f"the option {name} of a store URL is empty or stands twice")
+            raise InvalidInputError(
+                f"the option {name} of a store URL is empty or stands twice", hint=f"Give it once, as {name}=VALUE."
+            )
         found[name] = _text(decode_percent(value, f"option {name}"), name)
     endpoint, region = found.get("endpoint"), found.get("region")
     if region is not None and not _REGION.fullmatch(region):
@@ -237,7 +241,10 @@ def _text(data: bytes, title: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"the {title} of a store URL is not UTF-8") from error
+        raise InvalidInputError(
+            f"the {title} of a store URL is not UTF-8",
+            hint="Only a directory of this machine may have such a name: file:///…, with %XX.",
+        ) from error
 
 
 def shown(text: str) -> str:

@@ -56,6 +56,16 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["gcs://a/b./\udc80/", "s3://b/%FF", "s3://b/\ud800", "s3://b;region=;region=", "s3://b;region=eu;region=eu/p"],
+)
+def test_what_is_no_url_is_refused_with_a_way_out(text: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        place_named(text)
+    assert caught.value.hint
+
+
 @given(urls)
 @settings(max_examples=500, deadline=None)
 def test_any_text_is_a_store_or_an_error_of_ours(text: str) -> None:
