@@ -130,7 +130,7 @@ def discard(entry: MountEntry, *, force: bool = False) -> None:
 
 
 def _wait_ended(entry: MountEntry) -> None:
-    if entry.process.is_alive and not wait_gone(entry.pid, END_TIMEOUT_S):
+    if entry.process.is_there and not wait_gone(entry.pid, END_TIMEOUT_S):
         raise UnavailableError(
             f"the mount daemon {entry.pid} of {entry.mount_path} has unmounted but does not end",
             hint="`cowfs status` shows it; its log says what it waits for.",

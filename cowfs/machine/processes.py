@@ -36,6 +36,12 @@ class ProcessIdentity:
         """Whether exactly this process still runs; a foreign one counts as alive."""
         return self.is_foreign or (self.boot_id == boot_id() and start_time(self.pid) == self.started)
 
+    @property
+    def is_there(self) -> bool:
+        """As `is_alive`, but for its last threads too: with the first one a process is dead for all to see,
+        with the last one its files are closed."""
+        return self.is_foreign or (self.boot_id == boot_id() and (_stat(self.pid) or ("", 0))[1] == self.started)
+
     def to_record(self) -> dict[str, Any]:
         return {"host": self.host, "boot_id": self.boot_id, "pid": self.pid, "pid_started": self.started}
 
@@ -66,12 +72,18 @@ def boot_id() -> str:
 def start_time(pid: int) -> int | None:
     """Start of the process in clock ticks since boot; None when there is none or it is only waiting
     to be reaped."""
+    found = _stat(pid)
+    return None if found is None or found[0] in "ZX" else found[1]
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """(state, start time)"""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text[text.rindex(")") + 2 :].split()  # the command in parentheses may hold spaces and parentheses itself
-    return None if fields[0] in "ZX" else int(fields[19])
+    return fields[0], int(fields[19])
 
 
 def has_capability(number: int, of: str = "CapEff") -> bool:
