@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING
 
 from cowfs.api import arguments, names, stores, uploading
@@ -39,6 +42,8 @@ from cowfs.version.commit import ProgressListener
 if TYPE_CHECKING:
     from cowfs.index import Link
     from cowfs.session.copying import Attributes
+    from cowfs.session.import_log import ImportLog
+    from cowfs.version.publish import Publisher
 
 THREADS = 16
 """Objects that are read at once: a request to a bucket takes 10 ms and more."""
@@ -63,11 +68,14 @@ def import_from(
     exclude: Iterable[str] = (),
     message: str = "",
     progress: ProgressListener | None = None,
+    executor: Executor | None = None,
 ) -> Imported:
     """`Volume.import_`."""
     from cowfs.session.import_log import ImportLog
 
     text = text_of(url)
+    if executor is not None:
+        _require_parts(text, storage, link=link)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     volume = RWVolume(store, names.checked(name), "either")
     ignored = uploading.excluding(exclude)
@@ -86,6 +94,7 @@ def import_from(
             _require_same_bucket(origin.url, target.store.url, storage)
         uploading.require_not_mounted(target, b"")
         done = ImportLog(target.working_copy.imported_path, origin.url)
+        prepare = _prepared_by(executor, target.store, text, source, done, ignored) if executor else _nothing_prepared
         made = uploading.publish_to(
             volume,
             target,
@@ -98,6 +107,7 @@ def import_from(
             threads=THREADS,
             done=done,
             link=links,
+            prepare=prepare,
         )
         done.delete()
     return Imported(*made)
@@ -132,6 +142,36 @@ def absorb(
     return Imported(version, report)
 
 
+def _require_parts(text: str, storage: Storage | None, *, link: bool) -> None:
+    """InvalidInputError: workers cannot do that."""
+    if link or local_path(text) is not None:
+        raise InvalidInputError(
+            "executor= is for the bytes of objects: of a link none are read, and a directory of this machine is here",
+            hint="Leave it out.",
+        )
+    if storage is not None and storage.has_credentials:
+        raise InvalidInputError(
+            "storage= has credentials of this process, and workers get none",
+            hint="Leave it out, and give each worker credentials in its environment or profile.",
+        )
+
+
+def _prepared_by(
+    executor: Executor, store: stores.OpenStore, text: str, source: Source, done: ImportLog, ignored: Excluded
+) -> Callable[[Publisher, Event], None]:
+    from cowfs.api.parts import Workers
+    from cowfs.session.object_parts import ObjectParts
+    from cowfs.session.object_tree import ObjectTree
+
+    assert isinstance(source.tree, ObjectTree)
+    return ObjectParts(source.tree, done, ignored, partial(Workers(executor).store, store, text)).prepare
+
+
+def _nothing_prepared(publisher: Publisher, stop: Event) -> None:
+    pass
+
+
+Excluded = Callable[[bytes], bool]
 Links = Callable[[bytes, "Attributes"], "Link | None"]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,13 +28,19 @@ if TYPE_CHECKING:
     from cowfs.maintain.marking import Marked
     from cowfs.maintain.pack_check import PackState
     from cowfs.maintain.pack_copies import CopiedPart
+    from cowfs.session.object_parts import StoredPart
+    from cowfs.store.origin import OriginObject
 
 PACKS = 16
 """Of a part: some 256 MB."""
 VERSIONS = 32
 """Of a part: neighbours, most of whose index is the same."""
 
+LOOK_S = 0.5
+"""How often it is asked whether all is over."""
+
 T = TypeVar("T")
+P = TypeVar("P")
 Id = TypeVar("Id", PackId, VersionId)
 
 
@@ -64,13 +71,26 @@ class Workers:
         copy = partial(_copy, _url(source), _url(target), frozenset(condemned), frozenset(collected))
         yield from self._results(copy, _cut(packs, PACKS))
 
-    def _results(self, function: Callable[[tuple[Id, ...]], T], parts: Sequence[tuple[Id, ...]]) -> Iterator[T]:
-        """The first error ends it: parts that have not begun are not run any more."""
+    def store(
+        self,
+        store: stores.OpenStore,
+        url: str,
+        parts: Sequence[tuple[OriginObject, ...]],
+        is_over: Callable[[], bool],
+    ) -> Iterator[StoredPart]:
+        """Objects of `url`, in any order; until it is over."""
+        yield from self._results(partial(_store, _url(store), url), parts, is_over)
+
+    def _results(
+        self, function: Callable[[P], T], parts: Sequence[P], is_over: Callable[[], bool] = lambda: False
+    ) -> Iterator[T]:
+        """The first error ends it, behind what has been done by then: parts that have not begun are not run
+        any more."""
         left: set[Future[T]] = {self._executor.submit(function, part) for part in parts}
         try:
-            while left:
-                done, left = wait(left, return_when=FIRST_COMPLETED)
-                for future in done:
+            while left and not is_over():
+                done, left = wait(left, LOOK_S, return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=lambda each: each.exception() is not None):
                     yield future.result()
         finally:
             for future in left:
@@ -120,3 +140,11 @@ def _copy(
     copies = PackCopies(_opened(source).objects, _opened(target).objects, config.cache_dir(), lambda *_: None)
     copies.copy(packs, condemned, collected)
     return CopiedPart(len(packs), copies.copied, copies.relied())
+
+
+def _store(store: str, url: str, objects: tuple[OriginObject, ...]) -> StoredPart:
+    from cowfs.api.importing import opened
+    from cowfs.session.object_parts import store_objects
+
+    with closing(opened(url, None)) as origin:
+        return store_objects(_opened(store).objects, origin, objects)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from cowfs import config
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from cowfs.session.publishing import Line
     from cowfs.session.upload_plan import Uploaded
     from cowfs.session.upload_reading import SourceTree
+    from cowfs.version.publish import Publisher
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class PublishOptions(TypedDict, total=False):
     threads: int
     done: ImportLog | None
     link: Callable[[bytes, Attributes], Link | None]
+    prepare: Callable[[Publisher, Event], None]
 
 
 def upload(

@@ -117,6 +117,7 @@ class Volume:
         exclude: Iterable[str] = (),
         message: str = "",
         progress: ProgressListener | None = None,
+        executor: Executor | None = None,
     ) -> ROVolume:
         """Copies what is at `url` (a bucket or a prefix of it, a web directory, a directory of this
         machine, whatever fsspec lists) into the volume, which is made if it is missing, and returns
@@ -130,8 +131,9 @@ class Volume:
         storage: credentials for `url`; None: those of the environment. delete: what is in the volume
         and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time are those
         of the last import are not read. An import that was killed is repeated: it moves only what is
-        missing. The listing is in memory. InvalidInputError: keys that no file can have, all of them
-        before anything is read; ConflictError: an object that is replaced all the time.
+        missing. The listing is in memory. executor: its workers read and store the objects, each with
+        its own credentials (docs/guide/large-stores.md). InvalidInputError: keys that no file can have,
+        all of them before anything is read; ConflictError: an object that is replaced all the time.
         """
         place = stores.name(store)
         return importing.import_from(
@@ -144,6 +146,7 @@ class Volume:
             exclude=exclude,
             message=message,
             progress=progress,
+            executor=executor,
         ).version
 
     @staticmethod

@@ -63,12 +63,19 @@ class ImportLog:
 
     def append(self, found: OriginObject, rows: Iterable[ExtentRow]) -> None:
         """rows: of whole chunks."""
-        if not found.state:
-            return
-        parts = " ".join(f"{row[0]}:{row[1]}:{bytes(row[2]).hex()}" for row in rows)
+        if found.state:
+            self._write(self._name(found), _text((row[0], row[1], row[2]) for row in rows))
+
+    def take_up(self, found: OriginObject, parts: Iterable[Part]) -> None:
+        """What somebody else has read, and stored; `find` has it from now on."""
+        name, text = self._name(found), _text(parts)
+        self._found[name] = text
+        self._write(name, text)
+
+    def _write(self, name: str, text: str) -> None:
         try:
             with self._lock, self._path.open("a", encoding="ascii") as file:
-                file.write(f"{self._name(found)} {parts}\n")
+                file.write(f"{name} {text}\n")
         except OSError as error:  # a full disk, say: nothing depends on it
             _log.info("%s cannot be written: %s", self._path, error.strerror)
 
@@ -79,3 +86,7 @@ class ImportLog:
     def _name(self, found: OriginObject) -> str:
         said = {"url": self._url, "key": found.key.encode(errors="surrogateescape").hex(), "state": found.state}
         return blake3(encode({**said, "size": found.size, "mtime_ns": found.mtime_ns})).hexdigest()
+
+
+def _text(parts: Iterable[tuple[int, int, bytes | ChunkHash]]) -> str:
+    return " ".join(f"{offset}:{length}:{bytes(hash).hex()}" for offset, length, hash in parts)

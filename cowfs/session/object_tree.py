@@ -19,7 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -81,6 +81,13 @@ class ObjectTree:
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
+
+    def objects(self) -> Iterator[tuple[bytes, OriginObject]]:
+        """Each with its path."""
+        for directory, files in self._files.items():
+            for name, attr in files.items():
+                if attr.object is not None:
+                    yield (directory + b"/" + name if directory else name), attr.object
 
     def stat(self, path: bytes) -> ObjectAttr:
         if (mtime_ns := self._directories.get(path)) is not None:

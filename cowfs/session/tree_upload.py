@@ -166,7 +166,9 @@ class _Drafting:
         self._linked: dict[int, InodeRow | int] = {}  # source inode with several names → the one here
         self._claimed: set[int] = set()  # base inodes with several names that stand for a source inode
         self._count = Count(progress)
-        self._reader = FileReader(publisher, tree, self._stop, self._count, plan.done)
+        self._reader = FileReader(
+            publisher.chunks, lambda ino: self._index.stored_content(ino)[0], tree, self._stop, self._count, plan.done
+        )
 
     def run(self) -> TreeChanges:
         return apart.run(self._run, self._end)
@@ -179,6 +181,7 @@ class _Drafting:
         hit("upload-before-files")
         if self._stamps is not None:
             self._stamps.begin()
+        self._plan.prepare(self._publisher, self._stop)
         first = self._tree.stat(self._plan.at)
         self._count.expect(self._tree, self._plan.at, first, self._is_excluded)
         with ThreadPoolExecutor(self._plan.threads, thread_name_prefix="cowfs-read") as self._helpers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from cowfs.session.copy_stamps import CopyStamps
     from cowfs.session.copying import Attributes
     from cowfs.session.import_log import ImportLog
+    from cowfs.version.publish import Publisher
 
 THREADS = 4
 """Of these each reads one file; cutting and compressing large ones has a pool of its own."""
@@ -40,7 +42,8 @@ class UploadPlan:
     of what is new. threads: how many files are read at once. done: of an import, what it has read
     before it was killed. stamps: of a copy's folder; they say what is not read, instead of size and
     time, and what a copy does not have (`is_left_alone`) stays. link: files of the
-    source that are to be links, from path and attributes.
+    source that are to be links, from path and attributes. prepare: is called before anything is read,
+    each time a version is drafted; it ends soon once `stop` is set, by Stopped.
     """
 
     at: bytes
@@ -54,6 +57,7 @@ class UploadPlan:
     done: ImportLog | None = None
     stamps: CopyStamps | None = None
     link: Callable[[bytes, Attributes], Link | None] = lambda path, attr: None
+    prepare: Callable[[Publisher, Event], None] = lambda publisher, stop: None
 
 
 class NothingToUpload(Exception):

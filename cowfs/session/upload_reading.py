@@ -20,7 +20,7 @@ from cowfs import clock
 from cowfs.errors import ConflictError
 from cowfs.failpoints import hit
 from cowfs.session.copying import KEPT_BITS, Attributes
-from cowfs.session.import_log import ImportLog
+from cowfs.session.import_log import Part
 from cowfs.session.local_files import LocalFiles
 from cowfs.session.object_tree import ObjectFile
 from cowfs.session.source_files import SourceChanged, SourceExtent, Stamp
@@ -29,7 +29,9 @@ from cowfs.version.commit import Progress, ProgressListener
 if TYPE_CHECKING:
     from cowfs.format.codec import Blob
     from cowfs.index import ExtentRow
-    from cowfs.version.publish import Publisher
+    from cowfs.store.origin import OriginObject
+
+    Rows = Sequence[ExtentRow]
 
 LARGE_BYTES = 4 << 20
 SMALL_BYTES = (64 << 10) - 1  # below what is looked through for holes (`recut.ZERO_RUN_BYTES`)
@@ -50,13 +52,38 @@ class ReadFile(Protocol):
     def read_into(self, offset: int, target: memoryview) -> None: ...
 
 
-class SourceTree(Protocol):
+class Files(Protocol):
+    def open_file(self, path: bytes) -> ReadFile: ...
+
+
+class SourceTree(Files, Protocol):
     """Paths are relative, "/"-separated; "" is the tree itself. Links are not followed."""
 
     def stat(self, path: bytes) -> Attributes: ...
     def list(self, path: bytes) -> Sequence[tuple[bytes, Attributes]]: ...
     def readlink(self, path: bytes) -> bytes: ...
-    def open_file(self, path: bytes) -> ReadFile: ...
+
+
+class Chunks(Protocol):
+    """As `StoredChunks`."""
+
+    @property
+    def name_key(self) -> bytes | None: ...
+    def rows(
+        self, extents: Sequence[SourceExtent], read: Callable[[SourceExtent, int, int], bytes], earlier: Rows
+    ) -> list[ExtentRow]: ...
+    def blob_rows(self, blob: Blob, length: int, earlier: Rows) -> list[ExtentRow]: ...
+    def file_rows(
+        self, ranges: Iterable[tuple[int, int]], read_into: Callable[[int, memoryview], None], earlier: Rows
+    ) -> list[ExtentRow]: ...
+    def known_rows(self, parts: Iterable[Part]) -> list[ExtentRow] | None: ...
+
+
+class Log(Protocol):
+    """As `ImportLog`."""
+
+    def find(self, found: OriginObject) -> list[Part] | None: ...
+    def append(self, found: OriginObject, rows: Rows) -> None: ...
 
 
 @dataclass
@@ -79,14 +106,21 @@ class Stopped(Exception):
 
 
 class FileReader:
-    """stop: set when something else failed, or the upload was interrupted; reading ends then. done:
-    of an import."""
+    """rows_of: what an inode of the volume has. stop: set when something else failed, or the upload was
+    interrupted; reading ends then. done: of an import."""
 
     def __init__(
-        self, publisher: Publisher, tree: SourceTree, stop: Event, count: Count, done: ImportLog | None = None
+        self,
+        chunks: Chunks,
+        rows_of: Callable[[int], Rows],
+        tree: Files,
+        stop: Event,
+        count: Count,
+        done: Log | None = None,
     ) -> None:
         self._done = done
-        self._publisher = publisher
+        self._chunks = chunks
+        self._rows_of = rows_of
         self._tree = tree
         self._stop = stop
         self._count = count
@@ -118,7 +152,7 @@ class FileReader:
             return None
         found = opened.object
         parts = self._done.find(found)
-        rows = self._publisher.chunks.known_rows(parts) if parts is not None else None
+        rows = self._chunks.known_rows(parts) if parts is not None else None
         if rows is None:
             return None
         self._count.add_bytes(found.size)
@@ -140,7 +174,7 @@ class FileReader:
             names = [path.rpartition(b"/")[2] for path, _, _ in there]
             found: Sequence[tuple[Stamp, Blob] | None]
             try:
-                found = self._tree.read_small(directory, names, SMALL_BYTES, self._publisher.chunks.name_key)
+                found = self._tree.read_small(directory, names, SMALL_BYTES, self._chunks.name_key)
             except OSError:
                 found = [None] * len(names)  # each file tells whether it has vanished
             read += [
@@ -154,21 +188,21 @@ class FileReader:
         if self._stop.is_set():
             raise Stopped
         self._count.add_bytes(stamp.size)
-        rows = self._publisher.chunks.blob_rows(blob, stamp.size, self._earlier(base))
+        rows = self._chunks.blob_rows(blob, stamp.size, self._earlier(base))
         hit("upload-file-stored")
         is_other = attr.nlink > 1 and stamp.ino != attr.ino
         return Read(stamp.mode & KEPT_BITS, stamp.mtime_ns, stamp.size, rows, is_other, stamp=stamp)
 
-    def _earlier(self, base: int | None) -> Sequence[ExtentRow]:
-        return self._publisher.index.stored_content(base)[0] if base is not None else ()
+    def _earlier(self, base: int | None) -> Rows:
+        return self._rows_of(base) if base is not None else ()
 
-    def _read_once(self, opened: ReadFile, earlier: Iterable[ExtentRow]) -> Read | None:
+    def _read_once(self, opened: ReadFile, earlier: Rows) -> Read | None:
         """None: somebody wrote to it meanwhile."""
         before = opened.settled()
         if before is None or not stat.S_ISREG(before.mode):
             return None  # or something else has taken its name
         try:
-            extents, chunks = opened.extents(before.size), self._publisher.chunks
+            extents, chunks = opened.extents(before.size), self._chunks
             if sum(extent.length for extent in extents) < LARGE_BYTES:
                 rows = chunks.rows(extents, self._reader(opened), earlier)
             else:

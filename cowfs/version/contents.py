@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cowfs.format.codec import Blob, Codec, compress
-from cowfs.ids import ChunkHash
+from cowfs.ids import ChunkHash, PackId
 from cowfs.store.packs import PackLocation
 from cowfs.version.cut_file import Buffers, ReadInto, View, cut_file
 from cowfs.version.recut import E, Piece, Read, Run, recut
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from cowfs.index import ExtentRow
     from cowfs.native.chunks import FileRows
     from cowfs.store.packs import PackUploader
-    from cowfs.version.known_chunks import KnownChunks
-    from cowfs.version.pack_numbers import PackNumbers
 
 INLINE_BYTES = 64 << 10  # below this a thread switch costs more than hashing
 MAX_PIECES_IN_FLIGHT = 64  # at most 2 MiB each
@@ -48,6 +46,22 @@ def files_of(contents: FileRows) -> Iterator[tuple[int, int, list[ExtentRow]]]:
         yield from page
 
 
+class Places(Protocol):
+    """Where chunks lie: as `KnownChunks`."""
+
+    def place(self, hash: ChunkHash, upload: Callable[[], PackLocation]) -> PackLocation: ...
+    def find(self, hash: ChunkHash) -> PackLocation | None: ...
+    def may_know(self, hash: ChunkHash) -> bool: ...
+    def note(self, chunks: Iterable[tuple[ChunkHash, PackLocation]]) -> None: ...
+
+
+class Numbers(Protocol):
+    """As `PackNumbers`."""
+
+    def id(self, number: int) -> PackId: ...
+    def number(self, pack: PackId) -> int: ...
+
+
 class _Prepared(NamedTuple):
     """A piece that was hashed. stored: as it would be stored; None: it may be known already."""
 
@@ -56,7 +70,7 @@ class _Prepared(NamedTuple):
 
 
 class ContentStorer:
-    def __init__(self, known: KnownChunks, numbers: PackNumbers, sealing: Sealing) -> None:
+    def __init__(self, known: Places, numbers: Numbers, sealing: Sealing) -> None:
         self._known = known
         self._sealing = sealing
         self._numbers = numbers

@@ -260,7 +260,7 @@ class KnownChunks:
 
     def _load_all(self, own: IndexSection | None) -> None:
         try:
-            self._resume_uploads()
+            self.take_up(self._uploaded)
             if own is not None:
                 self._load(own.catalogues)
         finally:
@@ -273,19 +273,20 @@ class KnownChunks:
         except CowfsError as error:
             _log.info("other volumes are left out of deduplication: %s", error)
 
-    def _resume_uploads(self) -> None:
+    def take_up(self, receipts: Sequence[PackReceipt]) -> None:
+        """Packs that somebody else has stored for this writer. One that cannot be read is left out."""
         try:
-            if self._uploaded:
+            if receipts:
                 self._protection.read_lists()  # before anything is looked up
         except CowfsError as error:
-            _log.warning("packs uploaded before the restart are left out of deduplication: %s", error)
+            _log.warning("packs that were uploaded are left out of deduplication: %s", error)
             return
-        for receipt in self._uploaded:
+        for receipt in receipts:
             if self._closing.is_set():
                 return
             found = self._directory(receipt.pack, receipt.directory_offset, receipt.directory_length)
             if receipt.pack in self._unanswered:
-                _log.warning("other packs uploaded before the restart are left out, too")
+                _log.warning("other packs that were uploaded are left out, too")
                 return  # or each of them would be waited for as long
             with self._lock:
                 for entry in found:

@@ -110,6 +110,7 @@ class StoredChunks:
         try:
             yield
             self._claim(self._uploader.flush())
+            self._sent = {}
         except BaseException:
             self._replace_uploader()
             raise
@@ -164,6 +165,14 @@ class StoredChunks:
         base version has; a moment longer for other volumes."""
         self._known.wait_own_loaded()
         self._known.wait_loaded()
+
+    def take_up(self, receipts: Sequence[PackReceipt]) -> None:
+        """Packs that others have stored for this writer, just now: they count as its own. Their
+        directories are read."""
+        for receipt in receipts:
+            self._uploads.append(receipt)
+        self._claim(receipts)
+        self._known.take_up(receipts)
 
     # -- relying on what is stored
 
@@ -261,7 +270,6 @@ class StoredChunks:
         return PackUploader(self._store, PackKind.DATA, max_uploads=self._max_uploads, on_durable=self._uploads.append)
 
     def _claim(self, receipts: Iterable[PackReceipt]) -> None:
-        self._sent = {}
         for receipt in receipts:
             self._receipts[receipt.pack] = receipt
             self._uploaded_bytes += receipt.size_bytes
@@ -270,6 +278,7 @@ class StoredChunks:
         """After a failed upload: what no receipt proves is forgotten and will be stored again."""
         self._uploader.close()
         self._claim(self._uploader.take_durable())
+        self._sent = {}
         self._uploader = self._new_uploader()
         self._doubts += 1
         self._known.forget_unproven(self._receipts.keys())

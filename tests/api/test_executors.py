@@ -20,6 +20,7 @@ from cowfs.storage import Storage
 from tests.api.conftest import place
 from tests.cli.test_gc import age, stored_bytes
 from tests.maintain.damage import flip, packs
+from tests.object_server import ObjectServer
 
 __all__ = ["place"]
 
@@ -32,11 +33,13 @@ def executor(place: Path) -> Iterator[Executor]:
 
 
 @pytest.fixture
-def cluster(place: Path) -> Iterator[Executor]:
+def cluster(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
     """The same by dask.distributed."""
     import dask
     from distributed import Client, LocalCluster
 
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "cowfs-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret-at-all")
     patient = {"distributed.comm.timeouts.connect": "300s", "distributed.comm.timeouts.tcp": "300s"}
     with (
         dask.config.set(patient),
@@ -111,6 +114,11 @@ def test_a_cluster_does_the_same(cluster: Executor, place: Path) -> None:
     mirror = (place / "mirror").as_uri()
     assert Volume.push("data", mirror, executor=cluster).put_packs > 4
     assert Volume.gc(dry_run=True, executor=cluster, store=mirror) == Volume.gc(dry_run=True, store=mirror)
+    with ObjectServer() as server:
+        for name in "abc":
+            server.put(name, name.encode() * 1000)
+        version = Volume.import_(server.url(), "copy", executor=cluster)
+    assert version.files.read("/b") == b"b" * 1000
 
 
 def test_credentials_do_not_travel(place: Path) -> None:

@@ -1,0 +1,238 @@
+"""Objects of an import that are read, cut and stored apart from who imports them: in another process, or
+on another machine.
+
+    wanted, by who imports ─▶ store_objects, by a worker: packs ─▶ take_up, by who imports: packs and objects are known
+                                                                          ─▶ the import, which reads what is left
+
+A worker has neither lease nor pin, and looks nothing up: it puts packs, and says what each object is
+made of. For who imports these are packs that the volume's writer has uploaded, and objects that an
+import has read which was killed (`import_log`): the pin names the packs, each is looked for, and an
+object is read again if a chunk of it cannot be relied on. What no worker has stored (its state is not
+told, it was replaced since, or it is gone) is left to the import.
+
+The packs of a worker that dies are named by nobody; a collection takes them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cowfs.flights import Flights
+from cowfs.format.pack import PackKind
+from cowfs.ids import ChunkHash, PackId
+from cowfs.native.constants import ROOT_INO
+from cowfs.session.import_log import ImportLog, Part
+from cowfs.session.object_tree import FILE_MODE, RANGE_THREADS, STATE, ObjectAttr, ObjectFile, ObjectTree
+from cowfs.session.upload_reading import Count, FileReader, Stopped
+from cowfs.store.origin import Origin, OriginObject
+from cowfs.store.packs import PackLocation, PackReceipt, PackUploader
+from cowfs.version.contents import ContentStorer
+
+if TYPE_CHECKING:
+    from cowfs.format.codec import Blob
+    from cowfs.index import ExtentRow
+    from cowfs.session.source_files import SourceExtent
+    from cowfs.session.upload_reading import Rows
+    from cowfs.store import ObjectStore
+    from cowfs.version.publish import Publisher
+
+THREADS = 8
+"""Of a worker: objects that are read at once."""
+PART_BYTES = 256 << 20
+PART_OBJECTS = 1024
+
+Found = tuple[OriginObject, tuple[Part, ...]]
+StoreParts = Callable[[Sequence[tuple[OriginObject, ...]], Callable[[], bool]], Iterator["StoredPart"]]
+"""Has each part stored, in any order, until it is told that all is over."""
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """Packs that are durable, and the objects whose chunks are in them."""
+
+    receipts: tuple[PackReceipt, ...]
+    objects: tuple[Found, ...]
+
+
+# -- by a worker
+
+
+def store_objects(store: ObjectStore, origin: Origin, objects: Sequence[OriginObject]) -> StoredPart:
+    """Raises what storing raises; then nothing of it counts."""
+    found = _Found()
+    stop = threading.Event()
+    with (
+        closing(_Chunks(store)) as chunks,
+        ThreadPoolExecutor(RANGE_THREADS, thread_name_prefix="cowfs-range") as ranges,
+    ):
+        reader = FileReader(chunks, lambda ino: (), _Objects(origin, objects, ranges), stop, Count(None), found)
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="cowfs-read") as threads:
+            reads = [
+                threads.submit(reader.read, b"%d" % at, ObjectAttr(FILE_MODE, each.size, each.mtime_ns), None)
+                for at, each in enumerate(objects)
+            ]
+            try:
+                for read in reads:
+                    read.result()
+            except BaseException:
+                stop.set()
+                threads.shutdown(cancel_futures=True)
+                raise
+        return StoredPart(tuple(chunks.flush()), tuple(found.objects))
+
+
+class _Objects:
+    """The objects as files, by their place."""
+
+    def __init__(self, origin: Origin, objects: Sequence[OriginObject], threads: ThreadPoolExecutor) -> None:
+        self._origin = origin
+        self._objects = objects
+        self._threads = threads
+
+    def open_file(self, path: bytes) -> ObjectFile:
+        return ObjectFile(self._origin, self._objects[int(path)], self._threads)
+
+
+class _Found:
+    """In place of an `ImportLog`."""
+
+    def __init__(self) -> None:
+        self.objects: list[Found] = []
+        self._lock = threading.Lock()
+
+    def find(self, found: OriginObject) -> None:
+        return None
+
+    def append(self, found: OriginObject, rows: Sequence[ExtentRow]) -> None:
+        with self._lock:
+            self.objects.append((found, tuple((row[0], row[1], ChunkHash(row[2])) for row in rows)))
+
+
+class _Chunks:
+    """As `StoredChunks`, of one who has no volume."""
+
+    name_key = None
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._uploader = PackUploader(store, PackKind.DATA)
+        self._storer = ContentStorer(_Placed(), _NoNumbers(), self._uploader.sealing)
+
+    def rows(
+        self, extents: Sequence[SourceExtent], read: Callable[[SourceExtent, int, int], bytes], earlier: Rows
+    ) -> list[ExtentRow]:
+        return self._storer.rows(extents, read, self._uploader)
+
+    def blob_rows(self, blob: Blob, length: int, earlier: Rows) -> list[ExtentRow]:
+        return self._storer.blob_rows(blob, length, self._uploader)
+
+    def file_rows(
+        self, ranges: Iterable[tuple[int, int]], read_into: Callable[[int, memoryview], None], earlier: Rows
+    ) -> list[ExtentRow]:
+        return self._storer.file_rows(ranges, read_into, self._uploader)
+
+    def known_rows(self, parts: Iterable[Part]) -> None:
+        return None
+
+    def flush(self) -> list[PackReceipt]:
+        return self._uploader.flush()
+
+    def close(self) -> None:
+        self._storer.close()
+        self._uploader.close()
+
+
+class _Placed:
+    """Chunks of this part: each is stored once."""
+
+    def __init__(self) -> None:
+        self._places: dict[ChunkHash, PackLocation] = {}
+        self._placing: Flights[ChunkHash, PackLocation] = Flights(self._places.get)
+
+    def place(self, hash: ChunkHash, upload: Callable[[], PackLocation]) -> PackLocation:
+        def placed() -> PackLocation:
+            self._places[hash] = upload()
+            return self._places[hash]
+
+        return self._placing.load(hash, placed)
+
+    def find(self, hash: ChunkHash) -> PackLocation | None:
+        return self._places.get(hash)
+
+    def may_know(self, hash: ChunkHash) -> bool:
+        return hash in self._places
+
+    def note(self, chunks: Iterable[tuple[ChunkHash, PackLocation]]) -> None:
+        """Nothing is known but what is stored here."""
+
+
+class _NoNumbers:
+    """Who imports numbers the packs."""
+
+    def id(self, number: int) -> PackId:
+        raise AssertionError("nothing is known by a number")
+
+    def number(self, pack: PackId) -> int:
+        return 0
+
+
+# -- by who imports
+
+
+class ObjectParts:
+    """What an import has workers store before it reads anything itself. excluded: as `UploadPlan` has
+    it."""
+
+    def __init__(
+        self, tree: ObjectTree, done: ImportLog, excluded: Callable[[bytes], bool], store_parts: StoreParts
+    ) -> None:
+        self._tree = tree
+        self._done = done
+        self._excluded = excluded
+        self._store_parts = store_parts
+
+    def prepare(self, publisher: Publisher, stop: threading.Event) -> None:
+        """Afterwards what the workers have stored is known, and in the log. As `UploadPlan.prepare`."""
+        publisher.chunks.wait_for_uploads()
+        wanted = [
+            found
+            for path, found in self._tree.objects()
+            if found.size and found.state and not self._is_left_out(path) and not self._is_there(publisher, path, found)
+        ]
+        for part in self._store_parts(cut(wanted), stop.is_set):
+            publisher.chunks.take_up(part.receipts)
+            for found, parts in part.objects:
+                self._done.take_up(found, parts)
+        if stop.is_set():
+            raise Stopped
+
+    def _is_left_out(self, path: bytes) -> bool:
+        names = path.split(b"/")
+        above = (b"/".join(names[:count]) + b"/" for count in range(1, len(names)))
+        return self._excluded(path) or any(self._excluded(directory) for directory in above)
+
+    def _is_there(self, publisher: Publisher, path: bytes, found: OriginObject) -> bool:
+        """In the volume, or as what an import that was killed has made of it."""
+        if (parts := self._done.find(found)) is not None and publisher.chunks.known_rows(parts) is not None:
+            return True
+        ino: int | None = ROOT_INO
+        for name in path.split(b"/"):
+            ino = publisher.index.entry(ino, name) if ino is not None else None
+        return ino is not None and (STATE, found.state.encode()) in publisher.index.stored_content(ino)[1]
+
+
+def cut(objects: Sequence[OriginObject]) -> list[tuple[OriginObject, ...]]:
+    """Into parts of about PART_BYTES, and of no more than PART_OBJECTS."""
+    parts: list[list[OriginObject]] = []
+    size = PART_BYTES
+    for found in objects:
+        if size >= PART_BYTES or len(parts[-1]) == PART_OBJECTS:
+            parts.append([])
+            size = 0
+        parts[-1].append(found)
+        size += found.size
+    return [tuple(part) for part in parts]
