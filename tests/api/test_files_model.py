@@ -71,8 +71,8 @@ class Model:
         with open(self.root / path, "r+b") as file:
             patch(file, offset, data, size)
 
-    def append(self, path: str, data: bytes) -> None:
-        with open(self.root / path, "ab") as file:
+    def write(self, path: str, data: bytes, mode: str = "wb") -> None:
+        with open(self._inside(path), mode) as file:
             file.write(data)
 
     def copy(self, source: str, target: str) -> None:
@@ -83,9 +83,16 @@ class Model:
         if new.exists() and new.samefile(old):
             return
         is_new = not new.exists()
-        new.write_bytes(old.read_bytes())
+        self._inside(target).write_bytes(old.read_bytes())
         if is_new:
             new.chmod(old.stat().st_mode & 0o777)
+
+    def _inside(self, path: str) -> Path:
+        """Around a volume there is nothing: no link leads to a file that could be made there."""
+        place = self.root / path
+        if not Path(os.path.realpath(place)).is_relative_to(os.path.realpath(self.root)):
+            raise FileNotFoundError(errno.ENOENT, "")
+        return place
 
 
 def patch(file: Any, offset: int, data: bytes, size: int | None) -> None:
@@ -112,11 +119,11 @@ class FilesMachine(RuleBasedStateMachine):
 
     @rule(path=PATHS, data=DATA)
     def write(self, path: str, data: bytes) -> None:
-        self.both(lambda: self.vol.files.write(path, data), lambda: void((self.directory / path).write_bytes(data)))
+        self.both(lambda: self.vol.files.write(path, data), lambda: self.model.write(path, data))
 
     @rule(path=PATHS, data=DATA)
     def append(self, path: str, data: bytes) -> None:
-        self.both(lambda: self.vol.files.append(path, data), lambda: self.model.append(path, data))
+        self.both(lambda: self.vol.files.append(path, data), lambda: self.model.write(path, data, "ab"))
 
     @rule(path=PATHS, offset=st.integers(0, 9000), data=DATA, size=st.none() | st.integers(0, 9000))
     def overwrite(self, path: str, offset: int, data: bytes, size: int | None) -> None:
@@ -190,9 +197,6 @@ class FilesMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "vol"):
             self.vol.unmount()
-
-
-def void(_: object) -> None: ...
 
 
 def seen(files: Any) -> dict[str, Any]:
