@@ -20,9 +20,11 @@ class Forker(Actor):
         self.is_dead = False
         self.asleep = 0 if self.world.is_over else self.random.randrange(REST)
         self.turn()
-        if not self.world.trees or self.world.forks == FORKS:
+        told = self.world.told()
+        known = [version for version in self.world.trees if version in told]
+        if not known or self.world.forks == FORKS:
             return
-        version = self.random.choice(list(self.world.trees)[-RECENT:])  # whether or not it got a head
+        version = self.random.choice(known[-RECENT:])
         name = f"fork{self.world.forks}"
         self.world.forks += 1
         try:

@@ -81,6 +81,11 @@ class Promises:
             if version not in self._world.trees:
                 raise Violation(f"{when}: nobody has asked for version {version} {what}")
 
+    def named(self) -> set[VersionId]:
+        """By any head."""
+        heads = (head for line in self._lines().values() for _, head in line)
+        return {head.version for head in heads if head.version is not None}
+
     def _lines(self) -> dict[str, Line]:
         found: dict[str, Line] = {}
         for info in self._world.objects.list(keys.VOLUMES):

@@ -378,5 +378,9 @@ class World:
     def note_opened(self, volume: str, epoch: int) -> None:
         self.opened.setdefault(volume, {})[epoch] = len(self.objects.list(keys.head_prefix(volume)))
 
+    def told(self) -> set[VersionId]:
+        """Versions that a head names: their makers, and whoever lists them, know their ids."""
+        return self._promises.named()
+
     def remember(self, version: VersionId, tree: dict[bytes, bytes]) -> None:
         self.trees[version] = dict(tree)
