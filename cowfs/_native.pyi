@@ -34,14 +34,19 @@ CODEC_ZSTD: int  # 1
 class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
+    version: which of the versions beside the mount's own it is about (`Engine.open_version`); 0: the mount's own.
+
     what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of
     that number), "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content"
     (ino; `load_content`; if the call reads bytes, `wanted` says which, and `absent_chunks` what
     they need besides), "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`,
-    only asked for by the lane).
+    only asked for by the lane). Of the versions beside: "closed" (version; `open_version`), "name" (name;
+    `name_version`, or fail the call), "names" (`list_versions`).
     """
 
     what: str
+    version: int
+    name: bytes
     ino: int
     wanted: tuple[int, int]
     chunks: list[ChunkRef]
@@ -213,6 +218,26 @@ class Engine:
         """Syncs journal and staging and lets go of the files. Further calls raise EBADF."""
     def abandon(self) -> None:
         """As close, without syncing: for a working copy that the caller deletes next."""
+
+    # -- other versions of the volume, to look at under `.cowfs/versions` (native/mounted)
+    def with_versions(self, is_listed: bool) -> Engine:
+        """The same engine for a server of its mount: calls about files find the versions beside it, and
+        changes of those are EROFS. is_listed: a listing of the root has `.cowfs`."""
+    def name_version(self, name: bytes, target: int | bytes) -> None:
+        """What a name in `.cowfs/versions` leads to: a version's number, if it is its whole id; else the
+        id that it stands for, which is believed for a moment."""
+    def list_versions(self, names: list[tuple[bytes, int | bytes]]) -> None:
+        """The names for the next listing, as for `name_version`."""
+    def open_version(self, version: int, engine: Engine) -> None:
+        """version: 1 to 65534; its inodes and handles have it in their highest 16 bits. engine: read-only."""
+    def close_version(self, version: int) -> bool:
+        """Lets go of the version's engine, which nobody is asking then. False: a file is open in it."""
+    def open_versions(self) -> list[int]:
+        """The one that was asked longest ago first."""
+    def may_move(self, ino: int) -> bool:
+        """Whether nobody is to remember names of this inode, or in it."""
+    def is_only_named(self, ino: int) -> bool:
+        """Whether a listing's entry says no more than that it is a directory."""
 
     # -- recovery: open → recover → loads → replay, before anything else
     def recover(self) -> Recovery: ...

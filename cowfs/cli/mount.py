@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 @click.option(
     "--resident", is_flag=True, help="Load every name and attribute at mount: about 150 bytes of memory a file."
 )
+@click.option("--show-versions", is_flag=True, help="List .cowfs in the mount: .cowfs/versions is there anyway.")
 @click.option(
     "--fast-lane/--no-fast-lane",
     default=True,

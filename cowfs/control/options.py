@@ -56,6 +56,7 @@ class ReadOptions(TypedDict, total=False):
     cache_size: int | str | None
     store_timeout: float | None
     resident: bool
+    show_versions: bool
     fast_lane: bool
     transport: Transport
     allow_other: bool | None
@@ -89,6 +90,7 @@ class MountOptions:
                           None: COWFS_STORE_TIMEOUT, `store_timeout` in config.toml, or 900
     resident              load the whole namespace before the mount is ready, for about 150 bytes of memory a file: no look-up, stat or
                           listing waits for the store afterwards; COWFS_RESIDENT=1 makes it the default
+    show_versions         list `.cowfs` in the mount's root; whoever names it finds the volume's versions in `.cowfs/versions` anyway
     fast_lane             answer requests natively; False, or COWFS_FAST_LANE=0: by pyfuse3 (an extra: cowfs[pyfuse3])
     transport             what carries requests: "device", "uring" (FUSE over io_uring, an error where it cannot be had), or
                           "auto", which is COWFS_TRANSPORT where that is set, and else device
@@ -118,6 +120,7 @@ class MountOptions:
     cache_size: int | str | None = None
     store_timeout: float | None = None
     resident: bool = False
+    show_versions: bool = False
     fast_lane: bool = True
     transport: Transport = "auto"
     take_over: bool = False

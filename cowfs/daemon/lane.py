@@ -198,7 +198,7 @@ class FastLane:
                 if isinstance(need, str):
                     self._relief.ask(unique, need)
                 elif need.what == "chunks":
-                    self._fetch(unique, need.chunks)
+                    self._fetch(unique, need, need.chunks)
                 else:
                     # False: the lane has been stopped, and has answered.
                     self._loaders.submit(unique, partial(self._provide, unique, need), urgent=True)
@@ -207,13 +207,13 @@ class FastLane:
 
     def _provide(self, unique: int, missing: NotResident) -> None:
         try:
-            self._fetch(unique, self._load_rows(missing))
+            self._fetch(unique, missing, self._load_rows(missing))
         except BaseException as error:  # noqa: BLE001 - becomes the errno that the caller gets
             self._settle(unique, error)
 
-    def _fetch(self, unique: int, chunks: Sequence[ChunkRef]) -> None:
+    def _fetch(self, unique: int, missing: NotResident, chunks: Sequence[ChunkRef]) -> None:
         """The request is resumed once they are here: at once if there are none."""
-        self._fetches[unique] = self._load_chunks(chunks, partial(self._settle, unique))
+        self._fetches[unique] = self._load_chunks(missing, chunks, partial(self._settle, unique))
 
     def _settle(self, unique: int, error: BaseException | None) -> None:
         self._fetches.pop(unique, None)

@@ -55,6 +55,7 @@ from cowfs.machine import mount_table, mounting, processes, registry
 from cowfs.native.constants import CONGESTION, MAX_BACKGROUND
 from cowfs.session import heap
 from cowfs.session.keeper import Keeper
+from cowfs.session.looks import Looks
 from cowfs.session.opening import open_session
 from cowfs.session.session import Session
 from cowfs.version.commit import Progress
@@ -78,7 +79,7 @@ adds the steps up."""
 
 _logger = log.get("mount")
 
-Connect = Callable[[Session, int], KernelServer]
+Connect = Callable[[Session, Looks, int], KernelServer]
 """Makes the server of an opened session's mount from the mount's descriptor."""
 
 
@@ -135,7 +136,9 @@ class Daemon:
         else:
             mounting.check_descriptor(spec.options.fuse_fd)
         session = open_session(spec, stack, self._discard, self._report, access=self._feeding.access)
-        keeper = Keeper(session, lambda: self._look_after(session, mappings))
+        looks = Looks(session, is_listed=spec.options.show_versions)
+        stack.callback(looks.close)
+        keeper = Keeper(session, lambda: self._look_after(session, looks, mappings))
         mappings = Mappings(session.engine, session.residency, self._invalidate, self._invalidate_entry)
         requests = Requests(
             spec,
@@ -155,7 +158,7 @@ class Daemon:
         stack.callback(session.hurry)
         stack.callback(lambda: requests.finish(self._grace_s))
         stack.callback(self._detach)
-        self._server = server = connect(session, self._descriptor())
+        self._server = server = connect(session, looks, self._descriptor())
         signals = Signals(lambda: self._end_by_signal(mappings))
         try:
             self._serve_mount(server, session, keeper)
@@ -212,12 +215,12 @@ class Daemon:
 
     def _lane(self) -> Connect:
         tried = transport.choose(self._spec)
-        return lambda session, fd: FastLane(
-            session.engine,
+        return lambda session, looks, fd: FastLane(
+            looks.engine,
             fd,
             self._cache_times(),
-            load_rows=session.residency.load_rows,
-            load_chunks=session.residency.load_chunks,
+            load_rows=looks.load_rows,
+            load_chunks=looks.load_chunks,
             relieve=session.room.relieve,
             passthrough=session.recorder is None and _may_pass_through(),
             spins=_may_spin(),
@@ -228,12 +231,12 @@ class Daemon:
     def _pyfuse(self) -> Connect:
         transport.choose(self._spec)
         server = pyfuse.imported()
-        return lambda session, fd: server(
-            session.engine,
+        return lambda session, looks, fd: server(
+            looks.engine,
             fd,
             self._cache_times(),
-            load_rows=session.residency.load_rows,
-            load_chunks=session.residency.load_chunks,
+            load_rows=looks.load_rows,
+            load_chunks=looks.load_chunks,
             relieve=session.room.relieve,
             owners=session.owners,
         )
@@ -267,7 +270,8 @@ class Daemon:
         if self._server is not None:
             self._server.invalidate_entry(parent, name)
 
-    def _look_after(self, session: Session, mappings: Mappings) -> None:
+    def _look_after(self, session: Session, looks: Looks, mappings: Mappings) -> None:
+        looks.look_after()
         if self._server is None:
             return
         if session.engine.is_broken():

@@ -18,10 +18,11 @@ from typing import Protocol
 
 from cowfs.control.messages import Waiting
 from cowfs.errors import MountFailedError
+from cowfs.native import NotResident
 from cowfs.native.chunks import ChunkRef
 
-LoadChunks = Callable[[Sequence[ChunkRef], Callable[[BaseException | None], None]], Sequence[Future[None]]]
-"""As `Residency.load_chunks`."""
+LoadChunks = Callable[[NotResident, Sequence[ChunkRef], Callable[[BaseException | None], None]], Sequence[Future[None]]]
+"""As `Looks.load_chunks`."""
 LOAD_THREADS = 64
 """Loads that a server runs at once."""
 

@@ -142,9 +142,18 @@ def _prepare(session: Session, stack: ExitStack) -> None:
 
 
 def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:
-    assert spec.version is not None
     store = open_session_store(spec, stack, access).read_only()
     record = load_record(store)
+    linked = LinkedBytes(store.url, access, spec.options.store_timeout_s)
+    base, engine, residency = open_version_engine(spec, stack, store, linked)
+    return Session(spec, store, record, engine, residency, base)
+
+
+def open_version_engine(
+    spec: SessionSpec, stack: ExitStack, store: ObjectStore, linked: LinkedBytes
+) -> tuple[Base, Engine, Residency]:
+    """Of the version that a read-only specification names."""
+    assert spec.version is not None
     base = open_base(store, 0, VersionId.from_hex(spec.version))
     packs = PackReader(store)
     index = open_base_index(spec, stack, store, packs, base)
@@ -152,14 +161,7 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Sess
         index = Subtree(index, os.fsencode(spec.folder))
         stack.callback(within, "close the folder's index", index.close)
     engine = _open_engine(spec, stack, index)
-    return Session(
-        spec,
-        store,
-        record,
-        engine,
-        _residency(stack, engine, index, packs, LinkedBytes(store.url, access, spec.options.store_timeout_s)),
-        base,
-    )
+    return base, engine, _residency(stack, engine, index, packs, linked)
 
 
 def _open_scratch(spec: SessionSpec, stack: ExitStack, access: Access) -> Session:

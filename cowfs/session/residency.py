@@ -76,7 +76,7 @@ class Residency:
 
     def __init__(self, engine: Engine, index: Index, packs: PackReader, linked: LinkedBytes | None = None) -> None:
         self._engine = engine
-        self._linked = linked or LinkedBytes()
+        self.linked = linked or LinkedBytes()
         self._packs = packs
         self._index = index
         self.pack_numbers = PackNumbers(index)
@@ -213,7 +213,7 @@ class Residency:
         with self._room:
             self._closed = True
             self._room.notify_all()
-        self._linked.close()
+        self.linked.close()
         self._fetchers.close()
 
     def read_linked(self, chunk: ChunkRef) -> bytes:
@@ -381,7 +381,7 @@ class Residency:
 
     def _read_each(self, number: int, requests: list[ChunkRequest]) -> Iterator[tuple[int, bytes]]:
         if is_linked(number):
-            return self._linked.read_each(number, requests, lambda ino: self.ask(lambda index: index.link(ino)))
+            return self.linked.read_each(number, requests, lambda ino: self.ask(lambda index: index.link(ino)))
         return self._packs.read_each(self.pack_numbers.id(number), requests)
 
     def _add_neighbours(self, number: int, request: Request) -> None:

@@ -116,9 +116,9 @@ class EngineCalls:
         if missing.what != "chunks":
             chunks = await self._wait(partial(self._load_rows, missing), self._loads)
         if chunks:
-            await self._unless_given_up(partial(self._fetch, chunks))
+            await self._unless_given_up(partial(self._fetch, missing, chunks))
 
-    async def _fetch(self, chunks: Sequence[ChunkRef]) -> None:
+    async def _fetch(self, missing: NotResident, chunks: Sequence[ChunkRef]) -> None:
         """Waits until they are here, on no thread."""
         token, fetched = trio.lowlevel.current_trio_token(), trio.Event()
         outcome: list[BaseException | None] = []
@@ -128,7 +128,7 @@ class EngineCalls:
             with contextlib.suppress(trio.RunFinishedError):  # it was given up, and so was the mount
                 token.run_sync_soon(fetched.set)
 
-        self._load_chunks(chunks, done)
+        self._load_chunks(missing, chunks, done)
         await fetched.wait()
         if (error := outcome[0]) is not None:
             raise error if isinstance(error, Exception) else _failed(error)

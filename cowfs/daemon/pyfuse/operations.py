@@ -70,7 +70,7 @@ class MountOperations(pyfuse3.Operations):
         try:
             return self._entry(await self._ask(self._engine.lookup, parent_inode, name))
         except FUSEError as error:
-            if error.errno != errno.ENOENT:
+            if error.errno != errno.ENOENT or self._engine.may_move(parent_inode):
                 raise
         absent = pyfuse3.EntryAttributes()  # inode 0: the kernel remembers that there is no such name
         absent.st_ino = 0
@@ -211,6 +211,8 @@ class MountOperations(pyfuse3.Operations):
         """Puts one entry into the reply; False when it is full. The kernel counts a lookup for all
         but "." and ".."."""
         entry = self._entry(attr)
+        if self._engine.is_only_named(attr.ino):
+            entry.attr_timeout = 0
         if name in (b".", b".."):
             return pyfuse3.readdir_reply(token, name, entry, cookie)
         if not self._tell(self._engine.entry_delivered, attr.ino):
@@ -276,6 +278,8 @@ class MountOperations(pyfuse3.Operations):
         entry.st_ctime_ns = attr.ctime_ns
         entry.attr_timeout = self._times.attr_s
         entry.entry_timeout = self._times.dir_entry_s if stat.S_ISDIR(mode) else self._times.entry_s
+        if self._engine.may_move(attr.ino):
+            entry.entry_timeout = 0
         return entry
 
     def _caller(self, ctx: pyfuse3.RequestContext, mode: int = 0) -> Caller:

@@ -38,6 +38,20 @@ pub enum Missing {
     },
 }
 
+impl Missing {
+    /// In a word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Missing::Inode(_) => "inode",
+            Missing::Parent(_) => "parent",
+            Missing::Directory(_) => "directory",
+            Missing::Content { .. } => "content",
+            Missing::File(_) => "file",
+            Missing::Chunks { .. } => "chunks",
+        }
+    }
+}
+
 /// Every way an engine call ends without an answer.
 #[derive(Debug, Clone)]
 pub enum Error {

@@ -9,13 +9,13 @@ mod bytes;
 use std::ops::Range;
 
 use cowfs_base::{Attr, Errno, now_ns};
-use cowfs_engine::{
-    AttrChange, Engine, Error, Result, depends_on_groups, is_acl, kept_acl, shown_acl,
-};
+use cowfs_engine::{AttrChange, depends_on_groups, is_acl, kept_acl, shown_acl};
 use cowfs_fuse_abi::{
     CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Lifetimes, Listing, MINOR,
     Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
 };
+
+use cowfs_mounted::{Error, Mounted, Result};
 
 use crate::buffer::ReadBuffer;
 use crate::device::MAX_WRITE_BYTES;
@@ -91,7 +91,7 @@ impl Answer {
 impl Shared {
     /// The reply to one request; an error that is NotResident means that nothing was changed.
     pub(crate) fn answer(&self, header: &Header, operation: Operation<'_>) -> Result<Answer> {
-        let (engine, unique, node) = (&*self.engine, header.unique, header.nodeid);
+        let (files, unique, node) = (&*self.files, header.unique, header.nodeid);
         let done = || Answer::plain(Reply::new(unique));
         match operation {
             Operation::Init {
@@ -101,21 +101,26 @@ impl Shared {
                 ..
             } => {
                 let offered = self.passthrough.features() | self.uring.features();
-                let agreed = flags & (features(engine.is_read_only()) | offered);
+                let agreed = flags & (features(files.engine().is_read_only()) | offered);
                 self.passthrough.agree(agreed);
                 Ok(init(unique, minor, max_readahead, agreed))
             }
             Operation::Lookup { name } => self.lookup(unique, node, name),
-            Operation::GetAttr => engine
+            Operation::GetAttr => files
                 .getattr(node)
                 .map(|attr| self.attributes(unique, &attr)),
             Operation::SetAttr(change) => self.set_attributes(header, &change),
             Operation::ReadLink => {
-                let target = engine.readlink(node)?;
+                let target = files.readlink(node)?;
                 Ok(Answer::plain(Reply::new(unique).bytes(&target)))
             }
             Operation::Symlink { name, target } => {
-                let attr = engine.symlink(node, name, target, &self.caller(header, 0, 0))?;
+                let attr = files.own_parent(node, name)?.symlink(
+                    node,
+                    name,
+                    target,
+                    &self.caller(header, 0, 0),
+                )?;
                 Ok(self.entry(unique, &attr))
             }
             Operation::MkNod {
@@ -124,48 +129,62 @@ impl Shared {
                 umask,
                 name,
             } => {
-                let attr =
-                    engine.mknod(node, name, mode, rdev, &self.caller(header, umask, mode))?;
+                let attr = files.own_parent(node, name)?.mknod(
+                    node,
+                    name,
+                    mode,
+                    rdev,
+                    &self.caller(header, umask, mode),
+                )?;
                 Ok(self.entry(unique, &attr))
             }
             Operation::MkDir { mode, umask, name } => {
-                let attr = engine.mkdir(node, name, mode, &self.caller(header, umask, mode))?;
+                let attr = files.own_parent(node, name)?.mkdir(
+                    node,
+                    name,
+                    mode,
+                    &self.caller(header, umask, mode),
+                )?;
                 Ok(self.entry(unique, &attr))
             }
-            Operation::Unlink { name } => engine
-                .unlink(node, name, &self.caller(header, 0, 0))
-                .map(|()| done()),
-            Operation::RmDir { name } => engine
-                .rmdir(node, name, &self.caller(header, 0, 0))
-                .map(|()| done()),
+            Operation::Unlink { name } => {
+                let caller = self.caller(header, 0, 0);
+                files.own_parent(node, name)?.unlink(node, name, &caller)?;
+                Ok(done())
+            }
+            Operation::RmDir { name } => {
+                let caller = self.caller(header, 0, 0);
+                files.own_parent(node, name)?.rmdir(node, name, &caller)?;
+                Ok(done())
+            }
             Operation::Rename {
                 new_parent,
                 flags,
                 name,
                 new_name,
-            } => engine
-                .rename(
-                    node,
-                    name,
-                    new_parent,
-                    new_name,
-                    flags,
-                    &self.caller(header, 0, 0),
-                )
-                .map(|()| done()),
-            Operation::Link { nodeid, name } => engine
-                .link(nodeid, node, name)
-                .map(|attr| self.entry(unique, &attr)),
+            } => {
+                files.own_parent(node, name)?;
+                let engine = files.own_parent(new_parent, new_name)?;
+                let caller = self.caller(header, 0, 0);
+                engine.rename(node, name, new_parent, new_name, flags, &caller)?;
+                Ok(done())
+            }
+            Operation::Link { nodeid, name } => {
+                let engine = files.own_parent(node, name)?;
+                let attr = engine.link(files.own_source(nodeid)?, node, name)?;
+                Ok(self.entry(unique, &attr))
+            }
             Operation::Create(create, name) => self.create(header, &create, name),
-            Operation::StatFs => statistics(engine, unique),
+            Operation::StatFs => statistics(files, unique),
             Operation::SetXattr { name, value, .. } if is_acl(name) => {
                 self.set_acl(header, name, value).map(|()| done())
             }
             Operation::SetXattr { flags, name, value } => {
-                engine.set_xattr(node, name, value, flags).map(|()| done())
+                files.own(node)?.set_xattr(node, name, value, flags)?;
+                Ok(done())
             }
             Operation::GetXattr { size, name } => {
-                let mut value = engine.get_xattr(node, name)?;
+                let mut value = files.get_xattr(node, name)?;
                 if is_acl(name) {
                     value = shown_acl(&value, &self.owners)?;
                 }
@@ -173,27 +192,30 @@ impl Shared {
             }
             Operation::ListXattr { size } => {
                 let mut names = Vec::new();
-                for name in engine.list_xattrs(node)? {
+                for name in files.list_xattrs(node)? {
                     names.extend_from_slice(&name);
                     names.push(0);
                 }
                 sized(unique, size, names)
             }
-            Operation::RemoveXattr { name } => engine.remove_xattr(node, name).map(|()| done()),
+            Operation::RemoveXattr { name } => {
+                files.own(node)?.remove_xattr(node, name)?;
+                Ok(done())
+            }
             Operation::OpenDir => {
-                let fh = engine.open_directory(node)?;
+                let fh = files.open_directory(node)?;
                 Ok(Answer::opened(Reply::new(unique).opened(fh, 0), fh))
             }
             Operation::ReadDir(io) => self.list(unique, &io, false),
             Operation::ReadDirPlus(io) => self.list(unique, &io, true),
-            Operation::ReleaseDir { fh } => engine.release_directory(fh).map(|()| done()),
+            Operation::ReleaseDir { fh } => files.release_directory(fh).map(|()| done()),
             Operation::Destroy => Ok(done()),
             other => self.answer_about_bytes(header, other),
         }
     }
 
     fn lookup(&self, unique: u64, parent: u64, name: &[u8]) -> Result<Answer> {
-        match self.engine.lookup(parent, name) {
+        match self.files.lookup(parent, name) {
             Ok(attr) => Ok(self.entry(unique, &attr)),
             Err(Error::Os(Errno::ENOENT)) if self.lifetime.entry_ns > 0 => {
                 let absent = Lifetimes {
@@ -234,31 +256,32 @@ impl Shared {
         let mut mode = change.mode.unwrap_or(0);
         if change.mode.is_none() && header.uid != 0 {
             // A new size or owner clears set-id bits, which ones the groups decide.
-            let known = self.engine.getattr(header.nodeid).map(|attr| attr.mode);
+            let known = self.files.getattr(header.nodeid).map(|attr| attr.mode);
             mode = known
                 .ok()
                 .filter(|mode| depends_on_groups(*mode))
                 .unwrap_or(0);
         }
         let caller = self.caller(header, 0, mode);
-        let attr = self.engine.setattr(header.nodeid, &caller, &change)?;
+        let engine = self.files.own(header.nodeid)?;
+        let attr = engine.setattr(header.nodeid, &caller, &change)?;
         Ok(self.attributes(header.unique, &attr))
     }
 
     /// The kernel sets an ACL without flags.
     fn set_acl(&self, header: &Header, name: &[u8], value: &[u8]) -> Result<()> {
-        let known = self.engine.getattr(header.nodeid);
+        let engine = self.files.own(header.nodeid)?;
+        let known = engine.getattr(header.nodeid);
         let caller = self.caller(header, 0, known.map_or(0, |attr| attr.mode));
         let kept = kept_acl(value, &self.owners)?;
-        self.engine.set_acl(header.nodeid, name, &kept, &caller)
+        Ok(engine.set_acl(header.nodeid, name, &kept, &caller)?)
     }
 
     fn create(&self, header: &Header, create: &CreateIn, name: &[u8]) -> Result<Answer> {
         let caller = self.caller(header, create.umask, create.mode);
         let flags = create.flags as i32;
-        let (attr, fh) = self
-            .engine
-            .create(header.nodeid, name, create.mode, flags, &caller)?;
+        let engine = self.files.own_parent(header.nodeid, name)?;
+        let (attr, fh) = engine.create(header.nodeid, name, create.mode, flags, &caller)?;
         Ok(self.created(header.unique, &attr, fh))
     }
 
@@ -295,12 +318,12 @@ impl Shared {
         let room = io.size.min(MAX_WRITE_BYTES) as usize;
         let mut listing = Listing::new(unique, room);
         let mut listed = Vec::new();
-        self.engine
+        self.files
             .list_directory(io.fh, io.offset, plus, |name, cookie, attr| {
                 if !plus {
                     return listing.add(name, cookie, attr.ino, attr.mode);
                 }
-                if name == b"." || name == b".." {
+                if name == b"." || name == b".." || self.files.is_only_named(attr.ino) {
                     let none = Attr::default();
                     return listing.add_plus(
                         name,
@@ -333,7 +356,9 @@ impl Shared {
 
     fn lifetimes(&self, attr: &Attr) -> Lifetimes {
         let is_directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
-        let entry_ns = if is_directory {
+        let entry_ns = if self.files.may_move(attr.ino) {
+            0
+        } else if is_directory {
             self.lifetime.dir_entry_ns
         } else {
             self.lifetime.entry_ns
@@ -382,8 +407,8 @@ fn sized(unique: u64, size: u32, value: Vec<u8>) -> Result<Answer> {
     Ok(Answer::plain(Reply::new(unique).bytes(&value)))
 }
 
-fn statistics(engine: &Engine, unique: u64) -> Result<Answer> {
-    let (used_bytes, inodes, free_bytes) = engine.statfs()?;
+fn statistics(files: &Mounted, unique: u64) -> Result<Answer> {
+    let (used_bytes, inodes, free_bytes) = files.engine().statfs()?;
     let blocks_free = free_bytes / BLOCK_BYTES;
     let found = Statistics {
         blocks: blocks_free + used_bytes.div_ceil(BLOCK_BYTES),

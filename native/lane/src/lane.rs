@@ -19,8 +19,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cowfs_base::{Errno, Owners};
-use cowfs_engine::Engine;
 use cowfs_fuse_abi::{flag, invalidate_entry, invalidate_inode};
+use cowfs_mounted::Mounted;
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Lifetime;
@@ -84,7 +84,7 @@ pub struct Lane {
 }
 
 pub(crate) struct Shared {
-    pub engine: Arc<Engine>,
+    pub files: Arc<Mounted>,
     pub lifetime: Lifetime,
     pub owners: Owners,
     pub device: Device,
@@ -109,15 +109,15 @@ pub(crate) struct Shared {
 impl Lane {
     /// Takes over the device, which is mounted. InvalidInput, with the reason: a handshake that
     /// this lane cannot go on from.
-    pub fn new(engine: Arc<Engine>, device: OwnedFd, options: &Options) -> io::Result<Lane> {
+    pub fn new(files: Arc<Mounted>, device: OwnedFd, options: &Options) -> io::Result<Lane> {
         let handshake = OnceLock::new();
         if let Some(agreed) = options.handshake {
-            agreed.check(engine.is_read_only(), options.transport)?;
+            agreed.check(files.engine().is_read_only(), options.transport)?;
             handshake.get_or_init(|| agreed);
         }
-        let passthrough = Passthrough::new(options.passthrough && engine.is_read_only());
+        let passthrough = Passthrough::new(options.passthrough && files.engine().is_read_only());
         let shared = Shared {
-            engine,
+            files,
             lifetime: Lifetime {
                 attr_ns: options.attr_ns,
                 entry_ns: options.entry_ns,

@@ -8,14 +8,14 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use cowfs_engine::Missing;
 use cowfs_fuse_abi::Header;
+use cowfs_mounted::Missing;
 use parking_lot::{Condvar, Mutex};
 
 /// What a parked request needs.
 #[derive(Debug, Clone)]
 pub enum Need {
-    /// Rows or chunks of the base version.
+    /// Rows or chunks of the base version, or of one that somebody looks at.
     Resident(Missing),
     /// Local disk space.
     Space,
@@ -27,12 +27,7 @@ impl Need {
     /// In a word.
     pub fn name(&self) -> &'static str {
         match self {
-            Need::Resident(Missing::Inode(_)) => "inode",
-            Need::Resident(Missing::Parent(_)) => "parent",
-            Need::Resident(Missing::Directory(_)) => "directory",
-            Need::Resident(Missing::Content { .. }) => "content",
-            Need::Resident(Missing::File(_)) => "file",
-            Need::Resident(Missing::Chunks { .. }) => "chunks",
+            Need::Resident(missing) => missing.name(),
             Need::Space => "space",
             Need::Room => "room",
         }

@@ -16,8 +16,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cowfs_base::{Errno, Ino};
-use cowfs_engine::{LocalFile, Result};
+use cowfs_engine::LocalFile;
 use cowfs_fuse_abi::{FOPEN_NOFLUSH, Reply, flag};
+use cowfs_mounted::Result;
 use parking_lot::Mutex;
 
 use crate::answer::{Answer, OPENED};
@@ -83,30 +84,31 @@ impl Shared {
     /// The reply to OPEN.
     pub(crate) fn open(&self, unique: u64, ino: Ino, flags: i32) -> Result<Answer> {
         let normal = |fh| Answer::opened(Reply::new(unique).opened(fh, OPENED), fh);
-        if !self.passthrough.is_on.load(Ordering::Acquire) {
-            return self.engine.open_file(ino, flags).map(normal);
-        }
+        let is_on = self.passthrough.is_on.load(Ordering::Acquire);
+        let Some(engine) = self.files.own(ino).ok().filter(|_| is_on) else {
+            return self.files.open_file(ino, flags).map(normal);
+        };
         let mut open = self.passthrough.open.lock();
         let backing_id = match open.files.get(&ino) {
             Some(file) => file.backing_id,
-            None => match self.engine.backing_file(ino)? {
+            None => match engine.backing_file(ino)? {
                 LocalFile::Whole(file) => self.register(&file),
                 LocalFile::Absent => None,
                 LocalFile::Later => {
-                    let engine = self.engine.clone();
+                    let engine = self.files.engine().clone();
                     // A failure leaves things as they are: read by requests.
                     self.syncing.run(move || drop(engine.assemble_file(ino)));
                     None
                 }
             },
         };
-        let fh = match self.engine.open_file(ino, flags) {
+        let fh = match engine.open_file(ino, flags) {
             Ok(fh) => fh,
             Err(error) => {
                 if !open.files.contains_key(&ino) {
                     self.give_back(backing_id);
                 }
-                return Err(error);
+                return Err(error.into());
             }
         };
         open.by_handle.insert(fh, ino);
@@ -126,7 +128,7 @@ impl Shared {
 
     /// Closes a file handle, whichever way it was read.
     pub(crate) fn close(&self, fh: u64) -> Result<()> {
-        let outcome = self.engine.release(fh);
+        let outcome = self.files.release(fh);
         let mut open = self.passthrough.open.lock();
         if let Some(ino) = open.by_handle.remove(&fh)
             && let Some(file) = open.files.get_mut(&ino)

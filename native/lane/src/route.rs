@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cowfs_base::Errno;
-use cowfs_engine::{Engine, Error};
 use cowfs_fuse_abi::{Header, Operation, Reply};
+use cowfs_mounted::{Error, Mounted};
 
 use crate::answer::Answer;
 use crate::caller::is_signalled;
@@ -87,10 +87,12 @@ impl Shared {
             }
             Operation::Fsync { fh, datasync } => {
                 self.uring.hold(unique, place);
-                self.sync(unique, move |engine| engine.fsync(fh, datasync));
+                self.sync(unique, move |files| files.fsync(fh, datasync));
                 return Outcome::Later;
             }
-            Operation::Write(..) if !tries.asked_for_room && self.engine.is_reclaim_overdue() => {
+            Operation::Write(..)
+                if !tries.asked_for_room && self.files.engine().is_reclaim_overdue() =>
+            {
                 let tries = Tries {
                     asked_for_room: true,
                     ..tries
@@ -100,7 +102,7 @@ impl Shared {
             }
             Operation::FsyncDir | Operation::SyncFs => {
                 self.uring.hold(unique, place);
-                self.sync(unique, Engine::sync);
+                self.sync(unique, |files| Ok(files.engine().sync()?));
                 return Outcome::Later;
             }
             _ => {
@@ -171,11 +173,11 @@ impl Shared {
     fn sync(
         self: &Arc<Shared>,
         unique: u64,
-        call: impl FnOnce(&Engine) -> cowfs_engine::Result<()> + Send + 'static,
+        call: impl FnOnce(&Mounted) -> cowfs_mounted::Result<()> + Send + 'static,
     ) {
         let shared = self.clone();
         self.syncing.run(
-            move || match catch_unwind(AssertUnwindSafe(|| call(&shared.engine))) {
+            move || match catch_unwind(AssertUnwindSafe(|| call(&shared.files))) {
                 Ok(Ok(())) => shared.deliver(unique, Answer::plain(Reply::new(unique))),
                 Ok(Err(Error::Os(errno))) => shared.refuse(unique, errno),
                 _ => shared.refuse(unique, Errno::EIO),
@@ -211,7 +213,7 @@ impl Shared {
 
     fn forget(&self, node: u64, count: u64) {
         // It fails on a closed engine only, where no count matters any more.
-        let _ = self.engine.forget(node, count);
+        let _ = self.files.forget(node, count);
     }
 
     pub(crate) fn refuse(&self, unique: u64, errno: Errno) {

@@ -9,6 +9,7 @@ use cowfs_base::ROOT_INO;
 use cowfs_engine::{Engine, InodeRow, Options};
 use cowfs_fuse_abi::{REPLY_HEADER_BYTES, opcode};
 use cowfs_lane::Lane;
+use cowfs_mounted::Mounted;
 
 const PATIENCE_MS: i32 = 60_000;
 
@@ -96,7 +97,11 @@ fn reply(device: &OwnedFd) -> (u64, i32) {
 fn an_interrupt_is_remembered_when_a_request_is_parked_again() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (kernel, device) = pair();
-    let lane = Lane::new(Arc::new(engine(dir.path())), device, &Default::default());
+    let lane = Lane::new(
+        Arc::new(Mounted::new(Arc::new(engine(dir.path())))),
+        device,
+        &Default::default(),
+    );
     let lane = lane.expect("a lane");
     lane.start().expect("starts");
     let mut caller = Command::new("sleep")

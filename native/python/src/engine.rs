@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cowfs_engine::{CHECKPOINT_BYTES, Engine, Options, Result, SEGMENT_BYTES};
+use cowfs_mounted::{Mounted, Target};
 use pyo3::prelude::*;
 
 use crate::convert::InodeIn;
@@ -12,12 +13,48 @@ use crate::values::PyRecovery;
 
 /// One mount's file system.
 #[pyclass(name = "Engine", module = "cowfs._native", frozen)]
-pub struct PyEngine(Arc<Engine>);
+pub struct PyEngine(Arc<Mounted>);
 
 impl PyEngine {
     /// The engine itself, for what answers from it beside Python.
     pub(crate) fn shared(&self) -> Arc<Engine> {
+        self.0.engine().clone()
+    }
+
+    /// With what the mount shows beside it.
+    pub(crate) fn files(&self) -> Arc<Mounted> {
         self.0.clone()
+    }
+
+    /// As `call`, with what the mount shows beside the volume.
+    pub(crate) fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        ask: impl FnOnce(&Mounted) -> cowfs_mounted::Result<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| ask(&self.0))
+            .map_err(|error| to_python(py, error))
+    }
+
+    /// A change of what this inode or handle is of.
+    pub(crate) fn change<T: Send>(
+        &self,
+        py: Python<'_>,
+        number: u64,
+        call: impl FnOnce(&Engine) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.ask(py, |files| Ok(call(files.own(number)?)?))
+    }
+
+    /// A change of a name in a directory.
+    pub(crate) fn change_in<T: Send>(
+        &self,
+        py: Python<'_>,
+        parent: u64,
+        name: &[u8],
+        call: impl FnOnce(&Engine) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.ask(py, |files| Ok(call(files.own_parent(parent, name)?)?))
     }
 
     /// Calls the engine without the GIL.
@@ -26,7 +63,7 @@ impl PyEngine {
         py: Python<'_>,
         ask: impl FnOnce(&Engine) -> Result<T> + Send,
     ) -> PyResult<T> {
-        py.detach(|| ask(&self.0))
+        py.detach(|| ask(self.0.engine()))
             .map_err(|error| to_python(py, error))
     }
 }
@@ -64,7 +101,7 @@ impl PyEngine {
         let engine = py
             .detach(|| Engine::open(options))
             .map_err(|error| to_python(py, error))?;
-        Ok(PyEngine(Arc::new(engine)))
+        Ok(PyEngine(Arc::new(Mounted::new(Arc::new(engine)))))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -86,8 +123,58 @@ impl PyEngine {
         self.call(py, Engine::replay)
     }
 
+    fn with_versions(&self, is_listed: bool) -> PyEngine {
+        PyEngine(Arc::new(Mounted::with_versions(self.shared(), is_listed)))
+    }
+
+    fn name_version(&self, name: Vec<u8>, target: TargetIn) {
+        self.0.name_version(name, target.into());
+    }
+
+    fn list_versions(&self, names: Vec<(Vec<u8>, TargetIn)>) {
+        let names = names.into_iter();
+        self.0
+            .list_versions(names.map(|(name, target)| (name, target.into())).collect());
+    }
+
+    fn open_version(&self, py: Python<'_>, version: u16, engine: &PyEngine) {
+        py.detach(|| self.0.open_version(version, engine.shared()));
+    }
+
+    fn close_version(&self, py: Python<'_>, version: u16) -> bool {
+        py.detach(|| self.0.close_version(version))
+    }
+
+    fn open_versions(&self, py: Python<'_>) -> Vec<u16> {
+        py.detach(|| self.0.open_versions())
+    }
+
+    fn may_move(&self, ino: u64) -> bool {
+        self.0.may_move(ino)
+    }
+
+    fn is_only_named(&self, ino: u64) -> bool {
+        self.0.is_only_named(ino)
+    }
+
     /// Without any lock: `replay` holds the state's.
     fn replay_progress(&self) -> (u64, u64) {
         self.shared().replay_progress()
+    }
+}
+
+/// What a name in `.cowfs/versions` leads to: the number of a version, or the id it stands for.
+#[derive(FromPyObject)]
+enum TargetIn {
+    Version(u16),
+    Id(Vec<u8>),
+}
+
+impl From<TargetIn> for Target {
+    fn from(target: TargetIn) -> Target {
+        match target {
+            TargetIn::Version(version) => Target::Version(version),
+            TargetIn::Id(id) => Target::Id(id),
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use cowfs_engine::{Error, Missing};
+use cowfs_engine::Missing as Lacks;
+use cowfs_mounted::{Error, Missing};
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::values::PyChunkRef;
 
@@ -21,8 +23,8 @@ pyo3::create_exception!(
     "A journal has an invalid record with valid ones behind it."
 );
 
-pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
-    match error {
+pub(crate) fn to_python(py: Python<'_>, error: impl Into<Error>) -> PyErr {
+    match error.into() {
         Error::Os(errno) => {
             let text = errno.to_string();
             let text = text
@@ -38,23 +40,28 @@ pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
 }
 
 pub(crate) fn not_resident(py: Python<'_>, missing: Missing) -> PyResult<PyErr> {
-    let wanted = match &missing {
-        Missing::Content { wanted, .. } => (wanted.start, wanted.end),
-        _ => (0, 0),
+    let what = missing.name();
+    let (version, lacks, name) = match missing {
+        Missing::Of(version, lacks) => (version, Some(lacks), Vec::new()),
+        Missing::Closed(version) => (version, None, Vec::new()),
+        Missing::Name(name) => (0, None, name),
+        Missing::Names => (0, None, Vec::new()),
     };
-    let (what, ino, chunks) = match missing {
-        Missing::Inode(ino) => ("inode", ino, Vec::new()),
-        Missing::Parent(ino) => ("parent", ino, Vec::new()),
-        Missing::Directory(ino) => ("directory", ino, Vec::new()),
-        Missing::Content { ino, .. } => ("content", ino, Vec::new()),
-        Missing::File(ino) => ("file", ino, Vec::new()),
-        Missing::Chunks { ino, needed } => ("chunks", ino, needed),
+    let (ino, wanted, chunks) = match lacks {
+        Some(Lacks::Inode(ino) | Lacks::Parent(ino) | Lacks::Directory(ino) | Lacks::File(ino)) => {
+            (ino, 0..0, Vec::new())
+        }
+        Some(Lacks::Content { ino, wanted }) => (ino, wanted, Vec::new()),
+        Some(Lacks::Chunks { ino, needed }) => (ino, 0..0, needed),
+        None => (0, 0..0, Vec::new()),
     };
-    let error = NotResident::new_err(format!("{what} of inode {ino}"));
+    let error = NotResident::new_err(format!("{what} of inode {ino} of version {version}"));
     let value = error.value(py);
     value.setattr("what", what)?;
+    value.setattr("version", version)?;
+    value.setattr("name", PyBytes::new(py, &name))?;
     value.setattr("ino", ino)?;
-    value.setattr("wanted", wanted)?;
+    value.setattr("wanted", (wanted.start, wanted.end))?;
     value.setattr("chunks", chunk_refs(chunks))?;
     Ok(error)
 }

@@ -5,8 +5,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use cowfs_base::{Errno, Owners};
-use cowfs_engine::Error;
 use cowfs_lane::{Handshake, Lane, Need, Options, Transport};
+use cowfs_mounted::Error;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -68,7 +68,7 @@ impl PyLane {
                 max_pages,
             }),
         };
-        match Lane::new(engine.shared(), device, &options) {
+        match Lane::new(engine.files(), device, &options) {
             Ok(lane) => Ok(PyLane(lane)),
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 Err(PyValueError::new_err(error.to_string()))

@@ -53,7 +53,7 @@ pub(crate) fn list_directory(
 /// With the number of a system call's error, which pyo3 leaves out.
 fn os_error(py: Python<'_>, error: std::io::Error) -> PyErr {
     let errno = error.raw_os_error().map_or(Errno::EIO, Errno);
-    to_python(py, errno.into())
+    to_python(py, errno)
 }
 
 /// A descriptor of a directory below that of `root`.

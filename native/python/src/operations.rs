@@ -18,17 +18,16 @@ fn nearest_time_ns(time_ns: i128) -> i64 {
 #[pymethods]
 impl PyEngine {
     fn lookup(&self, py: Python<'_>, parent: u64, name: &[u8]) -> PyResult<PyAttr> {
-        self.call(py, |engine| engine.lookup(parent, name))
+        self.ask(py, |files| files.lookup(parent, name))
             .map(PyAttr::from)
     }
 
     fn forget(&self, py: Python<'_>, ino: u64, count: u64) -> PyResult<()> {
-        self.call(py, |engine| engine.forget(ino, count))
+        self.ask(py, |files| files.forget(ino, count))
     }
 
     fn getattr(&self, py: Python<'_>, ino: u64) -> PyResult<PyAttr> {
-        self.call(py, |engine| engine.getattr(ino))
-            .map(PyAttr::from)
+        self.ask(py, |files| files.getattr(ino)).map(PyAttr::from)
     }
 
     #[pyo3(signature = (ino, caller, *, mode=None, uid=None, gid=None, size=None, atime_ns=None, mtime_ns=None, ctime_ns=None))]
@@ -55,12 +54,12 @@ impl PyEngine {
             mtime_ns: mtime_ns.map(nearest_time_ns),
             ctime_ns: ctime_ns.map(nearest_time_ns),
         };
-        self.call(py, |engine| engine.setattr(ino, &caller.0, &change))
+        self.change(py, ino, |engine| engine.setattr(ino, &caller.0, &change))
             .map(PyAttr::from)
     }
 
     fn readlink<'py>(&self, py: Python<'py>, ino: u64) -> PyResult<Bound<'py, PyBytes>> {
-        self.call(py, |engine| engine.readlink(ino))
+        self.ask(py, |files| files.readlink(ino))
             .map(|target| PyBytes::new(py, &target))
     }
 
@@ -73,7 +72,7 @@ impl PyEngine {
         rdev: u32,
         caller: &PyCaller,
     ) -> PyResult<PyAttr> {
-        self.call(py, |engine| {
+        self.change_in(py, parent, name, |engine| {
             engine.mknod(parent, name, mode, rdev, &caller.0)
         })
         .map(PyAttr::from)
@@ -87,8 +86,10 @@ impl PyEngine {
         mode: u32,
         caller: &PyCaller,
     ) -> PyResult<PyAttr> {
-        self.call(py, |engine| engine.mkdir(parent, name, mode, &caller.0))
-            .map(PyAttr::from)
+        self.change_in(py, parent, name, |engine| {
+            engine.mkdir(parent, name, mode, &caller.0)
+        })
+        .map(PyAttr::from)
     }
 
     fn symlink(
@@ -99,21 +100,30 @@ impl PyEngine {
         target: &[u8],
         caller: &PyCaller,
     ) -> PyResult<PyAttr> {
-        self.call(py, |engine| engine.symlink(parent, name, target, &caller.0))
-            .map(PyAttr::from)
+        self.change_in(py, parent, name, |engine| {
+            engine.symlink(parent, name, target, &caller.0)
+        })
+        .map(PyAttr::from)
     }
 
     fn link(&self, py: Python<'_>, ino: u64, parent: u64, name: &[u8]) -> PyResult<PyAttr> {
-        self.call(py, |engine| engine.link(ino, parent, name))
-            .map(PyAttr::from)
+        self.ask(py, |files| {
+            let engine = files.own_parent(parent, name)?;
+            Ok(engine.link(files.own_source(ino)?, parent, name)?)
+        })
+        .map(PyAttr::from)
     }
 
     fn unlink(&self, py: Python<'_>, parent: u64, name: &[u8], caller: &PyCaller) -> PyResult<()> {
-        self.call(py, |engine| engine.unlink(parent, name, &caller.0))
+        self.change_in(py, parent, name, |engine| {
+            engine.unlink(parent, name, &caller.0)
+        })
     }
 
     fn rmdir(&self, py: Python<'_>, parent: u64, name: &[u8], caller: &PyCaller) -> PyResult<()> {
-        self.call(py, |engine| engine.rmdir(parent, name, &caller.0))
+        self.change_in(py, parent, name, |engine| {
+            engine.rmdir(parent, name, &caller.0)
+        })
     }
 
     #[allow(clippy::too_many_arguments, reason = "rename has two ends")]
@@ -127,8 +137,10 @@ impl PyEngine {
         flags: u32,
         caller: &PyCaller,
     ) -> PyResult<()> {
-        self.call(py, |engine| {
-            engine.rename(parent, name, new_parent, new_name, flags, &caller.0)
+        self.ask(py, |files| {
+            files.own_parent(parent, name)?;
+            let engine = files.own_parent(new_parent, new_name)?;
+            Ok(engine.rename(parent, name, new_parent, new_name, flags, &caller.0)?)
         })
     }
 
@@ -141,14 +153,14 @@ impl PyEngine {
         flags: i32,
         caller: &PyCaller,
     ) -> PyResult<(PyAttr, u64)> {
-        self.call(py, |engine| {
+        self.change_in(py, parent, name, |engine| {
             engine.create(parent, name, mode, flags, &caller.0)
         })
         .map(|(attr, fh)| (attr.into(), fh))
     }
 
     fn open_file(&self, py: Python<'_>, ino: u64, flags: i32) -> PyResult<u64> {
-        self.call(py, |engine| engine.open_file(ino, flags))
+        self.ask(py, |files| files.open_file(ino, flags))
     }
 
     fn read<'py>(
@@ -158,12 +170,14 @@ impl PyEngine {
         offset: u64,
         size: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.call(py, |engine| engine.read_file(fh, offset, size))
+        self.ask(py, |files| files.read_file(fh, offset, size))
             .map(|bytes| PyBytes::new(py, &bytes))
     }
 
     fn write(&self, py: Python<'_>, fh: u64, offset: u64, data: &[u8]) -> PyResult<usize> {
-        self.call(py, |engine| engine.write_at_once(fh, offset, data, true))
+        self.change(py, fh, |engine| {
+            engine.write_at_once(fh, offset, data, true)
+        })
     }
 
     fn copy_range(
@@ -173,7 +187,11 @@ impl PyEngine {
         target: (u64, u64),
         length: u64,
     ) -> PyResult<u64> {
-        self.call(py, |engine| engine.copy_range(source, target, length, true))
+        self.ask(py, |files| {
+            let engine = files.own(target.0)?;
+            let source = (files.own_source(source.0)?, source.1);
+            Ok(engine.copy_range(source, target, length, true)?)
+        })
     }
 
     fn note_failed_write(
@@ -184,25 +202,25 @@ impl PyEngine {
         length: u64,
         errno: i32,
     ) -> PyResult<()> {
-        self.call(py, |engine| {
+        self.change(py, fh, |engine| {
             engine.note_failed_write(fh, offset, length, Errno(errno))
         })
     }
 
     fn flush(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
-        self.call(py, |engine| engine.flush(fh))
+        self.ask(py, |files| files.flush(fh))
     }
 
     fn fsync(&self, py: Python<'_>, fh: u64, datasync: bool) -> PyResult<()> {
-        self.call(py, |engine| engine.fsync(fh, datasync))
+        self.ask(py, |files| files.fsync(fh, datasync))
     }
 
     fn release(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
-        self.call(py, |engine| engine.release(fh))
+        self.ask(py, |files| files.release(fh))
     }
 
     fn open_directory(&self, py: Python<'_>, ino: u64) -> PyResult<u64> {
-        self.call(py, |engine| engine.open_directory(ino))
+        self.ask(py, |files| files.open_directory(ino))
     }
 
     fn read_directory<'py>(
@@ -212,7 +230,7 @@ impl PyEngine {
         cookie: u64,
         limit: usize,
     ) -> PyResult<Vec<Entry<'py>>> {
-        let entries = self.call(py, |engine| engine.read_directory(fh, cookie, limit))?;
+        let entries = self.ask(py, |files| files.read_directory(fh, cookie, limit))?;
         let tuple = |entry: cowfs_engine::DirectoryEntry| {
             (
                 PyBytes::new(py, &entry.name),
@@ -224,11 +242,11 @@ impl PyEngine {
     }
 
     fn entry_delivered(&self, py: Python<'_>, ino: u64) -> PyResult<()> {
-        self.call(py, |engine| engine.entry_delivered(ino))
+        self.ask(py, |files| files.entry_delivered(ino))
     }
 
     fn release_directory(&self, py: Python<'_>, fh: u64) -> PyResult<()> {
-        self.call(py, |engine| engine.release_directory(fh))
+        self.ask(py, |files| files.release_directory(fh))
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
@@ -247,7 +265,7 @@ impl PyEngine {
         value: &[u8],
         flags: u32,
     ) -> PyResult<()> {
-        self.call(py, |engine| engine.set_xattr(ino, name, value, flags))
+        self.change(py, ino, |engine| engine.set_xattr(ino, name, value, flags))
     }
 
     fn set_acl(
@@ -258,7 +276,9 @@ impl PyEngine {
         value: &[u8],
         caller: &PyCaller,
     ) -> PyResult<()> {
-        self.call(py, |engine| engine.set_acl(ino, name, value, &caller.0))
+        self.change(py, ino, |engine| {
+            engine.set_acl(ino, name, value, &caller.0)
+        })
     }
 
     fn get_xattr<'py>(
@@ -267,16 +287,16 @@ impl PyEngine {
         ino: u64,
         name: &[u8],
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.call(py, |engine| engine.get_xattr(ino, name))
+        self.ask(py, |files| files.get_xattr(ino, name))
             .map(|value| PyBytes::new(py, &value))
     }
 
     fn list_xattrs<'py>(&self, py: Python<'py>, ino: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let names = self.call(py, |engine| engine.list_xattrs(ino))?;
+        let names = self.ask(py, |files| files.list_xattrs(ino))?;
         Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
     }
 
     fn remove_xattr(&self, py: Python<'_>, ino: u64, name: &[u8]) -> PyResult<()> {
-        self.call(py, |engine| engine.remove_xattr(ino, name))
+        self.change(py, ino, |engine| engine.remove_xattr(ino, name))
     }
 }

@@ -96,7 +96,7 @@ impl PyOwners {
 fn as_bytes(py: Python<'_>, value: Result<Vec<u8>, Errno>) -> PyResult<Bound<'_, PyBytes>> {
     value
         .map(|value| PyBytes::new(py, &value))
-        .map_err(|errno| to_python(py, errno.into()))
+        .map_err(|errno| to_python(py, errno))
 }
 
 /// Who asks.

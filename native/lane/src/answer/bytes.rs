@@ -1,8 +1,10 @@
 //! Answers about the bytes of files.
 
 use cowfs_base::Errno;
-use cowfs_engine::{Clears, Error, Result, depends_on_groups};
+use cowfs_engine::{Clears, depends_on_groups};
 use cowfs_fuse_abi::{Header, IoIn, Operation, Reply, WRITE_CACHE, WRITE_KILL_SUIDGID, opcode};
+
+use cowfs_mounted::{Error, Result};
 
 use crate::answer::{Answer, unknown};
 use crate::buffer::ReadBuffer;
@@ -17,7 +19,7 @@ impl Shared {
         header: &Header,
         operation: Operation<'_>,
     ) -> Result<Answer> {
-        let (engine, unique) = (&*self.engine, header.unique);
+        let (files, unique) = (&*self.files, header.unique);
         match operation {
             Operation::Open { flags } => {
                 // Without ATOMIC_O_TRUNC the kernel truncates by SETATTR, after it has refused to
@@ -26,7 +28,7 @@ impl Shared {
             }
             Operation::Read(io) => {
                 let mut data = ReadBuffer::take(io.size.min(MAX_WRITE_BYTES) as usize);
-                let length = engine.read_into(io.fh, io.offset, &mut data)?;
+                let length = files.read_into(io.fh, io.offset, &mut data)?;
                 data.truncate(length);
                 let message = Reply::new(unique).finish(data.len());
                 Ok(Answer {
@@ -37,7 +39,10 @@ impl Shared {
             }
             Operation::Write(io, data) => {
                 let clears = self.clears(header, io.flags & WRITE_KILL_SUIDGID != 0);
-                let outcome = engine.write_at_once(io.fh, io.offset, data, clears);
+                let outcome = files
+                    .own(io.fh)?
+                    .write_at_once(io.fh, io.offset, data, clears);
+                let outcome = outcome.map_err(Error::from);
                 if io.flags & WRITE_CACHE != 0
                     && let Err(error) = &outcome
                 {
@@ -47,7 +52,7 @@ impl Shared {
                 Ok(Answer::plain(Reply::new(unique).size(outcome? as u32)))
             }
             Operation::Flush { fh } => {
-                engine.flush(fh)?;
+                files.flush(fh)?;
                 Ok(Answer::plain(Reply::new(unique)))
             }
             Operation::Release { fh } => {
@@ -61,11 +66,13 @@ impl Shared {
                 mode,
             } => {
                 let clears = self.clears(header, header.uid != 0);
-                engine.allocate(fh, offset, length, mode as i32, clears)?;
+                files
+                    .own(fh)?
+                    .allocate(fh, offset, length, mode as i32, clears)?;
                 Ok(Answer::plain(Reply::new(unique)))
             }
             Operation::Seek { fh, offset, whence } => {
-                let found = engine.seek(fh, offset, whence as i32)?;
+                let found = files.seek(fh, offset, whence as i32)?;
                 Ok(Answer::plain(Reply::new(unique).number(found)))
             }
             Operation::CopyFileRange {
@@ -86,8 +93,8 @@ impl Shared {
                     nodeid: nodeid_out,
                     ..*header
                 };
-                let copied = engine.copy_range(
-                    (fh, offset),
+                let copied = files.own(fh_out)?.copy_range(
+                    (files.own_source(fh)?, offset),
                     (fh_out, offset_out),
                     length,
                     self.clears(&target, header.uid != 0),
@@ -100,7 +107,7 @@ impl Shared {
             }
             Operation::TmpFile(create) => {
                 let caller = self.caller(header, create.umask, create.mode);
-                let (attr, fh) = engine.create_unnamed(
+                let (attr, fh) = files.own(header.nodeid)?.create_unnamed(
                     header.nodeid,
                     create.mode,
                     create.flags as i32,
@@ -118,7 +125,7 @@ impl Shared {
         if !is_unprivileged {
             return Clears::Nothing;
         }
-        let Ok(attr) = self.engine.getattr(header.nodeid) else {
+        let Ok(attr) = self.files.getattr(header.nodeid) else {
             return Clears::ForMember;
         };
         match depends_on_groups(attr.mode)
@@ -137,7 +144,8 @@ impl Shared {
         let length = u64::from(io.size);
         // It fails on an engine that is closed or broken, of which nothing is committed any more.
         let _ = self
-            .engine
+            .files
+            .engine()
             .note_refused_store(node, io.offset, length, errno);
     }
 }

@@ -15,6 +15,7 @@ use cowfs_base::{Errno, Owners, ROOT_INO};
 use cowfs_engine::{Engine, Error};
 use cowfs_fuse_abi::{Header, Operation, opcode};
 use cowfs_lane::{Lane, Need, Options};
+use cowfs_mounted::{Missing, Mounted};
 
 use self::reply::{ReplyHeader, listed_nodes, reply_file_handle, reply_node, reply_owners};
 use crate::random::Random;
@@ -89,7 +90,14 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
         },
         ..Options::default()
     };
-    let lane = Arc::new(Lane::new(engine.clone(), device, &options).expect("a lane"));
+    let lane = Arc::new(
+        Lane::new(
+            Arc::new(Mounted::with_versions(engine.clone(), false)),
+            device,
+            &options,
+        )
+        .expect("a lane"),
+    );
     lane.start().expect("starts");
     let is_loading = Arc::new(AtomicBool::new(true));
     let loader = start_loader(&lane, &engine, &base, &is_loading);
@@ -151,7 +159,7 @@ fn start_loader(
             match wanted.need {
                 // A store that fails, even with what is no errno.
                 Need::Resident(_) if wanted.unique % 32 == 0 => lane.fail(wanted.unique, Errno(-3)),
-                Need::Resident(missing) => {
+                Need::Resident(Missing::Of(0, missing)) => {
                     match base.load(&engine, &missing) {
                         // A number of an inode that is gone.
                         Err(Error::Os(errno)) => lane.fail(wanted.unique, errno),
@@ -164,6 +172,8 @@ fn start_loader(
                         engine.evict(0).expect("evicts");
                     }
                 }
+                // A version beside the volume: there is none.
+                Need::Resident(_) => lane.fail(wanted.unique, Errno::ENOENT),
                 Need::Space if wanted.unique % 4 == 0 => lane.fail(wanted.unique, Errno::ENOSPC),
                 Need::Space => lane.resume(wanted.unique),
                 Need::Room => {

@@ -1,0 +1,210 @@
+"""The versions that programs look at inside a mount, under `.cowfs/versions`: a read-only engine with
+an index and a residency of its own for each, as a mount of that version has.
+
+    name      what stands behind the @ of NAME@TAG or NAME@VERSION (`version/source_names`); `{}` apart, which names another
+              version after each commit. A whole id is a directory, anything else a link to one
+    number    of a version, as long as the mount lives: the highest bits of its inodes' numbers (native/mounted)
+
+OPEN_MAX of them are open at once; of more, those that were asked longest ago are closed, unless a
+file is open in them. Whoever goes on there opens them again.
+
+A version is protected as for any reader: not by this. What was collected meanwhile is EIO.
+
+Any thread. Cost for a mount whose versions nobody looks at: none.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.flights import Flights
+from cowfs.ids import VersionId
+from cowfs.native import Engine, NotResident
+from cowfs.native.chunks import ChunkRef
+from cowfs.session.opening import open_version_engine
+from cowfs.session.residency import Residency
+from cowfs.session.session import Session
+from cowfs.version import head_line, pruned, tags
+from cowfs.version.head_line import Step
+from cowfs.version.history import open_named
+from cowfs.version.source_names import resolve_name
+from cowfs.version.volumes import read_head
+
+OPEN_MAX = 8
+NUMBER_MAX = 0xFFFE
+NAMESPACE_BYTES = 24 << 20
+"""Of one version, as the keeper's of the mount."""
+
+
+@dataclass
+class _Look:
+    stack: ExitStack
+    engine: Engine
+    residency: Residency
+    users: int = 0
+
+
+class Looks:
+    """What the server of a mount asks for what requests need: of the mount's own version, which is
+    number 0, and of the others. is_listed: listings of the mount's root have `.cowfs`."""
+
+    def __init__(self, session: Session, *, is_listed: bool) -> None:
+        self._session = session
+        self.engine = session.engine.with_versions(is_listed)
+        """What the server answers from."""
+        self._lock = threading.Lock()  # guards everything below
+        self._numbers: dict[VersionId, int] = {}
+        self._open: dict[int, _Look] = {}
+        self._steps: dict[int, Step] = {}  # of the volume's line, by their first head
+        self._is_closed = False
+        self._flights: Flights[int, None] = Flights()
+
+    def load_rows(self, missing: NotResident) -> Sequence[ChunkRef]:
+        """As `Residency.load_rows`. OSError ENOENT: a name that leads to no version."""
+        if missing.what == "names":
+            self.engine.list_versions(self._names())
+        elif missing.what == "name":
+            self._resolve(missing.name)
+        elif missing.what == "closed":
+            self._flights.load(missing.version, partial(self._open_version, missing.version))
+        else:
+            with self._using(missing.version) as residency:
+                return residency.load_rows(missing) if residency is not None else ()
+        return ()
+
+    def load_chunks(
+        self, missing: NotResident, chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
+    ) -> Sequence[Future[None]]:
+        """As `Residency.load_chunks`, of the version that `missing` is of."""
+        if missing.version == 0:
+            return self._session.residency.load_chunks(chunks, done)
+        using = ExitStack()
+        if not chunks or (residency := using.enter_context(self._using(missing.version))) is None:
+            done(None)
+            return ()
+
+        def let_go(error: BaseException | None) -> None:
+            using.close()
+            done(error)
+
+        return residency.load_chunks(chunks, let_go)
+
+    def look_after(self) -> None:
+        """To be called now and then, as `Residency.fail_abandoned`; keeps memory within bounds."""
+        with self._lock:
+            looks = list(self._open.values())
+        for look in looks:
+            look.residency.fail_abandoned()
+            look.engine.evict(NAMESPACE_BYTES)
+
+    def close(self) -> None:
+        """No request is answered any more."""
+        with self._lock:
+            self._is_closed = True
+            looks, self._open = list(self._open.values()), {}
+        for look in looks:
+            look.stack.close()
+
+    # -- names
+
+    def _names(self) -> list[tuple[bytes, int | bytes]]:
+        """Of the versions that were the volume's last ones, the newest first, and of its tags."""
+        store, volume = self._session.store, self._session.volume
+        head = read_head(store, volume)
+        hidden = pruned.read(store, volume)
+        with self._lock:
+            known = dict(self._steps)
+        for step in head_line.steps(store, volume, head.number, hidden):
+            is_known = step.first in known
+            known[step.first] = step
+            if is_known:
+                break
+        with self._lock:
+            self._steps = known
+        kept = (
+            step.version
+            for _, step in sorted(known.items(), reverse=True)
+            if not all(hidden.has(number) for number in range(step.first, step.last + 1))
+        )
+        names: dict[bytes, int | bytes] = {
+            version.hex().encode(): self._number(version) for version in dict.fromkeys(kept)
+        }
+        for tag in tags.all_tags(store, volume):
+            names.setdefault(tag.name.encode(), tag.version.hex().encode())
+        return list(names.items())
+
+    def _resolve(self, name: bytes) -> None:
+        try:
+            at = name.decode("ascii")
+            if not at or "{" in at:
+                raise NotFoundError(f"{at!r} names no version here")
+            store, volume = self._session.store, self._session.volume
+            if (version := resolve_name(store, volume, at)) is None:
+                raise NotFoundError(f"volume {volume!r} has no version")
+            whole = version.hex()
+            if at == whole:
+                open_named(store, volume, version)
+        except (UnicodeDecodeError, InvalidInputError, NotFoundError):
+            raise FileNotFoundError(errno.ENOENT, "no such version") from None
+        self.engine.name_version(name, self._number(version) if at == whole else whole.encode())
+
+    def _number(self, version: VersionId) -> int:
+        with self._lock:
+            number = self._numbers.setdefault(version, len(self._numbers) + 1)
+        if number > NUMBER_MAX:
+            raise OSError(errno.ENFILE, "this mount has shown as many versions as it can")
+        return number
+
+    # -- engines
+
+    def _open_version(self, number: int) -> None:
+        with self._lock:
+            version = next((version for version, known in self._numbers.items() if known == number), None)
+        if version is None:  # of an earlier mount, which a file server remembers
+            raise OSError(errno.ESTALE, "no such version")
+        session = self._session
+        spec = replace(session.spec, mode="ro", version=version.hex(), working_copy=None)
+        with ExitStack() as stack:
+            _, engine, residency = open_version_engine(spec, stack, session.store.read_only(), session.residency.linked)
+            look = _Look(stack.pop_all(), engine, residency)
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._open[number] = look
+                self.engine.open_version(number, engine)
+        if is_closed:
+            look.stack.close()
+        self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        closed = []
+        with self._lock:
+            for number in self.engine.open_versions()[:-OPEN_MAX]:
+                look = self._open.get(number)
+                if look is not None and look.users == 0 and self.engine.close_version(number):
+                    closed.append(self._open.pop(number))
+        for look in closed:
+            look.stack.close()
+
+    @contextmanager
+    def _using(self, number: int) -> Iterator[Residency | None]:
+        """None: it was closed, and the request will ask for it."""
+        if number == 0:
+            yield self._session.residency
+            return
+        with self._lock:
+            if (look := self._open.get(number)) is not None:
+                look.users += 1
+        try:
+            yield look.residency if look is not None else None
+        finally:
+            if look is not None:
+                with self._lock:
+                    look.users -= 1

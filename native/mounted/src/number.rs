@@ -1,0 +1,43 @@
+//! Numbers of inodes and handles as the kernel gets them: which engine they belong to is in the
+//! highest 16 bits, 0 for the volume's own. No volume has given out 2^48 of either.
+
+use cowfs_base::{Ino, ROOT_INO};
+
+/// One of the versions beside the volume, as long as the mount lives.
+pub type Version = u16;
+
+/// The volume's own engine.
+pub(crate) const OWN: Version = 0;
+/// No engine's: `.cowfs`, `.cowfs/versions`, and links in the latter.
+pub(crate) const FOLDER: Version = Version::MAX;
+
+/// The directory in the root of the mount.
+pub const COWFS_DIR: &[u8] = b".cowfs";
+/// The directory in `COWFS_DIR`.
+pub(crate) const VERSIONS_DIR: &[u8] = b"versions";
+
+pub(crate) const COWFS_INO: Ino = outer(FOLDER, 1);
+pub(crate) const VERSIONS_INO: Ino = outer(FOLDER, 2);
+pub(crate) const FIRST_LINK_INO: Ino = outer(FOLDER, 3);
+
+const BITS: u32 = 48;
+
+/// The number that the kernel gets.
+pub(crate) const fn outer(version: Version, number: u64) -> u64 {
+    ((version as u64) << BITS) | number
+}
+
+/// Whose it is, and the number there.
+pub(crate) const fn inner(number: u64) -> (Version, u64) {
+    ((number >> BITS) as Version, number & ((1 << BITS) - 1))
+}
+
+pub(crate) const fn is_own(number: u64) -> bool {
+    number >> BITS == OWN as u64
+}
+
+/// Whether it is the root directory of a version beside the volume.
+pub(crate) const fn is_version(ino: Ino) -> bool {
+    let (version, ino) = inner(ino);
+    ino == ROOT_INO && version != OWN && version != FOLDER
+}
