@@ -236,6 +236,8 @@ class Engine:
         """The one that was asked longest ago first."""
     def may_move(self, ino: int) -> bool:
         """Whether nobody is to remember names of this inode, or in it."""
+    def generation(self, ino: int) -> int:
+        """What an entry of the inode says to tell it from others that have its number in another mount."""
     def is_only_named(self, ino: int) -> bool:
         """Whether a listing's entry says no more than that it is a directory."""
 

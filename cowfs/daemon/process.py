@@ -138,7 +138,12 @@ class Daemon:
         session = open_session(spec, stack, self._discard, self._report, access=self._feeding.access)
         looks = Looks(session, is_listed=spec.options.show_versions)
         stack.callback(looks.close)
-        keeper = Keeper(session, lambda: self._look_after(session, looks, mappings))
+
+        def look_after() -> None:
+            self._look_after(session, mappings)
+            looks.look_after()
+
+        keeper = Keeper(session, look_after)
         mappings = Mappings(session.engine, session.residency, self._invalidate, self._invalidate_entry)
         requests = Requests(
             spec,
@@ -270,8 +275,7 @@ class Daemon:
         if self._server is not None:
             self._server.invalidate_entry(parent, name)
 
-    def _look_after(self, session: Session, looks: Looks, mappings: Mappings) -> None:
-        looks.look_after()
+    def _look_after(self, session: Session, mappings: Mappings) -> None:
         if self._server is None:
             return
         if session.engine.is_broken():

@@ -13,15 +13,20 @@ import stat
 from types import TracebackType
 from typing import Self
 
-from cowfs.session.local_files import LocalFiles
+from cowfs.session.local_files import LocalAttr, LocalFiles
 from cowfs.session.opened_file import READ_BYTES
 
 COPY_BYTES = 1 << 30
+COWFS_DIR = b".cowfs"
 NOT_SHARED = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.ENOSYS, errno.EINVAL})
 
 
 class MountedFiles(LocalFiles):
     """root: the mount's path."""
+
+    def list(self, path: bytes) -> list[tuple[bytes, LocalAttr]]:
+        """Without what the mount shows beside the volume (`session/looks`)."""
+        return [(name, attr) for name, attr in super().list(path) if path or name != COWFS_DIR or _is_own(attr)]
 
     def open(self, path: bytes, flags: int) -> MountedFile:
         with self._parent(path) as (directory, name):
@@ -132,6 +137,11 @@ class MountedFile:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _is_own(attr: LocalAttr) -> bool:
+    """Inodes of the volume have numbers of 48 bits (native/mounted)."""
+    return attr.ino >> 48 & 0xFFFF == 0
 
 
 def _copy(source: int, target: int) -> None:

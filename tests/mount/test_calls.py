@@ -32,7 +32,7 @@ class Panic(BaseException):
 
 def missing(ino: int = 5) -> NotResident:
     error = NotResident("content")
-    error.what, error.ino, error.wanted, error.chunks = "content", ino, (0, 0), []
+    error.what, error.version, error.ino, error.wanted, error.chunks = "content", 0, ino, (0, 0), []
     return error
 
 
@@ -55,7 +55,9 @@ class Lacking:
         self.loaded += 1
 
 
-def load_chunks(chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]) -> list[Future[None]]:
+def load_chunks(
+    missing: NotResident, chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
+) -> list[Future[None]]:
     done(None)
     return []
 
@@ -193,7 +195,9 @@ def test_slow_loads_hold_up_neither_other_calls_nor_syncs() -> None:
 
 @pytest.mark.parametrize("error", [UnavailableError("down"), Panic("broken"), OSError(errno.ENOSPC, "full")])
 def test_errors_of_chunks_are_errnos(error: BaseException) -> None:
-    def fail(chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]) -> list[Future[None]]:
+    def fail(
+        missing: NotResident, chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
+    ) -> list[Future[None]]:
         done(error)
         return []
 
@@ -206,7 +210,9 @@ def test_errors_of_chunks_are_errnos(error: BaseException) -> None:
 def test_reads_that_wait_for_chunks_take_no_thread() -> None:
     waiting: list[Callable[[BaseException | None], None]] = []
 
-    def hold(chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]) -> list[Future[None]]:
+    def hold(
+        missing: NotResident, chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
+    ) -> list[Future[None]]:
         waiting.append(done)
         return []
 

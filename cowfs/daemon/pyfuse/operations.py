@@ -278,6 +278,7 @@ class MountOperations(pyfuse3.Operations):
         entry.st_ctime_ns = attr.ctime_ns
         entry.attr_timeout = self._times.attr_s
         entry.entry_timeout = self._times.dir_entry_s if stat.S_ISDIR(mode) else self._times.entry_s
+        entry.generation = self._engine.generation(attr.ino)
         if self._engine.may_move(attr.ino):
             entry.entry_timeout = 0
         return entry

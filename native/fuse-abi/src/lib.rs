@@ -47,7 +47,7 @@ pub mod ring;
 
 pub use init::{InitReply, flag};
 pub use reply::{
-    FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Lifetimes, Listing, REPLY_HEADER_BYTES, Reply, Statistics,
+    FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Listing, REPLY_HEADER_BYTES, Reply, Statistics, Terms,
     invalidate_entry, invalidate_inode,
 };
 pub use request::{

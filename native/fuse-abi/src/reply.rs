@@ -20,13 +20,15 @@ const DIRENT_BYTES: usize = 24;
 const NOTIFY_INVAL_INODE: i32 = 2;
 const NOTIFY_INVAL_ENTRY: i32 = 3;
 
-/// How long the kernel may believe a reply, in nanoseconds.
+/// What an entry says besides the attributes: how long the kernel may believe it, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Lifetimes {
+pub struct Terms {
     /// That the name leads to the inode, or nowhere.
     pub entry_ns: u64,
     /// That the attributes are these.
     pub attr_ns: u64,
+    /// Tells the inode from others that had its number, or will: file handles hold both.
+    pub generation: u64,
 }
 
 /// What STATFS tells, in blocks of 4096 bytes.
@@ -75,8 +77,8 @@ impl Reply {
     }
 
     /// LOOKUP and everything that makes an entry. Inode 0: the name leads nowhere.
-    pub fn entry(mut self, attr: &Attr, lifetimes: Lifetimes) -> Reply {
-        self.put_entry(attr, lifetimes);
+    pub fn entry(mut self, attr: &Attr, terms: Terms) -> Reply {
+        self.put_entry(attr, terms);
         self
     }
 
@@ -144,10 +146,13 @@ impl Reply {
         self
     }
 
-    fn put_entry(&mut self, attr: &Attr, lifetimes: Lifetimes) {
+    fn put_entry(&mut self, attr: &Attr, terms: Terms) {
         let split = |ns: u64| (ns / 1_000_000_000, (ns % 1_000_000_000) as u32);
-        let (entry, attr_time) = (split(lifetimes.entry_ns), split(lifetimes.attr_ns));
-        self.u64(attr.ino).u64(0).u64(entry.0).u64(attr_time.0);
+        let (entry, attr_time) = (split(terms.entry_ns), split(terms.attr_ns));
+        self.u64(attr.ino)
+            .u64(terms.generation)
+            .u64(entry.0)
+            .u64(attr_time.0);
         self.u32(entry.1).u32(attr_time.1).put_attr(attr);
     }
 
@@ -209,13 +214,13 @@ impl Listing {
         cookie: u64,
         ino: u64,
         attr: &Attr,
-        lifetimes: Lifetimes,
+        terms: Terms,
         mode: u32,
     ) -> bool {
         if !self.fits(ENTRY_BYTES + DIRENT_BYTES, name) {
             return false;
         }
-        self.reply.put_entry(attr, lifetimes);
+        self.reply.put_entry(attr, terms);
         self.put(name, cookie, ino, mode)
     }
 

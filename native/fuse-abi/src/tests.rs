@@ -75,7 +75,8 @@ fn replies_have_the_sizes_of_the_protocol() {
         ino: 2,
         ..Attr::default()
     };
-    let life = Lifetimes {
+    let life = Terms {
+        generation: 0,
         entry_ns: 1_500_000_000,
         attr_ns: 60_000_000_000,
     };
@@ -117,7 +118,7 @@ fn replies_have_the_sizes_of_the_protocol() {
 #[test]
 fn a_listing_keeps_to_its_room() {
     let mut listing = Listing::new(1, 400);
-    let life = Lifetimes::default();
+    let life = Terms::default();
     let mut added = 0;
     for ino in 2..10 {
         let attr = Attr {

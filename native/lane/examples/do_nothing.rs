@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use cowfs_base::Attr;
 use cowfs_fuse_abi::{
-    FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, Lifetimes, MINOR, Operation, Reply, flag,
+    FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, MINOR, Operation, Reply, Terms, flag,
 };
 use device::{Device, MAX_WRITE_BYTES, REQUEST_BYTES, Received};
 
@@ -32,7 +32,8 @@ const IS_LARGE: u64 = 1 << 61;
 const ROOT: u64 = 1;
 const OPENED: u32 = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH;
 const BACKGROUND_MAX: u16 = 128;
-const LIFETIMES: Lifetimes = Lifetimes {
+const LIFETIMES: Terms = Terms {
+    generation: 0,
     entry_ns: HOUR_NS,
     attr_ns: HOUR_NS,
 };

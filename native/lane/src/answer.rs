@@ -11,8 +11,8 @@ use std::ops::Range;
 use cowfs_base::{Attr, Errno, now_ns};
 use cowfs_engine::{AttrChange, depends_on_groups, is_acl, kept_acl, shown_acl};
 use cowfs_fuse_abi::{
-    CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Lifetimes, Listing, MINOR,
-    Operation, Reply, SetAttrIn, Statistics, flag, opcode, set_attr,
+    CreateIn, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, Header, InitReply, IoIn, Listing, MINOR, Operation,
+    Reply, SetAttrIn, Statistics, Terms, flag, opcode, set_attr,
 };
 
 use cowfs_mounted::{Error, Mounted, Result};
@@ -218,7 +218,8 @@ impl Shared {
         match self.files.lookup(parent, name) {
             Ok(attr) => Ok(self.entry(unique, &attr)),
             Err(Error::Os(Errno::ENOENT)) if self.lifetime.entry_ns > 0 => {
-                let absent = Lifetimes {
+                let absent = Terms {
+                    generation: 0,
                     entry_ns: self.lifetime.entry_ns,
                     attr_ns: 0,
                 };
@@ -286,7 +287,7 @@ impl Shared {
     }
 
     pub(crate) fn created(&self, unique: u64, attr: &Attr, fh: u64) -> Answer {
-        let reply = Reply::new(unique).entry(&self.shown(attr), self.lifetimes(attr));
+        let reply = Reply::new(unique).entry(&self.shown(attr), self.terms(attr));
         Answer {
             node: Some(attr.ino),
             ..Answer::opened(reply.opened(fh, OPENED), fh)
@@ -294,7 +295,7 @@ impl Shared {
     }
 
     fn entry(&self, unique: u64, attr: &Attr) -> Answer {
-        let reply = Reply::new(unique).entry(&self.shown(attr), self.lifetimes(attr));
+        let reply = Reply::new(unique).entry(&self.shown(attr), self.terms(attr));
         Answer {
             node: Some(attr.ino),
             ..Answer::plain(reply)
@@ -330,7 +331,7 @@ impl Shared {
                         cookie,
                         attr.ino,
                         &none,
-                        Lifetimes::default(),
+                        Terms::default(),
                         attr.mode,
                     );
                 }
@@ -339,7 +340,7 @@ impl Shared {
                     cookie,
                     attr.ino,
                     &self.shown(attr),
-                    self.lifetimes(attr),
+                    self.terms(attr),
                     attr.mode,
                 );
                 if fits {
@@ -354,7 +355,7 @@ impl Shared {
         })
     }
 
-    fn lifetimes(&self, attr: &Attr) -> Lifetimes {
+    fn terms(&self, attr: &Attr) -> Terms {
         let is_directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
         let entry_ns = if self.files.may_move(attr.ino) {
             0
@@ -363,7 +364,8 @@ impl Shared {
         } else {
             self.lifetime.entry_ns
         };
-        Lifetimes {
+        Terms {
+            generation: self.files.generation(attr.ino),
             entry_ns,
             attr_ns: self.lifetime.attr_ns,
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cowfs_base::{Attr, Errno, Ino, ROOT_INO};
+use cowfs_engine::NAME_MAX_BYTES;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Missing, Result};
@@ -49,6 +50,7 @@ pub(crate) struct Folder(Mutex<State>);
 #[derive(Default)]
 struct State {
     versions: HashMap<Vec<u8>, Version>,
+    generations: HashMap<Version, u64>,
     links: HashMap<Vec<u8>, (Ino, Instant)>,
     targets: HashMap<Ino, Vec<u8>>,
     by_target: HashMap<Vec<u8>, Ino>,
@@ -61,6 +63,7 @@ impl State {
     fn put(&mut self, name: Vec<u8>, target: Target) -> Entry {
         let ino = match target {
             Target::Version(version) => {
+                self.generations.insert(version, generation_of(&name));
                 self.versions.insert(name.clone(), version);
                 outer(version, ROOT_INO)
             }
@@ -100,11 +103,14 @@ impl Folder {
 
     /// The inode that a name leads to; `parent` is one of the two directories.
     pub fn find(&self, parent: Ino, name: &[u8]) -> Result<Ino> {
+        if name.len() > NAME_MAX_BYTES {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
         match (parent, name) {
-            (_, b".") => Ok(parent),
+            (COWFS_INO | VERSIONS_INO, b".") => Ok(parent),
             (COWFS_INO, b"..") => Ok(ROOT_INO),
-            (COWFS_INO, VERSIONS_DIR) => Ok(VERSIONS_INO),
             (VERSIONS_INO, b"..") => Ok(COWFS_INO),
+            (COWFS_INO, VERSIONS_DIR) => Ok(VERSIONS_INO),
             (VERSIONS_INO, _) => self.find_version(name),
             (COWFS_INO, _) => Err(Errno::ENOENT.into()),
             _ => Err(Errno::ENOTDIR.into()),
@@ -120,6 +126,12 @@ impl Folder {
             Some((ino, since)) if since.elapsed() < LINK_LIFE => Ok(*ino),
             _ => Err(Error::NotResident(Missing::Name(name.to_vec()))),
         }
+    }
+
+    /// What tells the version from others that have its number in another mount.
+    pub fn generation(&self, version: Version) -> u64 {
+        let known = self.0.lock().generations.get(&version).copied();
+        known.unwrap_or(0)
     }
 
     /// What a link leads to.
@@ -178,4 +190,12 @@ impl Folder {
         let closed = self.0.lock().open.remove(&fh);
         Ok(closed.map(drop).ok_or(Errno::EBADF)?)
     }
+}
+
+/// The first 32 bits of an id: the kernel keeps no more.
+fn generation_of(id: &[u8]) -> u64 {
+    let digits = std::str::from_utf8(&id[..id.len().min(8)]).ok();
+    digits
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .unwrap_or(0)
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cowfs_base::{Attr, Errno, Ino, ROOT_INO};
+use cowfs_base::{Attr, Errno, Ino, ROOT_INO, now_ns};
 use cowfs_engine::{DirectoryEntry, Engine};
 use parking_lot::Mutex;
 
@@ -29,6 +29,8 @@ struct Beside {
     folder: Folder,
     /// Whether a listing of the root has `.cowfs` in it.
     is_listed: bool,
+    /// Of the links, which another mount numbers in another way.
+    generation: u64,
     /// Handles of the root directory, where that matters.
     roots: Mutex<HashSet<u64>>,
 }
@@ -50,6 +52,7 @@ impl Mounted {
                 versions: Versions::default(),
                 folder: Folder::default(),
                 is_listed,
+                generation: now_ns() as u64 & u64::from(u32::MAX),
                 roots: Mutex::default(),
             }),
         }
@@ -225,6 +228,16 @@ impl Mounted {
     /// remember them.
     pub fn may_move(&self, ino: Ino) -> bool {
         inner(ino).0 == FOLDER
+    }
+
+    /// What tells the inode from others that have its number in another mount: a version has another
+    /// number there.
+    pub fn generation(&self, ino: Ino) -> u64 {
+        match (inner(ino), &self.beside) {
+            ((0, _), _) | (_, None) => 0,
+            ((FOLDER, _), Some(beside)) => beside.generation,
+            ((version, _), Some(beside)) => beside.folder.generation(version),
+        }
     }
 
     /// Whether an entry of this inode says no more than that it is a directory: the root of a

@@ -153,6 +153,10 @@ impl PyEngine {
         self.0.may_move(ino)
     }
 
+    fn generation(&self, ino: u64) -> u64 {
+        self.0.generation(ino)
+    }
+
     fn is_only_named(&self, ino: u64) -> bool {
         self.0.is_only_named(ino)
     }

@@ -1,0 +1,217 @@
+//! Which engine answers what, and what is missing before any can.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cowfs_base::{Errno, ROOT_INO};
+use cowfs_engine::{Caller, Engine, InodeRow, Options};
+use cowfs_mounted::{Error, Missing, Mounted, Result, Target, Version};
+
+const OLD: Version = 7;
+const OLD_ID: &[u8] = b"0a1b2c3d";
+
+/// A directory `d` with a file `f` of as many bytes as `size` says.
+fn engine(dir: &Path, size: u64, is_writable: bool) -> Arc<Engine> {
+    let row = |ino, mode, size| InodeRow {
+        ino,
+        mode,
+        nlink: 1,
+        size,
+        ..InodeRow::default()
+    };
+    let options = Options {
+        root: row(ROOT_INO, libc::S_IFDIR | 0o755, 0),
+        next_ino: 4,
+        cache_dir: dir.join("cache"),
+        memory_cache_bytes: 0,
+        staging_dir: is_writable.then(|| dir.join("work")),
+        failures_file: None,
+        staging_limit_bytes: 0,
+        segment_bytes: 1 << 20,
+        checkpoint_bytes: cowfs_engine::CHECKPOINT_BYTES,
+        after_layer: 0,
+        boot_id: String::new(),
+    };
+    if is_writable {
+        std::fs::create_dir_all(dir.join("work")).unwrap();
+    }
+    let engine = Engine::open(options).unwrap();
+    if is_writable {
+        engine.recover().unwrap();
+    }
+    let directory = row(2, libc::S_IFDIR | 0o755, 0);
+    let file = row(3, libc::S_IFREG | 0o644, size);
+    engine
+        .load_directory(ROOT_INO, &[(Box::from(*b"d"), directory)])
+        .unwrap();
+    engine
+        .load_directory(2, &[(Box::from(*b"f"), file)])
+        .unwrap();
+    if is_writable {
+        engine.replay().unwrap();
+    }
+    Arc::new(engine)
+}
+
+fn missing<T: std::fmt::Debug>(outcome: Result<T>) -> Missing {
+    match outcome {
+        Err(Error::NotResident(missing)) => missing,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn errno<T: std::fmt::Debug>(outcome: Result<T>) -> Errno {
+    match outcome {
+        Err(Error::Os(errno)) => errno,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// All of a directory, as the kernel asks for it: behind the last cookie, until nothing comes.
+fn names(files: &Mounted, fh: u64, limit: usize) -> Vec<String> {
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    loop {
+        let entries = files.read_directory(fh, cookie, limit).unwrap();
+        let Some(last) = entries.last() else {
+            return names;
+        };
+        cookie = last.cookie;
+        let found = entries.into_iter();
+        names.extend(found.map(|entry| String::from_utf8(entry.name).unwrap()));
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_step_by_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
+    let cowfs = files.lookup(ROOT_INO, b".cowfs").unwrap().ino;
+    let versions = files.lookup(cowfs, b"versions").unwrap().ino;
+    assert!(
+        matches!(missing(files.lookup(versions, OLD_ID)), Missing::Name(name) if name == OLD_ID)
+    );
+    files.name_version(OLD_ID.to_vec(), Target::Version(OLD));
+    assert!(matches!(
+        missing(files.lookup(versions, OLD_ID)),
+        Missing::Closed(OLD)
+    ));
+    files.open_version(OLD, engine(&dir.path().join("old"), 3, false));
+    let root = files.lookup(versions, OLD_ID).unwrap().ino;
+    let directory = files.lookup(root, b"d").unwrap().ino;
+    assert_eq!(files.lookup(directory, b"f").unwrap().size, 3);
+    assert_eq!(files.lookup(2, b"f").unwrap().size, 5);
+    assert_eq!(files.generation(root), 0x0a1b_2c3d);
+    let fh = files.open_file(files.lookup(directory, b"f").unwrap().ino, libc::O_RDONLY);
+    let fh = fh.unwrap();
+    assert!(matches!(
+        missing(files.read_file(fh, 0, 3)),
+        Missing::Of(OLD, cowfs_engine::Missing::Content { ino: 3, .. })
+    ));
+    files.release(fh).unwrap();
+}
+
+#[test]
+fn a_version_with_an_open_file_is_not_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
+    files.name_version(OLD_ID.to_vec(), Target::Version(OLD));
+    files.open_version(OLD, engine(&dir.path().join("old"), 3, false));
+    let root = (u64::from(OLD) << 48) | ROOT_INO;
+    let fh = files.open_directory(root).unwrap();
+    assert_eq!(names(&files, fh, 100), [".", "..", "d"]);
+    assert!(!files.close_version(OLD));
+    assert_eq!(files.open_versions(), [OLD]);
+    files.release_directory(fh).unwrap();
+    assert!(files.close_version(OLD));
+    assert!(files.open_versions().is_empty());
+    assert!(matches!(missing(files.getattr(root)), Missing::Closed(OLD)));
+    files.forget(root, 3).unwrap();
+    files.open_version(OLD, engine(&dir.path().join("again"), 3, false));
+    assert_eq!(files.getattr(root).unwrap().ino, root);
+}
+
+#[test]
+fn nothing_beside_the_volume_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
+    files.open_version(OLD, engine(&dir.path().join("old"), 3, false));
+    let old = |ino: u64| (u64::from(OLD) << 48) | ino;
+    let cowfs = files.lookup(ROOT_INO, b".cowfs").unwrap().ino;
+    for number in [old(ROOT_INO), old(3), cowfs, cowfs + 1] {
+        assert!(matches!(files.own(number), Err(Error::Os(Errno::EROFS))));
+        assert!(matches!(
+            files.own_parent(number, b"a"),
+            Err(Error::Os(Errno::EROFS))
+        ));
+        assert_eq!(errno(files.own_source(number)), Errno::EXDEV);
+    }
+    for flags in [libc::O_RDWR, libc::O_WRONLY, libc::O_TRUNC] {
+        assert_eq!(errno(files.open_file(old(3), flags)), Errno::EROFS);
+    }
+    assert!(matches!(
+        files.own_parent(ROOT_INO, b".cowfs"),
+        Err(Error::Os(Errno::EROFS))
+    ));
+    assert!(
+        files.own_parent(2, b".cowfs").is_ok(),
+        "in another directory"
+    );
+    let alone = Mounted::new(files.engine().clone());
+    assert!(alone.own_parent(ROOT_INO, b".cowfs").is_ok());
+    assert_eq!(errno(alone.lookup(ROOT_INO, b".cowfs")), Errno::ENOENT);
+    assert_eq!(errno(alone.getattr(cowfs)), Errno::EBADF);
+}
+
+#[test]
+fn the_root_lists_it_where_it_is_to_and_the_volume_has_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = engine(dir.path(), 5, true);
+    let files = Mounted::with_versions(own.clone(), true);
+    let fh = files.open_directory(ROOT_INO).unwrap();
+    assert_eq!(names(&files, fh, 100), [".", "..", "d", ".cowfs"]);
+    assert_eq!(names(&files, fh, 1), [".", "..", "d", ".cowfs"]);
+    files.release_directory(fh).unwrap();
+    own.mkdir(ROOT_INO, b".cowfs", 0o755, &Caller::default())
+        .unwrap();
+    let fh = files.open_directory(ROOT_INO).unwrap();
+    assert_eq!(names(&files, fh, 100), [".", "..", "d", ".cowfs"]);
+    assert_eq!(files.lookup(ROOT_INO, b".cowfs").unwrap().ino, 4);
+    assert!(files.own_parent(ROOT_INO, b".cowfs").is_ok());
+    let below = files.open_directory(2).unwrap();
+    assert_eq!(names(&files, below, 100), [".", "..", "f"]);
+}
+
+#[test]
+fn a_listing_has_the_names_that_were_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Mounted::with_versions(engine(dir.path(), 5, true), false);
+    let cowfs = files.lookup(ROOT_INO, b".cowfs").unwrap().ino;
+    let fh = files.open_directory(cowfs).unwrap();
+    assert_eq!(names(&files, fh, 100), [".", "..", "versions"]);
+    let versions = files.lookup(cowfs, b"versions").unwrap().ino;
+    assert!(matches!(
+        missing(files.open_directory(versions)),
+        Missing::Names
+    ));
+    files.list_versions(vec![
+        (OLD_ID.to_vec(), Target::Version(OLD)),
+        (b"tag".to_vec(), Target::Id(OLD_ID.to_vec())),
+    ]);
+    let fh = files.open_directory(versions).unwrap();
+    assert_eq!(names(&files, fh, 100), [".", "..", "0a1b2c3d", "tag"]);
+    let link = files.lookup(versions, b"tag").unwrap();
+    assert_eq!(files.readlink(link.ino).unwrap(), OLD_ID);
+    assert!(files.may_move(link.ino) && files.may_move(versions) && !files.may_move(ROOT_INO));
+    assert!(
+        matches!(missing(files.open_directory(versions)), Missing::Names),
+        "once"
+    );
+    std::thread::sleep(Duration::from_millis(2100));
+    assert!(matches!(
+        missing(files.lookup(versions, b"tag")),
+        Missing::Name(_)
+    ));
+    files.release_directory(fh).unwrap();
+    assert_eq!(errno(files.release_directory(fh)), Errno::EBADF);
+}
