@@ -17,7 +17,7 @@ from cowfs.session.local_files import LocalAttr, LocalFiles
 from cowfs.session.opened_file import READ_BYTES
 
 COPY_BYTES = 1 << 30
-COWFS_DIR = b".cowfs"
+HIDDEN_NAME = b".cowfs"
 NOT_SHARED = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.ENOSYS, errno.EINVAL})
 
 
@@ -26,7 +26,7 @@ class MountedFiles(LocalFiles):
 
     def list(self, path: bytes) -> list[tuple[bytes, LocalAttr]]:
         """Without what the mount shows beside the volume (`session/looks`)."""
-        return [(name, attr) for name, attr in super().list(path) if path or name != COWFS_DIR or _is_own(attr)]
+        return [(name, attr) for name, attr in super().list(path) if path or name != HIDDEN_NAME or _is_own(attr)]
 
     def open(self, path: bytes, flags: int) -> MountedFile:
         with self._parent(path) as (directory, name):

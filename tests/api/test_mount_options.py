@@ -36,6 +36,7 @@ def given(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "cache_size": "3GiB",
         "store_timeout": 11.0,
         "resident": True,
+        "show_versions": True,
         "fast_lane": False,
         "transport": "device",
         "take_over": True,

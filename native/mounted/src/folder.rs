@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Missing, Result};
 use crate::number::{
-    COWFS_INO, FIRST_LINK_INO, FOLDER, VERSIONS_DIR, VERSIONS_INO, Version, outer,
+    FIRST_LINK_INO, FOLDER, HIDDEN_INO, VERSIONS_DIR, VERSIONS_INO, Version, outer,
 };
 
 const LINK_LIFE: Duration = Duration::from_secs(2);
@@ -94,7 +94,10 @@ impl Folder {
 
     pub fn list_versions(&self, names: Vec<(Vec<u8>, Target)>) {
         let mut state = self.0.lock();
-        let mut entries = vec![Entry::new(b".", VERSIONS_INO), Entry::new(b"..", COWFS_INO)];
+        let mut entries = vec![
+            Entry::new(b".", VERSIONS_INO),
+            Entry::new(b"..", HIDDEN_INO),
+        ];
         for (name, target) in names {
             entries.push(state.put(name, target));
         }
@@ -107,12 +110,12 @@ impl Folder {
             return Err(Errno::ENAMETOOLONG.into());
         }
         match (parent, name) {
-            (COWFS_INO | VERSIONS_INO, b".") => Ok(parent),
-            (COWFS_INO, b"..") => Ok(ROOT_INO),
-            (VERSIONS_INO, b"..") => Ok(COWFS_INO),
-            (COWFS_INO, VERSIONS_DIR) => Ok(VERSIONS_INO),
+            (HIDDEN_INO | VERSIONS_INO, b".") => Ok(parent),
+            (HIDDEN_INO, b"..") => Ok(ROOT_INO),
+            (VERSIONS_INO, b"..") => Ok(HIDDEN_INO),
+            (HIDDEN_INO, VERSIONS_DIR) => Ok(VERSIONS_INO),
             (VERSIONS_INO, _) => self.find_version(name),
-            (COWFS_INO, _) => Err(Errno::ENOENT.into()),
+            (HIDDEN_INO, _) => Err(Errno::ENOENT.into()),
             _ => Err(Errno::ENOTDIR.into()),
         }
     }
@@ -144,7 +147,7 @@ impl Folder {
     pub fn attributes(&self, ino: Ino, like: &Attr) -> Result<Attr> {
         let target_bytes = self.0.lock().targets.get(&ino).map(Vec::len);
         let (mode, nlink, size) = match (ino, target_bytes) {
-            (COWFS_INO | VERSIONS_INO, _) => (libc::S_IFDIR | 0o555, 2, 0),
+            (HIDDEN_INO | VERSIONS_INO, _) => (libc::S_IFDIR | 0o555, 2, 0),
             (_, Some(bytes)) => (libc::S_IFLNK | 0o777, 1, bytes as u64),
             _ => return Err(Errno::ESTALE.into()),
         };
@@ -161,9 +164,9 @@ impl Folder {
     pub fn open(&self, ino: Ino) -> Result<u64> {
         let mut state = self.0.lock();
         let entries = match ino {
-            COWFS_INO => {
+            HIDDEN_INO => {
                 let names: [(&[u8], Ino); 3] = [
-                    (b".", COWFS_INO),
+                    (b".", HIDDEN_INO),
                     (b"..", ROOT_INO),
                     (VERSIONS_DIR, VERSIONS_INO),
                 ];

@@ -24,4 +24,4 @@ mod versions;
 pub use error::{Error, Missing, Result};
 pub use folder::Target;
 pub use mounted::Mounted;
-pub use number::{COWFS_DIR, Version};
+pub use number::{HIDDEN_NAME, Version};

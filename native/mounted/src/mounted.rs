@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::folder::{Entry, Folder, Target};
 use crate::number::{
-    COWFS_DIR, COWFS_INO, FOLDER, VERSIONS_INO, Version, inner, is_own, is_version, outer,
+    FOLDER, HIDDEN_INO, HIDDEN_NAME, VERSIONS_INO, Version, inner, is_own, is_version, outer,
 };
 use crate::versions::Versions;
 
 /// Behind every cookie of a directory: `.cowfs` is the last entry of the root.
-const COWFS_COOKIE: u64 = i64::MAX as u64;
+const HIDDEN_COOKIE: u64 = i64::MAX as u64;
 
 /// The files of one mount. Every method may be called from any thread.
 pub struct Mounted {
@@ -122,7 +122,7 @@ impl Mounted {
     /// the `.cowfs` of this mount.
     pub fn own_parent(&self, parent: Ino, name: &[u8]) -> Result<&Engine> {
         let engine = self.own(parent)?;
-        let is_cowfs = self.beside.is_some() && parent == ROOT_INO && name == COWFS_DIR;
+        let is_cowfs = self.beside.is_some() && parent == ROOT_INO && name == HIDDEN_NAME;
         match is_cowfs && !self.has_own_cowfs()? {
             true => Err(Errno::EROFS.into()),
             false => Ok(engine),
@@ -131,7 +131,7 @@ impl Mounted {
 
     /// Whether the volume has an entry `.cowfs` in its root.
     fn has_own_cowfs(&self) -> Result<bool> {
-        match self.engine.lookup(ROOT_INO, COWFS_DIR) {
+        match self.engine.lookup(ROOT_INO, HIDDEN_NAME) {
             Ok(attr) => {
                 self.engine.forget(attr.ino, 1)?;
                 Ok(true)
@@ -150,8 +150,8 @@ impl Mounted {
         };
         match inner(parent) {
             (0, ROOT_INO) => match self.engine.lookup(parent, name) {
-                Err(cowfs_engine::Error::Os(Errno::ENOENT)) if name == COWFS_DIR => {
-                    self.getattr(COWFS_INO)
+                Err(cowfs_engine::Error::Os(Errno::ENOENT)) if name == HIDDEN_NAME => {
+                    self.getattr(HIDDEN_INO)
                 }
                 outcome => Ok(outcome?),
             },
@@ -400,7 +400,7 @@ impl Mounted {
         counts: bool,
         mut take: impl FnMut(&[u8], u64, &Attr) -> bool,
     ) -> Result<()> {
-        if cookie == COWFS_COOKIE {
+        if cookie == HIDDEN_COOKIE {
             return Ok(());
         }
         let mut is_at_end = true;
@@ -410,7 +410,7 @@ impl Mounted {
                 take(name, cookie, attr)
             })?;
         if is_at_end && !self.has_own_cowfs()? {
-            take(COWFS_DIR, COWFS_COOKIE, &self.getattr(COWFS_INO)?);
+            take(HIDDEN_NAME, HIDDEN_COOKIE, &self.getattr(HIDDEN_INO)?);
         }
         Ok(())
     }

@@ -12,11 +12,11 @@ pub(crate) const OWN: Version = 0;
 pub(crate) const FOLDER: Version = Version::MAX;
 
 /// The directory in the root of the mount.
-pub const COWFS_DIR: &[u8] = b".cowfs";
-/// The directory in `COWFS_DIR`.
+pub const HIDDEN_NAME: &[u8] = b".cowfs";
+/// The directory in `HIDDEN_NAME`.
 pub(crate) const VERSIONS_DIR: &[u8] = b"versions";
 
-pub(crate) const COWFS_INO: Ino = outer(FOLDER, 1);
+pub(crate) const HIDDEN_INO: Ino = outer(FOLDER, 1);
 pub(crate) const VERSIONS_INO: Ino = outer(FOLDER, 2);
 pub(crate) const FIRST_LINK_INO: Ino = outer(FOLDER, 3);
 
