@@ -40,9 +40,8 @@ impl Shared {
             Operation::Write(io, data) => {
                 let clears = self.clears(header, io.flags & WRITE_KILL_SUIDGID != 0);
                 let outcome = files
-                    .own(io.fh)?
-                    .write_at_once(io.fh, io.offset, data, clears);
-                let outcome = outcome.map_err(Error::from);
+                    .own(io.fh)
+                    .and_then(|engine| Ok(engine.write_at_once(io.fh, io.offset, data, clears)?));
                 if io.flags & WRITE_CACHE != 0
                     && let Err(error) = &outcome
                 {

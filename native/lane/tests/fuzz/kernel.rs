@@ -8,16 +8,17 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use cowfs_base::{Errno, Owners, ROOT_INO};
-use cowfs_engine::{Engine, Error};
+use cowfs_base::{Owners, ROOT_INO};
+use cowfs_engine::Engine;
 use cowfs_fuse_abi::{Header, Operation, opcode};
-use cowfs_lane::{Lane, Need, Options};
-use cowfs_mounted::{Missing, Mounted};
+use cowfs_lane::{Lane, Options};
+use cowfs_mounted::Mounted;
 
 use self::reply::{ReplyHeader, listed_nodes, reply_file_handle, reply_node, reply_owners};
+use crate::loader::start_loader;
 use crate::random::Random;
 use crate::requests::{self, Known, Request};
 use crate::stores::{Store, Stores};
@@ -90,17 +91,13 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
         },
         ..Options::default()
     };
-    let lane = Arc::new(
-        Lane::new(
-            Arc::new(Mounted::with_versions(engine.clone(), false)),
-            device,
-            &options,
-        )
-        .expect("a lane"),
-    );
+    let files = Arc::new(Mounted::with_versions(engine.clone(), seed & 4 == 0));
+    let lane = Arc::new(Lane::new(files.clone(), device, &options).expect("a lane"));
     lane.start().expect("starts");
     let is_loading = Arc::new(AtomicBool::new(true));
-    let loader = start_loader(&lane, &engine, &base, &is_loading);
+    let old = Arc::new(base.open_to_read(temp.path()));
+    let before_looks = tree(&old, &base);
+    let loader = start_loader(&lane, &files, &old, &base, &is_loading);
 
     let mut kernel = Kernel::new(ours, Random::new(seed));
     kernel.is_mapped = seed & 32 == 0;
@@ -128,6 +125,10 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
     loader.join().expect("the loader ends");
     kernel.receive_rest();
     drop(lane);
+    drop(files);
+    if let Some(difference) = difference(&before_looks, &tree(&old, &base)) {
+        panic!("seed {seed:#x}: the version was changed at {difference}");
+    }
 
     let before = tree(&engine, &base);
     drop(Arc::into_inner(engine).expect("nobody else uses the engine")); // not closed: as after a kill
@@ -137,53 +138,6 @@ pub fn round(seed: u64, requests: u64) -> (u64, u64) {
         panic!("seed {seed:#x}: recovery differs at {difference}");
     }
     (kernel.replies, kernel.successes)
-}
-
-fn start_loader(
-    lane: &Arc<Lane>,
-    engine: &Arc<Engine>,
-    base: &Arc<Base>,
-    is_loading: &Arc<AtomicBool>,
-) -> JoinHandle<()> {
-    let (lane, engine, base, is_loading) = (
-        lane.clone(),
-        engine.clone(),
-        base.clone(),
-        is_loading.clone(),
-    );
-    thread::spawn(move || {
-        while let Some(wanted) = lane.next_wanted() {
-            if !is_loading.load(Ordering::Acquire) {
-                continue;
-            }
-            match wanted.need {
-                // A store that fails, even with what is no errno.
-                Need::Resident(_) if wanted.unique % 32 == 0 => lane.fail(wanted.unique, Errno(-3)),
-                Need::Resident(Missing::Of(0, missing)) => {
-                    match base.load(&engine, &missing) {
-                        // A number of an inode that is gone.
-                        Err(Error::Os(errno)) => lane.fail(wanted.unique, errno),
-                        outcome => {
-                            outcome.expect("loads");
-                            lane.resume(wanted.unique);
-                        }
-                    }
-                    if wanted.unique % 4 == 0 {
-                        engine.evict(0).expect("evicts");
-                    }
-                }
-                // A version beside the volume: there is none.
-                Need::Resident(_) => lane.fail(wanted.unique, Errno::ENOENT),
-                Need::Space if wanted.unique % 4 == 0 => lane.fail(wanted.unique, Errno::ENOSPC),
-                Need::Space => lane.resume(wanted.unique),
-                Need::Room => {
-                    // A pass that fails keeps nobody from writing.
-                    let _ = engine.reclaim_overdue();
-                    lane.resume(wanted.unique);
-                }
-            }
-        }
-    })
 }
 
 impl Kernel {

@@ -26,6 +26,7 @@
 //! ```
 
 mod kernel;
+mod loader;
 mod random;
 mod requests;
 mod stores;

@@ -8,6 +8,8 @@ use crate::random::Random;
 pub const FAR_OFFSETS: [u64; 4] = [1 << 32, (1 << 40) - 7, (1 << 62) + 4095, (1 << 63) - 70_000];
 /// The socket in place of the device carries no more in one message.
 pub const SIZE_MAX_BYTES: u32 = 96 << 10;
+/// What the version is called that can be looked at.
+pub const OLD_ID: &[u8] = b"0a1b2c3d";
 const NEAR_OFFSETS: u64 = 1 << 20;
 const LARGEST_OPCODE: u64 = 60;
 /// A pid that no process has: whoever is interrupted is dead.
@@ -52,7 +54,8 @@ const MIX: [(u32, u64); 36] = [
     (opcode::TMPFILE, 3),
     (opcode::COPY_FILE_RANGE_64, 2),
 ];
-const NAMES: [&[u8]; 12] = [
+/// The last ones lead to a version beside the volume.
+const NAMES: [&[u8]; 16] = [
     b"a",
     b"b",
     b"c",
@@ -65,6 +68,10 @@ const NAMES: [&[u8]; 12] = [
     b"\xff\xfe",
     b"e\xcc\x81",
     b"z",
+    b".cowfs",
+    b"versions",
+    OLD_ID,
+    b"tag",
 ];
 const ODD_NAMES: [&[u8]; 6] = [b"", b".", b"..", b"with/slash", &[b'n'; 255], &[b'n'; 256]];
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";

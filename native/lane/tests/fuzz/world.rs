@@ -87,6 +87,15 @@ impl Base {
         engine
     }
 
+    /// The version as somebody looks at it who does not change it.
+    pub fn open_to_read(&self, dir: &Path) -> Engine {
+        let options = Options {
+            staging_dir: None,
+            ..self.options(dir, 0)
+        };
+        Engine::open(options).expect("opens")
+    }
+
     fn chunk(&self, ino: Ino, index: u64) -> ChunkRef {
         let mut hash = [0; 32];
         hash[..8].copy_from_slice(&(ino * 2 + index).to_le_bytes());

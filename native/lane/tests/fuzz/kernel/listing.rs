@@ -92,7 +92,7 @@ impl Kernel {
                 break;
             };
             cookie = *last;
-            let names: Vec<_> = entries.into_iter().filter(is_no_dot).collect();
+            let names: Vec<_> = entries.into_iter().filter(is_own).collect();
             for (name, ino, _) in &names {
                 assert_eq!(
                     Some((name.clone(), *ino)),
@@ -129,7 +129,7 @@ impl Kernel {
             };
             assert!(*last > cookie, "a listing of {node} goes back");
             cookie = *last;
-            let names = entries.into_iter().filter(is_no_dot);
+            let names = entries.into_iter().filter(is_own);
             places
                 .all
                 .extend(names.map(|(name, ino, _)| Some((name, ino))));
@@ -205,8 +205,9 @@ impl Kernel {
     }
 }
 
-fn is_no_dot((name, ..): &(Vec<u8>, u64, u64)) -> bool {
-    name != b"." && name != b".."
+/// Neither a dot nor what the mount shows beside the volume, which is last whatever was made since.
+fn is_own((name, ino, _): &(Vec<u8>, u64, u64)) -> bool {
+    name != b"." && name != b".." && ino >> 48 == 0
 }
 
 /// Name, inode and cookie of each entry of a READDIR reply.
