@@ -37,10 +37,12 @@ from cowfs.version.history import open_named
 from cowfs.version.source_names import resolve_name
 from cowfs.version.volumes import read_head
 
-OPEN_MAX = 8
+OPEN_MAX = 16
 NUMBER_MAX = 0xFFFE
 NAMESPACE_BYTES = 24 << 20
 """Of one version, as the keeper's of the mount."""
+CHUNK_BYTES = 2 << 20
+"""Of decoded chunks that each keeps in memory: the largest."""
 
 
 @dataclass
@@ -85,16 +87,22 @@ class Looks:
         """As `Residency.load_chunks`, of the version that `missing` is of."""
         if missing.version == 0:
             return self._session.residency.load_chunks(chunks, done)
-        using = ExitStack()
-        if not chunks or (residency := using.enter_context(self._using(missing.version))) is None:
-            done(None)
-            return ()
+        with ExitStack() as stack:
+            residency = stack.enter_context(self._using(missing.version))
+            if residency is None:
+                done(None)
+                return ()
+            using = stack.pop_all()
 
         def let_go(error: BaseException | None) -> None:
             using.close()
             done(error)
 
-        return residency.load_chunks(chunks, let_go)
+        try:
+            return residency.load_chunks(chunks, let_go)
+        except BaseException:
+            using.close()
+            raise
 
     def look_after(self) -> None:
         """To be called now and then, as `Residency.fail_abandoned`; keeps memory within bounds."""
@@ -172,7 +180,9 @@ class Looks:
         session = self._session
         spec = replace(session.spec, mode="ro", version=version.hex(), working_copy=None)
         with ExitStack() as stack:
-            _, engine, residency = open_version_engine(spec, stack, session.store.read_only(), session.residency.linked)
+            _, engine, residency = open_version_engine(
+                spec, stack, session.store.read_only(), session.residency.linked, CHUNK_BYTES
+            )
             look = _Look(stack.pop_all(), engine, residency)
         with self._lock:
             is_closed = self._is_closed

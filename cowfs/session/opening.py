@@ -71,6 +71,8 @@ from cowfs.version.uploads import UploadLog
 from cowfs.version.volumes import read_head
 
 LOGGED_LOST_FILES = 1000
+MEMORY_CACHE_BYTES = 8 << 20
+"""Of decoded chunks that a mount keeps in memory."""
 
 _logger = log.get("mount")
 
@@ -150,7 +152,11 @@ def _open_read_only(spec: SessionSpec, stack: ExitStack, access: Access) -> Sess
 
 
 def open_version_engine(
-    spec: SessionSpec, stack: ExitStack, store: ObjectStore, linked: LinkedBytes
+    spec: SessionSpec,
+    stack: ExitStack,
+    store: ObjectStore,
+    linked: LinkedBytes,
+    memory_cache_bytes: int = MEMORY_CACHE_BYTES,
 ) -> tuple[Base, Engine, Residency]:
     """Of the version that a read-only specification names."""
     assert spec.version is not None
@@ -160,7 +166,7 @@ def open_version_engine(
     if spec.folder:
         index = Subtree(index, os.fsencode(spec.folder))
         stack.callback(within, "close the folder's index", index.close)
-    engine = _open_engine(spec, stack, index)
+    engine = _open_engine(spec, stack, index, memory_cache_bytes=memory_cache_bytes)
     return base, engine, _residency(stack, engine, index, packs, linked)
 
 
@@ -331,6 +337,8 @@ def _open_engine(
     index: Index,
     working_copy: WorkingCopy | None = None,
     discard: threading.Event | None = None,
+    *,
+    memory_cache_bytes: int = MEMORY_CACHE_BYTES,
 ) -> Engine:
     root = index.inode(ROOT_INO)
     if root is None:
@@ -340,6 +348,7 @@ def _open_engine(
             root=root,
             next_ino=index.next_ino,
             cache_dir=str(spec.options.cache_path),
+            memory_cache_bytes=memory_cache_bytes,
             staging_dir=str(working_copy.path) if working_copy is not None else None,
             failures_file=str(_failures_file(working_copy)) if working_copy is not None else None,
             after_layer=working_copy.state.committed_layer if working_copy is not None else 0,

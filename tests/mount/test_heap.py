@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+LEFT_BYTES = 60 << 20
 PROGRAM = """
 import threading
 from cowfs.session import heap
@@ -20,21 +21,23 @@ all_at_once = threading.Barrier(16)
 def work():
     blocks = [bytearray(b"x" * 300_000) for _ in range(40)]
     all_at_once.wait()
-    kept.append(blocks[-1])  # so that the arena's end stays in use
+    kept.append(bytearray(b"x" * 1_000_000))  # fits into no hole, so that the arena's end stays in use
+    all_at_once.wait()
 
 bytearray(4_000_000)  # freed, it raises the size from which blocks are mapped
 threads = [threading.Thread(target=work) for _ in range(16)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
-print(keeper.release(), keeper.release(), heap._private_bytes() - before)
+held = heap._private_bytes() - before
+print(held, keeper.release(), keeper.release(), heap._private_bytes() - before)
 """
 
 
 def test_free_memory_is_returned() -> None:
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    first, second, grown_bytes = run.stdout.split()
-    assert (first, second) == ("True", "False")
-    assert int(grown_bytes) < 40 << 20, "of 192 MB, 5 MB are in use"
+    held, first, second, left = run.stdout.split()
+    assert (first, second) == (str(int(held) > LEFT_BYTES), "False"), f"of {held} bytes"
+    assert int(left) < LEFT_BYTES, "16 of 208 MB are in use"
 
 
 LARGE = """
