@@ -36,7 +36,8 @@ print(held, keeper.release(), keeper.release(), heap._private_bytes() - before)
 def test_free_memory_is_returned() -> None:
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     held, first, second, left = run.stdout.split()
-    assert (first, second) == (str(int(held) > LEFT_BYTES), "False"), f"of {held} bytes"
+    assert second == "False"
+    assert first == "True" or int(held) < LEFT_BYTES
     assert int(left) < LEFT_BYTES, "16 of 208 MB are in use"
 
 
