@@ -34,14 +34,7 @@ impl Versions {
         version: Version,
         call: impl FnOnce(&Engine) -> cowfs_engine::Result<T>,
     ) -> Result<T> {
-        let place = self.places.read().get(&version).cloned();
-        let closed = || Error::NotResident(Missing::Closed(version));
-        let place = place.ok_or_else(closed)?;
-        let engine = place.engine.read();
-        let engine = engine.as_ref().ok_or_else(closed)?;
-        let now = self.calls.fetch_add(1, Ordering::Relaxed);
-        place.used.store(now, Ordering::Relaxed);
-        call(engine).map_err(|error| Error::of(version, error))
+        self.ask_and_count(version, call, |_| {})
     }
 
     /// As `ask`, for a call that opens a handle.
@@ -50,41 +43,48 @@ impl Versions {
         version: Version,
         call: impl FnOnce(&Engine) -> cowfs_engine::Result<u64>,
     ) -> Result<u64> {
-        self.ask(version, |engine| {
-            let fh = call(engine)?;
-            // Within `ask`, so that it is not being closed.
-            if let Some(place) = self.places.read().get(&version) {
-                place.handles.fetch_add(1, Ordering::AcqRel);
-            }
-            Ok(fh)
+        self.ask_and_count(version, call, |handles| {
+            handles.fetch_add(1, Ordering::AcqRel);
         })
     }
 
-    /// Closes a handle.
+    /// As `ask`, for a call that closes a handle.
     pub fn release(
         &self,
         version: Version,
         call: impl FnOnce(&Engine) -> cowfs_engine::Result<()>,
     ) -> Result<()> {
-        self.ask(version, |engine| {
-            call(engine)?;
-            if let Some(place) = self.places.read().get(&version) {
-                place.handles.fetch_sub(1, Ordering::AcqRel);
-            }
-            Ok(())
+        self.ask_and_count(version, call, |handles| {
+            handles.fetch_sub(1, Ordering::AcqRel);
         })
+    }
+
+    /// Counts before the engine may be closed again.
+    fn ask_and_count<T>(
+        &self,
+        version: Version,
+        call: impl FnOnce(&Engine) -> cowfs_engine::Result<T>,
+        count: impl FnOnce(&AtomicU64),
+    ) -> Result<T> {
+        let closed = || Error::NotResident(Missing::Closed(version));
+        let place = self.place(version).ok_or_else(closed)?;
+        let engine = place.engine.read();
+        let engine = engine.as_ref().ok_or_else(closed)?;
+        place.used.store(self.now(), Ordering::Relaxed);
+        let outcome = call(engine).map_err(|error| Error::of(version, error))?;
+        count(&place.handles);
+        Ok(outcome)
     }
 
     pub fn open(&self, version: Version, engine: Arc<Engine>) {
         let place = self.places.write().entry(version).or_default().clone();
+        place.used.store(self.now(), Ordering::Relaxed);
         *place.engine.write() = Some(engine);
-        let now = self.calls.fetch_add(1, Ordering::Relaxed);
-        place.used.store(now, Ordering::Relaxed);
     }
 
     /// Lets go of the engine of a version, unless it has an open handle; whether it did.
     pub fn close(&self, version: Version) -> bool {
-        let Some(place) = self.places.read().get(&version).cloned() else {
+        let Some(place) = self.place(version) else {
             return true;
         };
         let mut engine = place.engine.write();
@@ -97,13 +97,27 @@ impl Versions {
 
     /// Those with an engine, the one that was asked longest ago first.
     pub fn by_use(&self) -> Vec<Version> {
-        let places = self.places.read();
+        let places: Vec<(Version, Arc<Place>)> = {
+            let places = self.places.read();
+            let places = places.iter();
+            places
+                .map(|(version, place)| (*version, place.clone()))
+                .collect()
+        };
         let mut open: Vec<(u64, Version)> = places
-            .iter()
+            .into_iter()
             .filter(|(_, place)| place.engine.read().is_some())
-            .map(|(version, place)| (place.used.load(Ordering::Relaxed), *version))
+            .map(|(version, place)| (place.used.load(Ordering::Relaxed), version))
             .collect();
         open.sort_unstable();
         open.into_iter().map(|(_, version)| version).collect()
+    }
+
+    fn place(&self, version: Version) -> Option<Arc<Place>> {
+        self.places.read().get(&version).cloned()
+    }
+
+    fn now(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed)
     }
 }
