@@ -32,7 +32,9 @@ from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader
 from cowfs.version.history import open_version
 
-BATCH_PAGES = 512  # fetched together: 8 MiB of pages in memory
+BATCH_PAGES = 128  # fetched together: 2 MiB of pages
+CACHED_BYTES = 4 << 20
+"""Of index pages in memory: the upper ones, which each version is entered by. Any other is read once."""
 AT_ONCE = 64  # manifests that are read ahead
 THREADS = 16
 MANY = 64
@@ -68,7 +70,7 @@ class Marker:
     ) -> None:
         self._store = store
         self._reader = PackReader(store)
-        self._cache = BlockCache(cache_dir, name=self._reader.sealing.name)
+        self._cache = BlockCache(cache_dir, memory_bytes=CACHED_BYTES, name=self._reader.sealing.name)
         self._threads = threads
         self._listen = listen
         self._in_parts = in_parts
