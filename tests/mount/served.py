@@ -20,6 +20,7 @@ from cowfs.control import MountSpec
 from cowfs.daemon.lane import FastLane, Handshake
 from cowfs.daemon.server import CacheTimes
 from cowfs.machine import mount_table, mounting
+from cowfs.session.looks import Looks
 from cowfs.session.opening import open_session
 from cowfs.session.session import Session
 from tests.mount.daemons import WAIT_S, Place
@@ -58,13 +59,14 @@ class Served:
         return self.session
 
     def connect(self, handshake: Handshake | None = None, **parts: Any) -> FastLane:
-        session, residency = self.session, self.session.residency
-        usual = {"load_rows": residency.load_rows, "load_chunks": residency.load_chunks}
+        looks = Looks(self.session, is_listed=False)
+        self._stack.callback(looks.close)
+        usual = {"load_rows": looks.load_rows, "load_chunks": looks.load_chunks}
         return FastLane(
-            session.engine,
+            looks.engine,
             os.dup(self.device_fd),
             CacheTimes(0, 0, 0),
-            relieve=session.room.relieve,
+            relieve=self.session.room.relieve,
             handshake=handshake,
             **{**usual, **parts},
         )

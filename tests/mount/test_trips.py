@@ -29,7 +29,7 @@ def test_a_cold_read_is_parked_once(place: Place, mount: Mount) -> None:
             return served.session.residency.load_rows(missing)
 
         def load_chunks(
-            chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
+            missing: NotResident, chunks: Sequence[ChunkRef], done: Callable[[BaseException | None], None]
         ) -> Sequence[Future[None]]:
             fetches.append(len(chunks))
             return served.session.residency.load_chunks(chunks, done)
