@@ -4,7 +4,10 @@ errors of ours."""
 from __future__ import annotations
 
 import errno
+import fcntl
+import mmap
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -149,6 +152,60 @@ def test_everything_is_synced_before_it_is_acknowledged(
     with pytest.raises(ConflictError):
         store.put_if_absent("a/b/one", b"y")
     assert events == ["store/a/b"]  # whoever made it may have died before it synced the name
+
+
+@pytest.mark.parametrize("length", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 4096, (5 << 20) + 77])
+@pytest.mark.parametrize("skip", [0, 1], ids=["aligned", "unaligned"])
+def test_large_objects(store: DirectoryStore, root: Path, length: int, skip: int) -> None:
+    """Whatever the kernel takes past its page cache."""
+    with mmap.mmap(-1, length + skip) as memory, memoryview(memory) as whole, whole[skip:] as data:
+        data[:] = random.Random(length).randbytes(length)
+        store.put("put", data)
+        store.put_if_absent("created", data)
+        assert store.get("put") == store.get("created") == data
+    assert left_over(root) == []
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_a_file_system_that_writes_through_its_cache_only(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """Some say so when they are asked (0), others when it is tried, or only at a later write."""
+    real_write, real_fcntl, writes = os.write, fcntl.fcntl, 0
+
+    def set_flags(fd: int, command: int, argument: int = 0) -> int:
+        if refused == 0 and command == fcntl.F_SETFL and argument & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real_fcntl(fd, command, argument)
+
+    def write(fd: int, data: memoryview) -> int:
+        nonlocal writes
+        if real_fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            writes += 1
+            if writes >= refused:
+                raise OSError(errno.EINVAL, "Invalid argument")
+        return real_write(fd, data[: 1 << 20])
+
+    monkeypatch.setattr(fcntl, "fcntl", set_flags)
+    monkeypatch.setattr(os, "write", write)
+    with mmap.mmap(-1, 3 << 20) as data:
+        data[:] = random.Random(refused).randbytes(len(data))
+        store.put("key", data)
+        assert store.get("key") == data[:]
+
+
+def test_a_pack_takes_no_place_in_the_page_cache(store: DirectoryStore, root: Path) -> None:
+    with mmap.mmap(-1, 16 << 20) as memory, memoryview(memory) as data:
+        data[:] = random.Random(1).randbytes(len(data))
+        store.put("key", data[: (16 << 20) - 100])
+    assert _cached_pages(root / "key") <= 1  # the end, which fills no page
+    store.put("key", bytes(16 << 20))
+    assert _cached_pages(root / "key") > 1, "this test could not see any"
+
+
+def _cached_pages(path: Path) -> int:
+    done = subprocess.run(["fincore", "--noheadings", "--output", "PAGES", path], stdout=subprocess.PIPE, check=True)
+    return int(done.stdout)
 
 
 def test_a_lost_reply_of_link_is_recognised(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
