@@ -41,4 +41,4 @@ def test_a_cold_read_is_parked_once(place: Place, mount: Mount) -> None:
         fetches.clear()
         assert program.step("print(len(os.pread(fd, 100, 1 << 20)))") == "100"
         assert rows == ["content"]
-        assert fetches == [1], "a second one would be of a request that was parked again"
+        assert len(fetches) == 1, "a second one would be of a request that was parked again"

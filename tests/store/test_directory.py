@@ -190,7 +190,8 @@ def test_a_file_system_that_writes_through_its_cache_only(
     monkeypatch.setattr(os, "write", write)
     with mmap.mmap(-1, 3 << 20) as data:
         data[:] = random.Random(refused).randbytes(len(data))
-        store.put("key", data)
+        with memoryview(data) as view:
+            store.put("key", view)
         assert store.get("key") == data[:]
 
 
