@@ -1,14 +1,14 @@
 """One simulated world: a store in memory, machines and a collector that share it, a clock that
 jumps, and a seed for everything.
 
-Each actor runs in a thread of its own, and exactly one of them at a time: before each of its
-requests to the store an actor hands over to the world, which chooses by the seed who goes on. So
-any actor may sleep before any request while the others go on, which is what a paused process or a
-slow network does. Requests may fail before or after they take effect, long after they were given up, or
-twice, and an actor may be killed at any request. Clocks may differ. Threads that the code under test
-starts pass their requests through without a turn of their own; the actor waits for them, so a seed
-gives the same run again, as far as it does not depend on the order of version ids: the engine takes
-times of files from this machine's clock.
+Each actor is a greenlet, and exactly one of them runs at a time: before each of its requests to the
+store an actor hands over to the world, which chooses by the seed who goes on. So any actor may sleep
+before any request while the others go on, which is what a paused process or a slow network does.
+Requests may fail before or after they take effect, long after they were given up, or twice, and an
+actor may be killed at any request. Clocks may differ. Threads that the code under test starts pass
+their requests through without a turn of their own; the actor waits for them, so a seed gives the same
+run again, as far as it does not depend on the order of version ids: the engine takes times of files
+from this machine's clock.
 
 `check_store` runs after each head and each deletion, whoever made it; `check_end` at the end.
 """
@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import builtins
 import random
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from greenlet import getcurrent, greenlet
 
 from cowfs.errors import ConflictError, UnavailableError
 from cowfs.format import keys
@@ -73,9 +74,7 @@ class Actor:
         self.outage_until = 0  # turn
         self.failure: BaseException | None = None
         self.is_done = False
-        self._go = threading.Lock()  # cheaper than a semaphore; nobody releases it twice
-        self._go.acquire()
-        self.thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._life = greenlet(self._live)
 
     def live(self) -> None:
         raise NotImplementedError
@@ -90,14 +89,20 @@ class Actor:
 
     def turn(self) -> None:
         """Gives the others a turn; returns when this actor is chosen again."""
-        self.world.paused.release()
-        self._go.acquire()
+        parent = self._life.parent
+        assert parent is not None
+        parent.switch()
 
     def resume(self) -> None:
-        self._go.release()
+        """Returns when the actor gives the others a turn, or its life is over."""
+        self._life.switch()
+
+    @property
+    def acts_itself(self) -> bool:
+        """Whoever asks is no thread that its code has started."""
+        return getcurrent() is self._life
 
     def _live(self) -> None:
-        self._go.acquire()
         try:
             while not self.world.is_over:
                 self.live()
@@ -105,7 +110,6 @@ class Actor:
         except BaseException as error:
             self.failure = error
         self.is_done = True
-        self.world.paused.release()
 
 
 class ActorStore:
@@ -155,7 +159,7 @@ class ActorStore:
         world, actor = self._world, self._actor
         if actor.is_dead:
             raise UnavailableError("this process is dead")
-        if threading.current_thread() is actor.thread:
+        if actor.acts_itself:
             self._take_turn(what, key)
         chance = actor.random.random() if not world.is_over else 1.0
         if chance < FAULTS / 2:
@@ -217,7 +221,7 @@ class ActorStore:
         if actor.outage_until > world.turns:
             world.note(actor, f"cannot reach {key}")
             raise UnavailableError(f"injected: {key} cannot be reached")
-        if threading.current_thread() is actor.thread and actor.random.random() < conditions.head_sleeps:
+        if actor.acts_itself and actor.random.random() < conditions.head_sleeps:
             actor.asleep = conditions.long_turns
             world.pass_s(8 * DAY_S)
             world.note(actor, f"sleeps for days before it puts {key}")
@@ -245,8 +249,6 @@ class World:
         self.random = random.Random(f"{seed} world")
         self.clock = WorldClock(seed)
         self.objects = MemoryStore(self.clock.store_now_ns)
-        self.paused = threading.Lock()
-        self.paused.acquire()
         self.actors: list[Actor] = []
         self.is_over = False
         self.acting: Actor  # whose turn it is
@@ -287,8 +289,6 @@ class World:
     def run(self, turns: int) -> None:
         """Lets the actors take so many turns, then ends them. Raises the first failure, with the
         seed and the last events."""
-        for actor in self.actors:
-            actor.thread.start()
         for _ in range(turns):
             with suppress(Violation):  # it is remembered
                 self._deliver()
@@ -343,8 +343,6 @@ class World:
         self.clock.skew_s = actor.skew_s
         self.turns += 1
         actor.resume()
-        if not self.paused.acquire(timeout=120):
-            raise AssertionError(f"seed {self.seed}: {actor.name} hangs")
 
     @property
     def is_in_trouble(self) -> bool:
