@@ -17,7 +17,7 @@
 mod gear;
 mod places;
 
-use fastcdc::v2020::{FastCDC, Normalization};
+use fastcdc::v2020::Normalization;
 
 pub use gear::Gear;
 pub use places::{ChunkPlaces, Hash, Pack, Place};
@@ -41,8 +41,7 @@ const LEVEL: Normalization = Normalization::Level2;
 /// of them can move are returned; call again with the bytes from the last end on. 2 MiB or more
 /// always give at least one.
 pub fn cut_points(data: &[u8], is_final: bool) -> Vec<usize> {
-    let chunks = FastCDC::with_level(data, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES, LEVEL);
-    settled(chunks.map(|chunk| chunk.length), data.len(), is_final)
+    cut_points_with(Gear::public(), data, is_final)
 }
 
 /// As `cut_points`, with cut points that only who has this table can tell.

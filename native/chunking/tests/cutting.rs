@@ -1,6 +1,8 @@
 //! The promise that chunking does not drift, and the properties deduplication rests on.
 
+use cowfs_chunking::AVERAGE_BYTES;
 use cowfs_chunking::{Gear, MAX_BYTES, MIN_BYTES, cut_points, cut_points_with, zero_runs};
+use fastcdc::v2020::{FastCDC, Normalization, cut_gear, select_masks};
 use proptest::prelude::*;
 
 /// splitmix64: the same bytes on every machine, for ever.
@@ -40,6 +42,19 @@ const GOLDEN: [usize; 15] = [
     200872, 1040563, 1689120, 2274268, 2888957, 3443757, 4293070, 4839047, 5383879, 5959978,
     6209221, 6793531, 7385387, 7931694, 8388608,
 ];
+
+/// Of the bytes in front of an end a few dozen count. They are looked at wherever the end lies.
+#[test]
+fn an_end_is_found_at_every_place() {
+    let data = noise(1 << 20, 42);
+    for block in 1..13 {
+        for place in (0..70).chain([2048, 4094, 4095]) {
+            let end = MIN_BYTES + block * 4096 + place;
+            let moved = &data[GOLDEN[0] - end..];
+            assert_eq!(cut_points(moved, true)[0], end);
+        }
+    }
+}
 
 #[test]
 fn short_data_is_one_chunk_when_final_and_none_otherwise() {
@@ -81,6 +96,56 @@ fn bytes_in_front_leave_most_chunks_as_they_are() {
             before[same]
         );
         assert!(after.ends_with(&before[same..]));
+    }
+}
+
+/// Ends of chunks as the crate finds them, one byte after the other.
+fn cut_points_by_the_crate(numbers: &[u64], data: &[u8]) -> Vec<usize> {
+    let (strict, relaxed) = select_masks(AVERAGE_BYTES, Normalization::Level2);
+    let shifted: Vec<u64> = numbers.iter().map(|number| number << 1).collect();
+    let (mut ends, mut end) = (Vec::new(), 0);
+    while end < data.len() {
+        let sizes = (MIN_BYTES, AVERAGE_BYTES, MAX_BYTES);
+        let (doubly_strict, doubly_relaxed) = (strict << 1, relaxed << 1);
+        end += cut_gear(
+            &data[end..],
+            sizes.0,
+            sizes.1,
+            sizes.2,
+            strict,
+            relaxed,
+            doubly_strict,
+            doubly_relaxed,
+            numbers,
+            &shifted,
+        )
+        .1;
+        ends.push(end);
+    }
+    ends
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn cut_points_are_those_of_the_crate(length in 0usize..8 << 20, seed in any::<u64>()) {
+        let data = content(length, seed);
+        let found = FastCDC::with_level(&data, MIN_BYTES, AVERAGE_BYTES, MAX_BYTES, Normalization::Level2);
+        let theirs: Vec<usize> = found.map(|chunk| chunk.offset + chunk.length).collect();
+        prop_assert_eq!(cut_points(&data, true), theirs);
+    }
+
+    // Numbers with few bits make ends of most places, others of none.
+    #[test]
+    fn whatever_the_table_says(length in 0usize..4 << 20, seed in any::<u64>(), bits in any::<u64>(), more in any::<u64>()) {
+        let table: Vec<u8> = noise(2048, seed).as_chunks::<8>().0.iter()
+            .flat_map(|number| (u64::from_be_bytes(*number) & (bits | more) & 0x00ff_ffff_ffff_ffff).to_be_bytes())
+            .collect();
+        let numbers: Vec<u64> = table.as_chunks::<8>().0.iter().map(|number| u64::from_be_bytes(*number)).collect();
+        let gear = Gear::from_bytes(table[..].try_into().expect("2048 bytes"));
+        let data = content(length, seed);
+        prop_assert_eq!(cut_points_with(&gear, &data, true), cut_points_by_the_crate(&numbers, &data));
     }
 }
 
