@@ -71,7 +71,9 @@ class Collection:
         self._holder = holder
         self._wait_s = wait_s
         self._progress = progress
-        self._fenced: set[WriteId] = set()  # dead pins whose volumes are fenced
+        self._fenced: set[tuple[int, WriteId]] = set()
+        """Generations, and pins whose volumes were fenced behind their lists: an earlier fence says nothing of a
+        later list."""
 
     def apply(self, plan: Plan) -> Outcome:
         """Deletes at most what the plan names. LeaseHeldError: somebody on this machine is at it."""
@@ -145,9 +147,13 @@ class Collection:
         if spared is None:
             spared = generations.spare(generation.number, listed & self._survey.needed(listed))
             hit("gc-after-spared")
+        listed_ns = generations.listed_ns(generation.number)
+        if spared is None or listed_ns is None:
+            return [], True  # another has ended it, and removed its list
         doomed = listed - spared
-        # A copy from another store may have put a moved record of a pack on the list since.
-        found = self._survey.listing.objects_of(doomed, put_before_ns=generation.begun_ns)
+        # A copy from another store may have put a moved record of a pack on the list since. Before that all of it
+        # goes: a version that stayed could be forked, without the packs that it needs.
+        found = self._survey.listing.objects_of(doomed, put_before_ns=listed_ns)
         objects = {key: size for key, size in found.items() if key in plan.objects}
         versions = {key: size for key, size in objects.items() if key.startswith(keys.VERSIONS)}
         self._delete(versions, deleted, generation)
@@ -187,26 +193,26 @@ class Collection:
         for pin in self._survey.roots.pins():
             if pin.record.kind == "dead":
                 if pin.mtime_ns >= generation.begun_ns:  # whoever declared it dead may have died before the fence
-                    self._fence_once(pin)
+                    self._fence_once(pin, generation)
             elif pin.is_expired(now_ns):
-                if not self._declare_dead(pin):
+                if not self._declare_dead(pin, generation):
                     late.append(pin)  # renewed in the last moment
             elif pin.must_acknowledge and pin.record.gc_generation < generation.number:
                 if is_silent(self._store, pin):
-                    self._fence_once(pin)
+                    self._fence_once(pin, generation)
                 else:
                     late.append(pin)
         return late
 
-    def _fence_once(self, pin: FoundPin) -> None:
-        if pin.id not in self._fenced:
+    def _fence_once(self, pin: FoundPin, generation: Generation) -> None:
+        if (generation.number, pin.id) not in self._fenced:
             self._fence(pin.record.volume)
-            self._fenced.add(pin.id)
+            self._fenced.add((generation.number, pin.id))
             hit("gc-after-fence")
 
-    def _declare_dead(self, pin: FoundPin) -> bool:
+    def _declare_dead(self, pin: FoundPin, generation: Generation) -> bool:
         if pin.number == 0:  # one object for all its records, whose absence its owner takes for death
-            self._fence_once(pin)
+            self._fence_once(pin, generation)
             self._store.delete([pin.key])
             return True
         dead = replace(
@@ -219,7 +225,7 @@ class Collection:
         self._progress(f"the pin of {pin.record.owner} on volume {pin.record.volume} had expired, and is dead now")
         hit("gc-after-dead")
         if pin.must_acknowledge:
-            self._fence_once(pin)
+            self._fence_once(pin, generation)
         return True
 
     def _fence(self, volume: str) -> None:

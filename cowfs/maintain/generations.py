@@ -41,11 +41,17 @@ the rest to whoever comes next, since a writer did not answer. Guessed; two at o
 
 @dataclass(frozen=True)
 class Generation:
+    """begun_ns, listed_ns, done_ns: when by the store's clock; None: not yet."""
+
     number: int
     begun_ns: int
-    has_list: bool
+    listed_ns: int | None
     has_shards: bool
     done_ns: int | None
+
+    @property
+    def has_list(self) -> bool:
+        return self.listed_ns is not None
 
     @property
     def is_done(self) -> bool:
@@ -80,28 +86,21 @@ class Generations:
     found: dict[int, Generation] = field(default_factory=dict)
 
     def load(self) -> Generations:
-        begun: dict[int, int] = {}
-        done: dict[int, int] = {}
-        names: dict[int, set[str]] = {}
+        found: dict[int, dict[str, int]] = {}
         for info in self.store.list(keys.GC):
             number = keys.parse_generation(info.key)
             if number is None:
                 continue
-            name = info.key.removeprefix(keys.collection(number, ""))
-            names.setdefault(number, set()).add(name)
-            if name == "begin":
-                begun[number] = info.mtime_ns
-            elif name == "done":
-                done[number] = info.mtime_ns
+            found.setdefault(number, {})[info.key.removeprefix(keys.collection(number, ""))] = info.mtime_ns
         self.found = {
             number: Generation(
                 number,
-                begun.get(number, 0),
-                "condemned" in some,
+                some.get("begin", 0),
+                some.get("condemned"),
                 any(name.startswith("shards/") for name in some),
-                done.get(number),
+                some.get("done"),
             )
-            for number, some in names.items()
+            for number, some in found.items()
         }
         return self
 
@@ -197,8 +196,9 @@ class Generations:
             return None
         return Condemned(frozenset(found.packs), frozenset(found.versions), frozenset(found.moved))
 
-    def spare(self, number: int, needed: Condemned) -> Condemned:
-        """Decides; what was decided, perhaps by another."""
+    def spare(self, number: int, needed: Condemned) -> Condemned | None:
+        """Decides; what was decided, perhaps by another. None: the collection has ended since, and what was
+        decided was removed."""
         packs, versions, moved = (
             tuple(sorted(needed.packs)),
             tuple(sorted(needed.versions)),
@@ -207,9 +207,11 @@ class Generations:
         record = SparedRecord(number, packs, clock.now_ns(), _write_id(), versions=versions, moved=moved)
         with suppress(ConflictError):
             self.store.put_if_absent(keys.collection(number, "spared"), record.encode())
-        found = self.spared(number)
-        assert found is not None
-        return found
+        return self.spared(number)
+
+    def listed_ns(self, number: int) -> int | None:
+        """When the list was published. None: it has served, and was removed."""
+        return self.load().found[number].listed_ns
 
     def end(self, number: int) -> None:
         self.store.put(keys.collection(number, "done"), b"")

@@ -238,7 +238,7 @@ class Survey:
     def _unfinished(self, found: Roots, places: Places) -> dict[str, int]:
         """What a collection that has not ended has left of its list."""
         newest = self.generations.newest
-        if newest is None or newest.is_done or not newest.has_list:
+        if newest is None or newest.is_done or newest.listed_ns is None:
             return {}
         listed = self.generations.condemned(newest.number)
         spared = self.generations.spared(newest.number)
@@ -246,7 +246,7 @@ class Survey:
             needed = frozenset(places.needed() | found.packs.keys())
             spared = Condemned(needed, frozenset(self.marker.versions), frozenset(places.named()))
         doomed = listed - spared
-        return self.listing.objects_of(doomed, put_before_ns=newest.begun_ns)
+        return self.listing.objects_of(doomed, put_before_ns=newest.listed_ns)
 
     def _size(self, pack: PackId) -> int:
         return self.listing.packs[pack].size if pack in self.listing.packs else 0

@@ -4,7 +4,8 @@ a parent, not a locator.
     volumes/<name>/head/<n>          its version; of a deleted volume as long as it can be brought back, of a void one none
     volumes/<name>/pruned/<n>        which heads do not count
     volumes/<name>/tags/<tag>/<n>    the newest record's version; none of a void volume's, whose tags no name reaches
-    pins/<id>/<n>                    the newest record: the version of its head, one it names besides, and packs
+    pins/<id>/<n>                    the newest record: the version of its head, one it names besides, and packs;
+                                     a writer's also what it may have put behind that head
 
 A line is never taken from a list alone: its numbers must have no gap, and the number behind the last
 is asked for. A record that cannot be read is an error, so that nothing is deleted. Records never
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format import keys
@@ -28,6 +29,7 @@ from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.store import ObjectInfo, ObjectStore, refs
 from cowfs.version import pruned
 
+E = TypeVar("E")
 T = TypeVar("T")
 R = TypeVar("R", HeadRecord, TagRecord)
 
@@ -58,6 +60,12 @@ class FoundPin:
     def is_expired(self, now_ns: int) -> bool:
         lifetime_s = OLD_PIN_LIFETIME_S if self.number == 0 else self.record.lifetime_s
         return lifetime_s is not None and now_ns >= self.mtime_ns + lifetime_s * 10**9
+
+
+class _ListedPin(NamedTuple):
+    id: WriteId
+    number: int
+    info: ObjectInfo
 
 
 @dataclass
@@ -102,23 +110,27 @@ class RootReader:
         found = Roots()
         found.pins = self.pins()
         heads, tags = self._listed()
-        for volume, infos in heads.items():
-            self._add_line(found, volume, infos, now_ns, grace_s, foreseen.get(volume, ()))
+        lines = {volume: self._line(volume, infos) for volume, infos in heads.items()}
+        for volume, line in lines.items():
+            last = heads[volume].get(len(line))  # None: it was put since the list
+            is_over = last is not None and grace_s is not None and now_ns - last.mtime_ns > grace_s * 1e9
+            self._add_line(found, volume, line, foreseen.get(volume, ()), is_over=is_over)
         for (volume, tag), number in tags.items():
             if volume not in found.lapsed and volume not in found.void:
                 version = self._newest_tag(volume, tag, number).version
                 if version is not None and not self._is_late_tag(found, version):
                     found.protect(version, f"tag {volume}@{tag}")
-        self._add_pins(found)
+        self._add_pins(found, lines)
         return found
 
     def pins(self) -> list[FoundPin]:
         """The newest record of each pin, dead ones too."""
         while True:
             try:
-                return [self._found_pin(*each) for each in self._newest_pins()]
-            except NotFoundError:  # its owner has gone on since, or removed it
+                found = self._each(self._found_pin, self._newest_pins())
+            except NotFoundError:  # one that had one object for all its records
                 continue
+            return [pin for pin in found if pin is not None]
 
     # -- volumes
 
@@ -136,24 +148,16 @@ class RootReader:
         return heads, tags
 
     def _add_line(
-        self,
-        found: Roots,
-        volume: str,
-        infos: dict[int, ObjectInfo],
-        now_ns: int,
-        grace_s: float | None,
-        foreseen: Collection[VersionId],
+        self, found: Roots, volume: str, line: Sequence[HeadRecord], foreseen: Collection[VersionId], *, is_over: bool
     ) -> None:
-        line = self._line(volume, infos)
+        """is_over: its last head is so old that what that deletes cannot be brought back."""
         last = line[-1]
         if last.kind == "void":
             found.void.add(volume)
             return
-        if last.kind == "delete" and grace_s is not None:
-            info = infos.get(len(line))
-            if info is not None and now_ns - info.mtime_ns > grace_s * 1e9:
-                found.lapsed.append(volume)
-                return
+        if last.kind == "delete" and is_over:
+            found.lapsed.append(volume)
+            return
         if self._is_late_fork(found, line):
             found.lapsed.append(volume)
             return
@@ -215,38 +219,72 @@ class RootReader:
         except NotFoundError:
             return None
 
-    def _each(self, read: Callable[[int], T], numbers: Iterable[int]) -> list[T]:
+    def _each(self, read: Callable[[E], T], each: Iterable[E]) -> list[T]:
         if self._threads == 1:
-            return [read(number) for number in numbers]
+            return [read(one) for one in each]
         with ThreadPoolExecutor(self._threads, thread_name_prefix="cowfs-roots") as threads:
-            return list(threads.map(read, numbers))
+            return list(threads.map(read, each))
 
     # -- pins
 
-    def _add_pins(self, found: Roots) -> None:
+    def _add_pins(self, found: Roots, lines: Mapping[str, Sequence[HeadRecord]]) -> None:
         for pin in found.pins:
             record = pin.record
             if record.kind == "dead":
                 continue
             why = f"{'work kept' if record.kind == 'hold' else record.kind} of {record.owner} in {record.volume}"
-            head = self._head(record.volume, record.number).version if record.number > 0 else None
-            for version in filter(None, {record.version, head}):
+            versions = {record.version, *_put_since(record, lines.get(record.volume, ()))}
+            if record.number > 0:
+                versions.add(self._head(record.volume, record.number).version)
+            for version in filter(None, versions):
                 if version not in found.versions:
                     found.pinned.add(version)
                 found.protect(version, why)
             for pack in record.packs:
                 found.packs.setdefault(pack, []).append(why)
 
-    def _newest_pins(self) -> list[tuple[WriteId, int, ObjectInfo]]:
-        found: dict[WriteId, tuple[WriteId, int, ObjectInfo]] = {}
+    def _newest_pins(self) -> list[_ListedPin]:
+        found: dict[WriteId, _ListedPin] = {}
         for info in self._store.list(keys.PINS):
             id, number = keys.parse_pin(info.key) or (keys.parse_old_pin(info.key), 0)
-            if id is not None and (id not in found or number > found[id][1]):
-                found[id] = id, number, info
+            if id is not None and (id not in found or number > found[id].number):
+                found[id] = _ListedPin(id, number, info)
         return list(found.values())
 
-    def _found_pin(self, id: WriteId, number: int, info: ObjectInfo) -> FoundPin:
-        record = self._pins.get(info.key)
-        if record is None or number == 0:  # an old one is replaced
-            record = self._pins[info.key] = PinRecord.decode(self._store.get(info.key), what=info.key)
-        return FoundPin(id, number, record, info.mtime_ns, info.key)
+    def _found_pin(self, listed: _ListedPin) -> FoundPin | None:
+        """None: it was removed meanwhile."""
+        found: _ListedPin | None = listed
+        if listed.number == refs.FIRST:
+            found = self._newest_listed(listed.id)
+        while found is not None:
+            id, number, info = found
+            try:
+                record = self._pins.get(info.key)
+                if record is None or number == 0:  # an old one is replaced
+                    record = self._pins[info.key] = PinRecord.decode(self._store.get(info.key), what=info.key)
+                return FoundPin(id, number, record, info.mtime_ns, info.key)
+            except NotFoundError:  # its owner has gone on since
+                if number == 0:
+                    raise
+                found = self._newest_listed(id)
+        return None
+
+    def _newest_listed(self, id: WriteId) -> _ListedPin | None:
+        """A long list comes page by page. Of a pin that was renewed between two pages it shows the first record
+        alone, which stays: the newest was put on the page before, the last but one was gone from the
+        page behind. A list of one key has no pages."""
+        for info in self._store.list(keys.pin_prefix(id), limit=1):
+            parsed = keys.parse_pin(info.key)
+            if parsed is not None:
+                return _ListedPin(*parsed, info)
+        return None
+
+
+def _put_since(pin: PinRecord, line: Sequence[HeadRecord]) -> set[VersionId | None]:
+    """What the owner of the pin may stand on: its pin follows its heads with the next heartbeat, or not at all
+    if it is killed before."""
+    if pin.kind != "writer":
+        return set()
+    behind = line[pin.number :]
+    epoch = next((head.epoch for head in behind if head.kind not in UNCHANGED), None)
+    return {head.version for head in behind if head.epoch == epoch}

@@ -259,25 +259,36 @@ class DirectoryStore:
 
     def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Objects below `directory` (a key prefix that is empty or ends in '/') in key order, one
-        directory at a time."""
-        try:
-            with os.scandir(f"{self._root}/{directory}") as entries:
-                names = sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for name in names:
-            key = directory + name
-            if name.endswith("/"):
-                overlaps = key.startswith(prefix) or prefix.startswith(key)
-                all_before = key < start_after and not start_after.startswith(key)
-                if overlaps and not all_before and key != INCOMING + "/":
-                    yield from self._walk(key, prefix, start_after)
-            elif key.startswith(prefix) and key > start_after:
-                try:
-                    found = os.stat(f"{self._root}/{key}")
-                except FileNotFoundError:
+        directory at a time. Where one goes meanwhile its directory is read again: what took its place
+        may be new (`refs`)."""
+        behind = gone = ""  # the last key that was dealt with, and the last that was not there any more
+        while True:
+            try:
+                with os.scandir(f"{self._root}/{directory}") as entries:
+                    names = sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            for name in names:
+                key = directory + name
+                if key <= behind:
                     continue
-                yield ObjectInfo(key, found.st_size, found.st_mtime_ns)
+                if name.endswith("/"):
+                    overlaps = key.startswith(prefix) or prefix.startswith(key)
+                    all_before = key < start_after and not start_after.startswith(key)
+                    if overlaps and not all_before and key != INCOMING + "/":
+                        yield from self._walk(key, prefix, start_after)
+                elif key.startswith(prefix) and key > start_after:
+                    try:
+                        found = os.stat(f"{self._root}/{key}")
+                    except FileNotFoundError:
+                        if key == gone:
+                            continue  # a symbolic link to nowhere
+                        gone = key
+                        break
+                    yield ObjectInfo(key, found.st_size, found.st_mtime_ns)
+                behind = key
+            else:
+                return
 
 
 def create_root(root: Path, *, url: str) -> None:

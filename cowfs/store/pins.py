@@ -9,6 +9,9 @@ collection has condemned.
                      └──────────────────┘
                        remove: every n is deleted
 
+The records between the first and the newest are deleted. The first stays until the pin is removed: a list
+is no snapshot, and may show of what comes and goes meanwhile nothing at all.
+
 A record is as old as its object, by the store's clock; nobody's local clock counts. A pin that is
 past its lifetime still lives until a collection has created its dead record. So either its owner
 gets n + 1 and the collection sees a live pin, or the collection gets it and renewing raises
@@ -186,7 +189,7 @@ class Pin:
             break
         self._at += 1
         self._record, self._written_s = record, clock.monotonic_s()
-        if self._at > refs.FIRST:
+        if self._at - 1 > refs.FIRST:
             with contextlib.suppress(CowfsError):  # what is left over counts for nothing, and goes with `remove`
                 self._store.delete([keys.pin(self._id, self._at - 1)])
 

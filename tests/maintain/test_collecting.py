@@ -232,6 +232,70 @@ def test_a_writer_that_was_killed_is_not_waited_for(store: ObjectStore, tmp_path
     assert tree(store, version, tmp_path) == {b"f": random_bytes(1), b"g": random_bytes(2)}
 
 
+def test_each_list_has_a_fence_of_its_own(store: ObjectStore, tmp_path: Path) -> None:
+    """A collector finds the list of another, goes on with it, and makes one of its own: meanwhile the writer may
+    have come back, and fallen silent again."""
+    with WorkingVolume(store, "v", tmp_path / "v") as writer:
+        lease = leases.acquire(store, "v", ME)
+        lease.renew()
+        writer.write(b"f", random_bytes(1))
+        writer.commit()
+        for number in range(3):
+            commit(store, "w", tmp_path / "other", {b"f": random_bytes(number)})
+        age(tmp_path)
+        prune(store, "w", 2)
+        condemned(store, tmp_path)
+        prune(store, "w", 3)
+        age(tmp_path)
+        assert not collect(store, tmp_path).waits_for
+        kinds = [record.kind for _, record in refs.history(store, refs.head("v"))]
+        assert kinds == ["fence", "fence", "commit", "create"]
+
+
+def test_what_was_put_since_an_abandoned_begin_goes_as_a_whole(store: ObjectStore, tmp_path: Path) -> None:
+    """A version that stayed without its packs could be forked."""
+    commit(store, "v", tmp_path / "other", {b"f": random_bytes(0)})
+    Generations(store).begin(ME)
+    version = commit(store, "v", tmp_path / "other", {b"f": random_bytes(1)})
+    commit(store, "v", tmp_path / "other", {b"f": random_bytes(2)})
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    before = stored(store)
+    deleted = collect(store, tmp_path).deleted
+    assert keys.version(version) in deleted
+    assert stored(store) == {key: size for key, size in before.items() if key not in deleted}
+
+
+def test_what_a_writer_has_put_since_its_pin_stays(store: ObjectStore, tmp_path: Path) -> None:
+    """It is killed before the next heartbeat, and somebody else takes the volume over: its work stands on that."""
+    with WorkingVolume(store, "v", tmp_path / "v") as writer:
+        leases.acquire(store, "v", ME).release()
+        versions = []
+        for number in range(2):
+            writer.write(b"f", random_bytes(number))
+            versions.append(writer.commit().version_id)
+        assert writer.publisher._protection.pin.number == 1, "it has moved on already"
+    refs.append(store, refs.head("v"), 4, fence(store, epoch=7))
+    last = commit(store, "v", tmp_path / "other", {b"f": random_bytes(3)})
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    assert not collect(store, tmp_path).waits_for
+    for number, version in enumerate(versions):
+        assert version is not None
+        assert tree(store, version, tmp_path) == {b"f": random_bytes(number)}
+    later = commit(store, "v", tmp_path / "other", {b"f": random_bytes(4)})
+    prune(store, "v", 5, 6)
+    age(tmp_path)
+    collect(store, tmp_path)
+    assert keys.version(later) in stored(store)
+    assert keys.version(last) not in stored(store), "it is another writer's"
+
+
+def fence(store: ObjectStore, *, epoch: int) -> HeadRecord:
+    version = read_head(store, "v").version
+    return HeadRecord("fence", version, epoch, clock.now_ns(), WriteId(clock.random_bytes(16)), holder=ME)
+
+
 # -- forks that come too late
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cowfs import store as stores
 from cowfs.format import keys
 from cowfs.format.records import PinRecord
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.maintain.roots import RootReader
 from tests.format.samples import GOLDEN
 from tests.mount.daemons import Mount, Place
 from tests.mount.preload import SLOW_UMOUNT, Switch
@@ -22,8 +22,7 @@ pytestmark = pytest.mark.mount
 
 
 def pins(place: Place) -> list[PinRecord]:
-    store = stores.open_store(place.store_url)
-    return [PinRecord.decode(store.get(info.key), what=info.key) for info in store.list(keys.PINS)]
+    return [pin.record for pin in RootReader(place.store).pins()]
 
 
 def test_uncommitted_work_holds_what_it_stands_on_until_it_is_committed(place: Place, mount: Mount) -> None:
@@ -69,9 +68,8 @@ def test_a_working_copy_with_the_pin_of_an_earlier_cowfs_is_mounted(place: Place
     (mount.path / "f").write_text("kept")
     assert mount.spec.working_copy is not None
     mount.unmount()
-    (hold,) = [info.key for info in place.store.list(keys.PINS)]
     old = f"pins/{'ab' * 16}"
-    place.store.delete([hold])
+    place.store.delete([info.key for info in place.store.list(keys.PINS)])
     place.store.put(old, (GOLDEN / "pin.json").read_bytes())
     state_path = WorkingCopy(Path(mount.spec.working_copy)).state_path
     state = json.loads(state_path.read_bytes())

@@ -7,15 +7,19 @@ be. Whatever is sparse is repacked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from cowfs.errors import CowfsError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
 from cowfs.maintain.collecting import PAUSE_S, Collection
 from cowfs.maintain.planning import Survey
+from cowfs.maintain.roots import FoundPin
 from cowfs.store import ObjectStore
 from cowfs.store.holder import current_holder
+from tests.simulation.promises import Violation
+from tests.simulation.roots import PinRecords, live_pins
 from tests.simulation.world import Actor, Killed, World
 
 PATIENCE = 60  # looks at the pins before the collection is left to the next run
@@ -32,6 +36,7 @@ class Collector(Actor):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self._holder = current_holder(name)
+        self._read: PinRecords = {}
 
     def live(self) -> None:
         self.is_dead = False
@@ -53,9 +58,23 @@ class Collector(Actor):
         if not text.startswith("waiting"):
             self.world.note(self, text)
 
+    def _pins(self, look: Callable[[], list[FoundPin]]) -> list[FoundPin]:
+        """None is missed that is there all the time, and none is older than when the look began."""
+        objects = self.world.objects
+        before = {id: number for id, (number, _, _) in live_pins(objects, self._read).items()}
+        firsts = {id: objects.objects.get(keys.pin(id, 1)) for id in before}
+        found = look()
+        numbers = {pin.id: pin.number for pin in found}
+        for id, first in firsts.items():
+            is_there = first is not None and objects.objects.get(keys.pin(id, 1)) is first  # removed pins may come back
+            if is_there and numbers.get(id, 0) < before[id]:
+                raise Violation(f"{self.name} sees number {numbers.get(id)} of pin {id}, which had number {before[id]}")
+        return found
+
     def _collect(self) -> None:
         home, grace_s = self.world.home / self.name, self.world.conditions.grace_s
         survey = Survey(self.store, home, grace_s=grace_s, gain_bytes=0, threads=1)
+        vars(survey.roots)["pins"] = partial(self._pins, survey.roots.pins)
         plan = survey.plan()
         doomed = len(plan.doomed.packs)
         self.world.note(self, f"is about to condemn {doomed} packs and {len(plan.doomed.versions)} versions")

@@ -41,6 +41,7 @@ class Conditions:
     has_two_keepers: bool  # one sets a tag, while another prunes
     skews_s: tuple[float, ...]  # of somebody's clock, either way
     stays_away: float  # a machine with uncommitted work is not mounted again for long
+    paged: float  # a long list comes in two pages
 
 
 def conditions_of(seed: int) -> Conditions:
@@ -61,8 +62,9 @@ def conditions_of(seed: int) -> Conditions:
         has_keeper=drawn.random() < 0.35,
         has_two_keepers=drawn.random() < 0.6,
         skews_s=drawn.choice(((0.0,), (0.0,), SKEWS_S)),
+        paged=drawn.choice((0.0, 0.1, 0.5)),
         has_pusher=seed % 3 == 2,
-        has_two_collectors=seed % 6 == 2,
+        has_two_collectors=seed % 6 in (2, 3),
     )
     if not found.has_pusher:
         return found

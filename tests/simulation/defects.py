@@ -24,9 +24,9 @@ from cowfs.errors import ConflictError, LeaseLostError
 from cowfs.format import keys
 from cowfs.format.records import MovedRecord
 from cowfs.ids import PackId, VersionId, WriteId
-from cowfs.maintain import planning, pushing
+from cowfs.maintain import planning, pushing, roots
 from cowfs.maintain.collecting import Collection
-from cowfs.maintain.generations import Condemned
+from cowfs.maintain.generations import Condemned, Generation, Generations
 from cowfs.maintain.places import Places
 from cowfs.maintain.planning import Listing, Survey
 from cowfs.maintain.repacking import Repacker
@@ -108,6 +108,18 @@ def pin_resurrected(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pin, "_append", append)
 
 
+def renewed_pins_leave_no_trace(patch: pytest.MonkeyPatch) -> None:
+    """The first record goes, too: a list that comes in pages shows nothing of a pin that is renewed meanwhile."""
+    append = Pin._append
+
+    def append_alone(self: Pin, record: Any) -> None:
+        append(self, record)
+        if self._at - 1 == refs.FIRST:
+            self._store.delete([keys.pin(self._id, refs.FIRST)])
+
+    patch.setattr(Pin, "_append", append_alone)
+
+
 def lists_not_compared_before_the_head(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Publisher, "_may_be_published", lambda self, prepared: True)
 
@@ -148,16 +160,36 @@ def dead_pins_not_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Collection, "_fence", lambda self, volume: None)
 
 
+def one_fence_for_all_lists(patch: pytest.MonkeyPatch) -> None:
+    """A collector that has fenced a volume, for a list that it found, does not fence it for its own."""
+    fence_once = Collection._fence_once
+
+    def once(self: Collection, pin: FoundPin, generation: Generation) -> None:
+        fence_once(self, pin, replace(generation, number=0))
+
+    patch.setattr(Collection, "_fence_once", once)
+
+
+def what_was_put_since_the_begin_stays(patch: pytest.MonkeyPatch) -> None:
+    """Of a list that is published long after the collection has begun."""
+    patch.setattr(Generations, "listed_ns", lambda self, number: self.load().found[number].begun_ns)
+
+
+def heads_behind_a_pin_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """A writer is killed between its head and the next record of its pin."""
+    patch.setattr(roots, "_put_since", lambda pin, line: set())
+
+
 def pins_protect_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RootReader, "_add_pins", lambda self, found: None)
+    patch.setattr(RootReader, "_add_pins", lambda self, found, lines: None)
 
 
 def holds_protect_nothing(patch: pytest.MonkeyPatch) -> None:
     """Work that is kept where nothing is mounted counts for nothing."""
     add_pins = RootReader._add_pins
 
-    def add(self: RootReader, found: Roots) -> None:
-        add_pins(self, replace(found, pins=[pin for pin in found.pins if pin.record.kind != "hold"]))
+    def add(self: RootReader, found: Roots, lines: Any) -> None:
+        add_pins(self, replace(found, pins=[pin for pin in found.pins if pin.record.kind != "hold"]), lines)
 
     patch.setattr(RootReader, "_add_pins", add)
 
@@ -296,12 +328,16 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     fence_stepped_over,
     unsettled_head_acknowledges,
     pin_resurrected,
+    renewed_pins_leave_no_trace,
     lists_not_compared_before_the_head,
     deleted_volume_fenced,
     writers_not_heeded,
     roots_not_read_again,
     unpublished_manifests_not_marked,
     dead_pins_not_fenced,
+    one_fence_for_all_lists,
+    what_was_put_since_the_begin_stays,
+    heads_behind_a_pin_not_kept,
     pins_protect_nothing,
     holds_protect_nothing,
     kept_uploads_not_named,

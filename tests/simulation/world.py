@@ -48,6 +48,8 @@ LATE = 0.5
 REPEATED = 0.004
 ON_ITS_WAY_S = 3600.0
 """No request arrives later than that after it was sent."""
+PAGE_TURNS = (0, 10, 60)
+"""Between two pages of a list: the first is stale when the last is read."""
 CHANGES = ("put", "create", "delete")
 T = TypeVar("T")
 
@@ -143,7 +145,15 @@ class ActorStore:
         self._call("create", key, lambda: self._inner.put_if_absent(key, kept))
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
-        return self._call("list", prefix, lambda: self._inner.list(prefix, start_after=start_after, limit=limit))
+        is_long = limit is None and self._actor.acts_itself and not self._world.is_over
+        if not is_long or self._actor.random.random() >= self._world.conditions.paged:
+            return self._call("list", prefix, lambda: self._inner.list(prefix, start_after=start_after, limit=limit))
+        length = self._actor.random.randint(1, max(1, len(self._inner.list(prefix, start_after=start_after))))
+        page = self._call("list", prefix, lambda: self._inner.list(prefix, start_after=start_after, limit=length))
+        if not page:
+            return []
+        self._actor.asleep = self._actor.random.choice(PAGE_TURNS)
+        return page + self._call("list", prefix, lambda: self._inner.list(prefix, start_after=page[-1].key))
 
     def delete(self, keys: Iterable[str]) -> None:
         doomed = tuple(keys)

@@ -371,6 +371,14 @@ def test_listing_one_key_stats_one_file(store: DirectoryStore, monkeypatch: pyte
     assert len(stats) == 1
 
 
+def test_a_symbolic_link_to_nowhere_is_not_listed(store: DirectoryStore, tmp_path: Path) -> None:
+    store.put("ref/1", b"")
+    store.put("ref/3", b"")
+    root = next(path.parent for path in tmp_path.rglob("ref"))
+    (root / "ref/2").symlink_to("nowhere")
+    assert [info.key for info in store.list("ref/")] == ["ref/1", "ref/3"]
+
+
 def test_opening(tmp_path: Path) -> None:
     missing = tmp_path / "deep" / "store"
     with pytest.raises(NotFoundError, match=str(missing)) as caught:

@@ -33,9 +33,10 @@ def _list(generation: int, packs: list[PackId]) -> CondemnedRecord:
 
 
 def stored(store: ObjectStore, pin: Pin) -> PinRecord:
-    """The pin's only record."""
-    (info,) = store.list(pin.key)
-    return PinRecord.decode(store.get(info.key), what="pin")
+    """The pin's newest record: beside it there is the first one at most."""
+    newest, *older = store.list(pin.key)
+    assert [info.key for info in older] in ([], [keys.pin(pin._id, refs.FIRST)])
+    return PinRecord.decode(store.get(newest.key), what="pin")
 
 
 def declare_dead(store: ObjectStore, pin: Pin) -> None:
