@@ -107,6 +107,7 @@ def _published(
     from cowfs.version.merge_source import MergeSource
 
     publisher = line.publisher
+    publisher.require_kept(VersionId.from_hex(branch.id) for branch in branches)
     with ExitStack() as stack:
         merge_of = _Merge(stack, target.store, target.name, publisher.base.version_id, publisher.index, branches)
         if merge_of.merged is None:
@@ -115,7 +116,7 @@ def _published(
         if found.failed:
             raise _refused(found.failed)
         parents = tuple(VersionId.from_hex(branch.id) for branch in merge_of.merged)
-        source = MergeSource(found, publisher, parents)
+        source = MergeSource(found, publisher, parents, are_parents=True)
         paths = _paths(found)
         base = publisher.publish(source, request)
         return _Outcome(base, True, merge_of.merged, paths, found.conflicts)

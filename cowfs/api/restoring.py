@@ -118,6 +118,8 @@ def _published(
     from cowfs.version.merge_source import MergeSource
 
     publisher = line.publisher
+    wanted = VersionId.from_hex(version.id)
+    publisher.require_kept([wanted])
     with ExitStack() as stack:
         merged = _restored(
             stack, target.store, target.name, publisher.base.version_id, publisher.index, version, path, to
@@ -125,7 +127,8 @@ def _published(
         if not merged.paths:
             return publisher.base, [], False
         paths = _paths(merged)
-        return publisher.publish(MergeSource(merged, publisher, ()), request), paths, True
+        source = MergeSource(merged, publisher, (wanted,), are_parents=False)
+        return publisher.publish(source, request), paths, True
 
 
 def _tried(target: Target, version: ROVolume, path: bytes, to: bytes) -> tuple[Base, list[MergedPath], bool]:

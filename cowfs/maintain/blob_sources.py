@@ -28,8 +28,8 @@ from cowfs.format.pack import PackEntry
 from cowfs.format.sealing import Sealing
 from cowfs.ids import ChunkHash, PackId
 from cowfs.maintain.refit import stored_form
-from cowfs.store import ObjectStore, refs
-from cowfs.store.packs import PackReader
+from cowfs.store import ObjectStore
+from cowfs.store.packs import PackReader, moved_records
 from cowfs.store.sealed import sealing_of
 
 FilePlaces = Callable[[ChunkHash], Sequence[tuple[bytes, int]]]
@@ -56,10 +56,11 @@ class OwnPack:
         with suppress(CorruptError, NotFoundError):
             return _stored_at(self.store, pack, blob.offset, blob)
         with suppress(CorruptError, NotFoundError):
-            newest = refs.newest(self.store, refs.moved(pack))
-            place = newest[1].locate(blob.offset) if newest is not None else None
-            if place is not None and place.stored_length == blob.stored_length:
-                return _stored_at(self.store, place.new_pack, place.new_offset, blob)
+            for record in moved_records(self.store, pack):
+                place = record.locate(blob.offset)
+                if place is not None and place.stored_length == blob.stored_length:
+                    with suppress(CorruptError, NotFoundError):
+                        return _stored_at(self.store, place.new_pack, place.new_offset, blob)
         return None
 
 

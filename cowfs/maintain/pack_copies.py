@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
@@ -32,7 +34,7 @@ from cowfs.maintain.moving import append_record, put_blobs, require_kept
 from cowfs.maintain.pack_check import PackState, check_bytes
 from cowfs.maintain.references import index_packs
 from cowfs.store import ObjectStore, refs
-from cowfs.store.packs import PackReader
+from cowfs.store.packs import PackReader, moved_records, places_now
 from cowfs.store.sealed import sealing_of
 
 THREADS = 4
@@ -166,13 +168,14 @@ class PackCopies:
             directory = self._reader.directory(pack)
         except (CorruptError, NotFoundError):
             return False
-        known = refs.newest(self._target, refs.moved(pack))
-        places = [known[1].locate(entry.offset) if known is not None else None for entry in directory]
-        homes = {place.new_pack for place in places if place is not None}
-        if None in places or not homes <= self._sizes.keys() or not homes.isdisjoint(self._condemned):
+        known = places_now(moved_records(self._target, pack), self._stays)
+        if not all(entry.offset in known for entry in directory):
             return False
-        self._rely(*homes)
+        self._rely(*{known[entry.offset].new_pack for entry in directory})
         return True
+
+    def _stays(self, pack: PackId) -> bool:
+        return pack in self._sizes and pack not in self._condemned
 
     def _read(self, pack: PackId) -> tuple[PackState | None, bytes]:
         """None: it is not to be had as it is."""
@@ -191,15 +194,15 @@ class PackCopies:
         self._rely(pack)
 
     def _copy_moved(self, pack: PackId) -> None:
-        newest = refs.newest(self._source, refs.moved(pack))
-        if newest is None:
+        records = moved_records(self._source, pack)
+        if (newest := next(records, None)) is None:
             raise CorruptError(
                 f"pack {pack} of {self._source.url} is damaged or gone",
                 hint="`cowfs verify` says what that breaks, `cowfs repair` looks for what was lost.",
                 details={"pack": pack.hex()},
             )
-        homes = {home for home in {blob.new_pack for blob in newest[1].blobs} if self._copy_home(home)}
-        self._add_record(pack, [blob for blob in newest[1].blobs if blob.new_pack in homes])
+        blobs = places_now(chain([newest], records), cache(self._copy_home))
+        self._add_record(pack, blobs.values())
 
     def _copy_home(self, home: PackId) -> bool:
         """False: nothing of it was needed when the source's collection took it."""

@@ -2,10 +2,12 @@
 
     address (pack, offset) ─▶ the pack has no moved record ─▶ in that pack
                            ─▶ newest moved record lists it ─▶ in the new pack, and for as long as it is there in the old one
+                                └─ the new pack is gone, or may go ─▶ also where earlier moved records say
 
 An old pack is **superseded** once all that is needed of it lies in new packs that stay: then it may
 go, while its moved records must not. Of an old pack that is still there the new packs count as
-needed too, since it may be there because it is damaged.
+needed too, since it may be there because it is damaged. A new pack may be gone although the newest record
+names it: whoever wrote the record slept before, and a collection took the pack that nothing named.
 
 Moved records never change, so each is read once, however often a collection looks. Memory: ten bytes
 for each needed blob that has moved. Not thread-safe.
@@ -13,9 +15,10 @@ for each needed blob that has moved. Not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from cowfs.format.records import MovedRecord
+from cowfs.errors import NotFoundError
+from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import PackId
 from cowfs.maintain.live_ranges import LiveRanges
 from cowfs.store import ObjectStore, refs
@@ -26,14 +29,20 @@ class MovedRecords:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._read: dict[PackId, tuple[int, MovedRecord]] = {}
+        self._read: dict[PackId, dict[int, MovedRecord]] = {}
 
-    def read(self, pack: PackId, number: int) -> MovedRecord:
-        """NotFoundError: a collection has taken it since it was listed."""
-        known = self._read.get(pack)
-        if known is None or known[0] != number:
-            known = self._read[pack] = number, refs.read(self._store, refs.moved(pack), number)
-        return known[1]
+    def backwards(self, pack: PackId, number: int) -> Iterator[MovedRecord]:
+        """The record of that number, and those before it. NotFoundError: a collection has taken it since it was
+        listed."""
+        known = self._read.setdefault(pack, {})
+        for each in range(number, refs.FIRST - 1, -1):
+            try:
+                record = known[each] = known.get(each) or refs.read(self._store, refs.moved(pack), each)
+            except NotFoundError:
+                if each == number:
+                    raise
+                return  # a collection has taken the first ones: others were put meanwhile
+            yield record
 
 
 class Places:
@@ -52,15 +61,15 @@ class Places:
         self._live = live
         self._there = there
         self._doubtful = doubtful
-        self._records: dict[PackId, MovedRecord] = {}
+        self._records = records
+        self._moved = moved
         self._new = LiveRanges()
         self.superseded: set[PackId] = set()
         self.lodgers: dict[PackId, set[PackId]] = {}
         """By new pack: those whose needed blobs lie there."""
-        for pack, number in moved.items():
+        for pack in moved:
             if self.is_named(pack):
-                self._records[pack] = records.read(pack, number)
-                self._follow(pack, self._records[pack])
+                self._follow(pack)
 
     def is_named(self, pack: PackId) -> bool:
         """Whether an address names it: its moved records are needed."""
@@ -76,9 +85,20 @@ class Places:
     def named(self) -> set[PackId]:
         return {pack for live in self._live for pack in live}
 
-    def record(self, pack: PackId) -> MovedRecord | None:
-        """The newest moved record of a pack that addresses name."""
-        return self._records.get(pack)
+    def records(self, pack: PackId) -> Iterator[MovedRecord]:
+        """The moved records of a pack, the newest first."""
+        return self._records.backwards(pack, self._moved.get(pack, 0))
+
+    def moved_to(self, pack: PackId, offset: int, length: int) -> list[MovedBlob]:
+        """Where the blob may lie, the newest place first: the last one stays, if any of them does."""
+        found: list[MovedBlob] = []
+        for record in self.records(pack):
+            blob = record.locate(offset)
+            if blob is not None and blob.stored_length == length and blob.new_pack in self._there:
+                found.append(blob)
+                if blob.new_pack not in self._doubtful:
+                    break
+        return found
 
     def addresses(self, pack: PackId) -> list[tuple[int, int]]:
         """(offset, stored length) of what versions name in it, ascending."""
@@ -89,19 +109,18 @@ class Places:
         own = [] if pack in self.superseded else self.addresses(pack)
         return _union([own, self._new.of(pack)])
 
-    def _follow(self, pack: PackId, record: MovedRecord) -> None:
+    def _follow(self, pack: PackId) -> None:
         homes: set[PackId] = set()
         is_whole = True
         for offset, length in self.addresses(pack):
-            blob = record.locate(offset)
-            if blob is None or blob.stored_length != length or blob.new_pack not in self._there:
-                is_whole = False
-                continue
-            self._new.add(blob.new_pack, [(blob.new_offset, length)])
-            homes.add(blob.new_pack)
+            found = self.moved_to(pack, offset, length)
+            for blob in found:
+                self._new.add(blob.new_pack, [(blob.new_offset, length)])
+                homes.add(blob.new_pack)
+            is_whole = is_whole and bool(found) and found[-1].new_pack not in self._doubtful
         for home in homes:
             self.lodgers.setdefault(home, set()).add(pack)
-        if is_whole and homes.isdisjoint(self._doubtful):
+        if is_whole:
             self.superseded.add(pack)
 
 

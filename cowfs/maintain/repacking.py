@@ -19,17 +19,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from cowfs.errors import ConflictError, CorruptError, NotFoundError
 from cowfs.failpoints import hit
 from cowfs.format import codec, keys
 from cowfs.format.pack import ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES, PackEntry, PackKind
-from cowfs.format.records import MovedBlob
+from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import PackId
 from cowfs.maintain.moving import append_record, moved_record, put_blobs, record_bytes
 from cowfs.maintain.places import Places
 from cowfs.store import ObjectInfo, ObjectStore, refs
-from cowfs.store.packs import GAP_BYTES, PackReader
+from cowfs.store.packs import GAP_BYTES, PackReader, earlier_moved_records, places_now
 from cowfs.store.sealed import sealing_of
 
 SPARSE_PART = 0.5
@@ -148,8 +149,7 @@ class Repacker:
                 end += length
         size = 0
         for name, sources in self._names(packs).items():
-            known = self._places.record(name)
-            before = rows.get(name) or self._kept(known.blobs if known is not None else ())
+            before = rows.get(name) or self._kept(self._places.records(name))
             rows[name] = before | self._rows(name, sources, new)
             size += record_bytes(self._store, moved_record(name, rows[name].values()))
         return size
@@ -205,31 +205,34 @@ class Repacker:
     ) -> dict[int, MovedBlob]:
         """What is to be said of addresses in `name`: offset there, and where the blob lies now."""
         rows: dict[int, MovedBlob] = {}
-        known = self._places.record(name)
-        for offset, _ in self._places.addresses(name):
+        for offset, length in self._places.addresses(name):
             if name in sources:
-                blob = new.get((name, offset))
+                places = [(name, offset)]
             else:
-                old = known.locate(offset) if known is not None else None
-                blob = new.get((old.new_pack, old.new_offset)) if old is not None else None
-            if blob is not None:
-                rows[offset] = replace(blob, offset=offset)
+                moved = self._places.moved_to(name, offset, length)
+                places = [(blob.new_pack, blob.new_offset) for blob in moved]
+            for place in places:
+                if (blob := new.get(place)) is not None:
+                    rows[offset] = replace(blob, offset=offset)
         return rows
 
     def _record(self, name: PackId, rows: dict[int, MovedBlob]) -> int:
         """Its size; 0: others move the pack again and again."""
         for _ in range(ATTEMPTS):
             newest = refs.newest(self._store, refs.moved(name))
-            number, before = (newest[0], newest[1].blobs) if newest is not None else (0, ())
+            number, kept = 0, dict[int, MovedBlob]()
+            if newest is not None:
+                number = newest[0]
+                kept = self._kept(chain([newest[1]], earlier_moved_records(self._store, name, number)))
             try:
-                return append_record(self._store, name, number, (self._kept(before) | rows).values())
+                return append_record(self._store, name, number, (kept | rows).values())
             except ConflictError:
                 continue
         return 0
 
-    def _kept(self, blobs: Iterable[MovedBlob]) -> dict[int, MovedBlob]:
-        """Of the record before: a writer may be about to name what nothing needs yet."""
-        return {blob.offset: blob for blob in blobs if self._is_there(blob.new_pack)}
+    def _kept(self, before: Iterable[MovedRecord]) -> dict[int, MovedBlob]:
+        """Of the records before: a writer may be about to name what nothing needs yet."""
+        return places_now(before, self._is_there)
 
     def _is_there(self, pack: PackId) -> bool:
         return pack in self._there or self._store.size(keys.pack(pack)) is not None

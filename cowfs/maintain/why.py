@@ -7,7 +7,7 @@ for a collection; of a version only the roots are read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from cowfs.ids import PackId, VersionId
 from cowfs.maintain.marking import Marker
 from cowfs.maintain.planning import GRACE_S, Listing, checked_now_ns
 from cowfs.maintain.roots import RootReader, Roots
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore
+from cowfs.store.packs import moved_records, places_now
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ def parse(text: str) -> VersionId | PackId:
 
 
 def _of_pack(store: ObjectStore, cache_dir: Path, pack: PackId, roots: Roots) -> list[Reason]:
-    moved = Listing.of(store).moved
-    wanted = {pack, *_moved_into(store, pack, moved)}
+    wanted = {pack, *_moved_into(store, pack, Listing.of(store))}
     needing: list[VersionId] = []
 
     def listen(version: VersionId, named: Collection[PackId]) -> None:
@@ -86,8 +86,8 @@ def _of_pack(store: ObjectStore, cache_dir: Path, pack: PackId, roots: Roots) ->
     return reasons
 
 
-def _moved_into(store: ObjectStore, pack: PackId, moved: Iterable[PackId]) -> Iterable[PackId]:
-    for old in moved:
-        found = refs.newest(store, refs.moved(old))
-        if found is not None and any(blob.new_pack == pack for blob in found[1].blobs):
+def _moved_into(store: ObjectStore, pack: PackId, listing: Listing) -> Iterator[PackId]:
+    for old in listing.moved:
+        places = places_now(moved_records(store, old), listing.packs.__contains__).values()
+        if any(blob.new_pack == pack for blob in places):
             yield old

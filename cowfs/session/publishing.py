@@ -77,6 +77,7 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         packs = PackReader(store)
         with early_base(spec, store, packs, working_copy) as take_early:
             writer, head = claim(spec, stack, store, working_copy)
+            writer.protection.read_lists()  # before anything is looked up, or another version is opened
             if working_copy.has_records:
                 raise has_uncommitted(spec.volume)
             if is_copy and head.version != working_copy.state.base_version:

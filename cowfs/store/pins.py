@@ -208,26 +208,28 @@ def _replace_old(store: ObjectStore, key: str) -> Pin | None:
     return pin
 
 
-def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackId]]:
-    """(newest gc generation with a list, packs condemned by generations > after_generation). One
-    list request when nothing is new.
+def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackId], set[VersionId]]:
+    """(newest gc generation with a list, packs and versions condemned by generations > after_generation).
+    One list request when nothing is new.
 
     With no collection yet the generation is 0. Lists of collections that have ended are not read:
     what they named is gone, or was spared.
     """
     packs: set[PackId] = set()
+    versions: set[VersionId] = set()
     newest = after_generation
     for generation, ended_ns in _condemned_generations(store, after_generation):
         newest = max(newest, generation)
         if ended_ns is None:
-            packs.update(pack for record in _lists(store, generation) for pack in record.packs)
-    return newest, packs
+            for record in _lists(store, generation):
+                packs.update(record.packs)
+                versions.update(record.versions)
+    return newest, packs, versions
 
 
 def condemned_versions(store: ObjectStore) -> set[VersionId]:
     """Versions that no head, tag or pin may begin to protect any more."""
-    under_way = [generation for generation, ended_ns in _condemned_generations(store, 0) if ended_ns is None]
-    return {version for each in under_way for record in _lists(store, each) for version in record.versions}
+    return condemned(store, 0)[2]
 
 
 def lately_condemned(store: ObjectStore, now_ns: int) -> tuple[set[PackId], set[VersionId]]:

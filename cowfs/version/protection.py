@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from cowfs import log
 from cowfs.errors import NotFoundError
 from cowfs.format import keys
-from cowfs.ids import PackId
+from cowfs.ids import PackId, VersionId
 from cowfs.store import ObjectStore, condemned
 from cowfs.store.pins import Pin
 
@@ -47,6 +47,7 @@ class Protection:
         self._record_pin = record_pin
         self._lock = threading.Lock()  # guards everything below, but for look-ups in `_condemned`
         self._condemned: frozenset[PackId] = frozenset()  # replaced, never changed
+        self._condemned_versions: frozenset[VersionId] = frozenset()  # likewise
         self._read_generation = 0
         self._has_read = False  # any list, since the pin is this one
         self._lapses = 0
@@ -68,9 +69,14 @@ class Protection:
         """Packs that must not be named by a new version."""
         return self._condemned
 
+    @property
+    def condemned_versions(self) -> frozenset[VersionId]:
+        """Versions whose content must not be taken over into a new one."""
+        return self._condemned_versions
+
     def read_lists(self) -> None:
-        """Reads the condemned lists before the first look-up; afterwards `acknowledge` and
-        `publishing` do."""
+        """Reads the condemned lists before the first look-up, or before another version's manifest is
+        read that is to be relied on; afterwards `acknowledge` and `publishing` do."""
         with self._lock:
             if not self._has_read:
                 self._read()
@@ -149,9 +155,10 @@ class Protection:
                 self._pin.renew(kind="hold")
 
     def _read(self) -> None:
-        newest, doomed = condemned(self._store, self._read_generation)
+        newest, doomed, versions = condemned(self._store, self._read_generation)
         if not doomed <= self._condemned:
             self._condemned |= doomed
+        self._condemned_versions |= versions
         self._read_generation = newest
         self._has_read = True
 

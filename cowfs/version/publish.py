@@ -53,6 +53,7 @@ from cowfs.store.sealed import sealing_of
 from cowfs.version.commit import Base, CommitRequest, Progress, ProgressListener
 from cowfs.version.contents import files_of
 from cowfs.version.heads import is_only_fenced
+from cowfs.version.keeping import being_deleted
 from cowfs.version.recut import E
 from cowfs.version.stored_chunks import StoredChunks
 from cowfs.version.uploads import UploadLog
@@ -78,12 +79,14 @@ class Draft:
     changes: all the rest. Its `contents` and `packs` are left empty, since they follow from the
     rows, which name packs by the publisher's numbers (`Publisher.rows` makes such rows).
 
-    parents: versions that it comes from besides the base.
+    parents: versions that it comes from besides the base. taken_from: whose content it takes over as it
+    is stored.
     """
 
     changes: ChangeSet
     contents: FileRows
     parents: tuple[VersionId, ...] = ()
+    taken_from: tuple[VersionId, ...] = ()
 
 
 class Source(Protocol):
@@ -128,6 +131,7 @@ class _Prepared:
 
     source: Source
     contents: FileRows
+    taken_from: tuple[VersionId, ...]
     packs: Mapping[int, PackId]  # numbers that the base has not got
     catalogues: Sequence[bytes]  # of the new chunks
     index: Index  # opened already: behind the head nothing may fail that needs the store
@@ -229,7 +233,8 @@ class Publisher:
         "index" for each try.
 
         LeaseLostError when another writer has head n+1. ConflictError when collections kept
-        condemning what was drafted.
+        condemning what was drafted. NotFoundError when one is deleting a version whose content was
+        taken over.
         """
         prepared: _Prepared | None = None
         try:
@@ -334,6 +339,7 @@ class Publisher:
         return _Prepared(
             source,
             contents,
+            draft.taken_from,
             packs,
             published.catalogues,
             index,
@@ -387,7 +393,15 @@ class Publisher:
             produced_by=dict(request.produced_by),
         )
 
+    def require_kept(self, versions: Iterable[VersionId]) -> None:
+        """NotFoundError: a collection is deleting one of them. A version that is not being deleted is whole,
+        wherever its packs have moved, so no pack of its need be asked for."""
+        for version in versions:
+            if version in self._protection.condemned_versions:
+                raise being_deleted(self._store, version)
+
     def _may_be_published(self, prepared: _Prepared) -> bool:
+        self.require_kept(prepared.taken_from)
         if prepared.lapses != self._protection.lapses or prepared.index_packs & self._protection.condemned:
             return False
         if not (suspects := self.chunks.suspects):

@@ -55,7 +55,7 @@ def test_a_restore_is_not_published_behind_a_fence(store: ObjectStore, tmp_path:
         found = restored(
             writer.publisher.index, source, shared=source.next_ino, path=b"", to=b"", now_ns=clock.now_ns()
         )
-        restoring = MergeSource(found, writer.publisher, ())
+        restoring = MergeSource(found, writer.publisher, (versions[0],), are_parents=False)
         assert any(key.startswith(keys.PACKS) for key in collect(store, tmp_path).deleted)
         with pytest.raises(LeaseLostError, match="collection has gone on without this"):
             writer.publisher.publish(restoring, CommitRequest())

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,11 @@ import pytest
 
 from cowfs.errors import ConflictError, LeaseLostError
 from cowfs.format import keys
-from cowfs.format.records import MovedRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain import planning, pushing, roots
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generation, Generations
-from cowfs.maintain.places import Places
+from cowfs.maintain.places import MovedRecords, Places
 from cowfs.maintain.planning import Listing, Survey
 from cowfs.maintain.repacking import Repacker
 from cowfs.maintain.roots import FoundPin, RootReader, Roots
@@ -35,7 +35,8 @@ from cowfs.session import acquiring
 from cowfs.session.committer import Committer
 from cowfs.store import ObjectStore, refs
 from cowfs.store.leases import Lease
-from cowfs.store.packs import PackReader
+from cowfs.store.packs import PackReader, moved_records
+from cowfs.store.packs.moved import MovedPacks
 from cowfs.store.pins import Pin
 from cowfs.version import heads, tags, volumes
 from cowfs.version.heads import Settled, settle_head
@@ -259,8 +260,8 @@ def whatever_moved_goes(patch: pytest.MonkeyPatch) -> None:
     """An old pack goes although a version has begun to use a blob there that was not copied."""
     follow = Places._follow
 
-    def followed(self: Places, pack: PackId, record: MovedRecord) -> None:
-        follow(self, pack, record)
+    def followed(self: Places, pack: PackId) -> None:
+        follow(self, pack)
         self.superseded.add(pack)
 
     patch.setattr(Places, "_follow", followed)
@@ -268,7 +269,14 @@ def whatever_moved_goes(patch: pytest.MonkeyPatch) -> None:
 
 def new_records_forget(patch: pytest.MonkeyPatch) -> None:
     """A pack that moves again: what a writer may be about to name is not in the new record."""
-    patch.setattr(Repacker, "_kept", lambda self, blobs: {})
+    patch.setattr(Repacker, "_kept", lambda self, before: {})
+
+
+def only_the_newest_record_counts(patch: pytest.MonkeyPatch) -> None:
+    """It was put by a collector that slept until its new pack was gone: the blob lies where an earlier one says."""
+    backwards = MovedRecords.backwards
+    patch.setattr(MovedPacks, "records", lambda self, pack: islice(moved_records(self._store, pack), 1))
+    patch.setattr(MovedRecords, "backwards", lambda self, pack, number: islice(backwards(self, pack, number), 1))
 
 
 def moved_records_not_read_again(patch: pytest.MonkeyPatch) -> None:
@@ -313,6 +321,17 @@ def drafted_again_behind_a_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MergeSource, "_doubts", doubts, raising=False)
 
 
+def lists_read_before_the_head_alone(patch: pytest.MonkeyPatch) -> None:
+    """A merge takes content over from a version that a collection is deleting: the list was there before the
+    pin, and has served before the head."""
+    patch.setattr(Protection, "read_lists", lambda self: None)
+
+
+def condemned_versions_merged(patch: pytest.MonkeyPatch) -> None:
+    """Only packs are compared with the lists, by the names that versions have for them."""
+    patch.setattr(Publisher, "require_kept", lambda self, versions: None)
+
+
 def forks_not_pinned(patch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
@@ -343,9 +362,12 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     kept_uploads_not_named,
     undeleted_volumes_collected,
     drafted_again_behind_a_fence,
+    lists_read_before_the_head_alone,
+    condemned_versions_merged,
     forks_not_pinned,
     whatever_moved_goes,
     new_records_forget,
+    only_the_newest_record_counts,
     moved_records_not_read_again,
     tags_protect_nothing,
     tags_not_looked_at_again,

@@ -148,7 +148,7 @@ class Keeper(Actor):
 
         publisher._record_intent = remember
         self._sleep("in the middle of a restore")
-        base = publisher.publish(MergeSource(found, publisher, ()), CommitRequest())
+        base = publisher.publish(MergeSource(found, publisher, (version,), are_parents=False), CommitRequest())
         self.world.brought_back += 1
         self.world.note(self, f"brought {version.hex()[:8]} back into {self._volume} as head {base.head_number}")
         if not self.world.damaged and base.version_id is not None:

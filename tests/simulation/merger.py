@@ -129,6 +129,7 @@ class Merger(Actor):
         with publishing(spec) as line, ExitStack() as stack:
             if line.publisher.base.version_id is None:
                 return
+            line.publisher.require_kept([version])
             branch = open_version(self.store, version)  # NotFoundError: it was collected
             assert self._base is not None
             try:
@@ -159,7 +160,7 @@ class Merger(Actor):
 
         publisher._record_intent = remember
         self._sleep()
-        base = publisher.publish(MergeSource(found, publisher, (version,)), CommitRequest())
+        base = publisher.publish(MergeSource(found, publisher, (version,), are_parents=True), CommitRequest())
         self.world.merges += 1
         self._merges += 1
         self.world.note(self, f"merged {version.hex()[:8]} into {self._into} as head {base.head_number}")
@@ -187,7 +188,8 @@ class Merger(Actor):
         head = find_head(self.world.objects, self._into)
         is_fenced = head is not None and head.number > line.publisher.base.head_number
         is_damaged = self.world.was_damaged_since(began)
-        if not (is_dead or is_fenced or is_damaged or "was deleted" in error.message):
+        is_told = any(text in error.message for text in ("was deleted", "is being deleted"))
+        if not (is_dead or is_fenced or is_damaged or is_told):
             raise Violation(f"{self.name}: {error!r}") from error
 
 

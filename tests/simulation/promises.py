@@ -21,6 +21,7 @@ from cowfs.maintain.collecting import Collection
 from cowfs.maintain.planning import Survey
 from cowfs.store import refs
 from cowfs.store.holder import current_holder
+from cowfs.store.packs import moved_records, places_now
 from cowfs.version import pruned
 from tests.simulation.roots import PinRecords, closure, live_pins
 from tests.version.working_volume import ReadingVolume
@@ -136,10 +137,10 @@ class Promises:
         homes: set[str] = set()
         for key in missing:
             pack = keys.parse_pack(key)
-            found = refs.newest(objects, refs.moved(pack)) if pack is not None else None
-            if found is None:
+            records = list(moved_records(objects, pack)) if pack is not None else []
+            if not records:
                 return False
-            homes |= {keys.pack(blob.new_pack) for blob in found[1].blobs}
+            homes |= {keys.pack(blob.new_pack) for record in records for blob in record.blobs}
         known = (version, *missing, *sorted(homes & objects.objects.keys()))
         if known not in self._moved:
             with ReadingVolume(objects, version, self._home / f"moved{len(self._moved)}") as reader:
@@ -192,9 +193,10 @@ class Promises:
             if keys.version(version) in objects.objects:  # what a pin names that came back too late may be gone
                 found |= self._closure(version)
         for pack in [keys.parse_pack(key) for key in found]:
-            if pack is not None and (moved := refs.newest(objects, refs.moved(pack))) is not None:
+            if pack is not None:
                 found |= {info.key for info in objects.list(refs.moved(pack).prefix)}
-                found |= {keys.pack(blob.new_pack) for blob in moved[1].blobs}
+                places = places_now(moved_records(objects, pack), lambda home: keys.pack(home) in objects.objects)
+                found |= {keys.pack(blob.new_pack) for blob in places.values()}
         return found
 
 

@@ -71,12 +71,12 @@ def test_life_of_a_pin(store: ObjectStore) -> None:
 
 def test_condemned_packs(store: ObjectStore) -> None:
     packs = [PackId(clock.random_bytes(16)) for _ in range(9)]
-    assert condemned(store, 0) == (0, set())
+    assert condemned(store, 0) == (0, set(), set())
     condemn(store, 1, packs[:1])
     condemn(store, 2, packs[1:], shards=3)
-    assert condemned(store, 0) == (2, set(packs))
-    assert condemned(store, 1) == (2, set(packs[1:]))
-    assert condemned(store, 2) == (2, set())
+    assert condemned(store, 0) == (2, set(packs), set())
+    assert condemned(store, 1) == (2, set(packs[1:]), set())
+    assert condemned(store, 2) == (2, set(), set())
     assert Pin.create(store, volume="data", number=1, owner="").generation == 2
 
 
@@ -86,10 +86,10 @@ def test_lists_that_were_read_are_not_listed_again(directory: ObjectStore) -> No
         condemn(directory, generation, [PackId(clock.random_bytes(16))])
         directory.put(keys.collection(generation, "begin"), b"")
     faulty = FaultyStore(directory)
-    assert condemned(faulty, 59) == (59, set())
+    assert condemned(faulty, 59) == (59, set(), set())
     assert Pin.create(faulty, volume="data", number=1, owner="").generation == 59
     assert (faulty.count("list"), faulty.count("get")) == (2, 0)
-    newest, packs = condemned(faulty, 50)
+    newest, packs, _ = condemned(faulty, 50)
     assert (newest, len(packs)) == (59, 9)
 
 
@@ -104,7 +104,7 @@ def test_what_sorts_behind_the_shards_is_listed_once(directory: ObjectStore) -> 
     directory.put(keys.collection(6, "spared"), b"")
     faulty = FaultyStore(directory)
     faulty.inject(Fault.FAIL, "list", times=math.inf, skip=3)
-    assert condemned(faulty, 0) == (6, set(packs))
+    assert condemned(faulty, 0) == (6, set(packs), set())
 
 
 @pytest.mark.quick

@@ -3,7 +3,8 @@
 An address names a pack for good (docs/format/moved.md). When the pack is gone, its newest moved
 record says where each blob lies. A record costs a listing and a read, once, and is kept in memory;
 a newer one may have been written since, so a reader that does not find what a record promises asks
-for the newest again.
+for the newest again. Whoever wrote that may have slept until its new pack was gone: then the blob
+lies where an earlier record says (`places_now`).
 
 Whoever lets a new version name an address in a moved pack relies on the pack where the blob lies
 now, too: `homes` says which those are, for as long as the reader lives.
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from cowfs.errors import CorruptError
+from cowfs.errors import CorruptError, NotFoundError
 from cowfs.format.pack import MAX_PACK_BYTES, PackDirectory
-from cowfs.format.records import MovedRecord
+from cowfs.format.records import MovedBlob, MovedRecord
 from cowfs.ids import PackId
 from cowfs.store import refs
 from cowfs.store.contract import ObjectStore
@@ -43,23 +45,27 @@ class MovedPacks:
 
     def newest(self, pack: PackId) -> MovedRecord | None:
         """The newest record in the store; None: the pack has not moved."""
-        found = refs.newest(self._store, refs.moved(pack))
-        if found is None:
-            return None
-        record = found[1]
+        return next(self.records(pack), None)
+
+    def records(self, pack: PackId) -> Iterator[MovedRecord]:
+        """All of the pack, the newest first, which is kept in memory."""
+        for place, record in enumerate(moved_records(self._store, pack)):
+            if place == 0:
+                self.keep(record)
+            yield record
+
+    def keep(self, record: MovedRecord) -> None:
+        """It is asked first from now on."""
         with self._lock:
-            self._records[pack] = record
-            self._records.move_to_end(pack)
+            self._records[record.pack] = record
+            self._records.move_to_end(record.pack)
             while len(self._records) > _RECORDS:
                 self._records.popitem(last=False)
-        return record
 
-    def rely_on(self, record: MovedRecord) -> None:
-        """Somebody may make a version that names blobs of the record's pack because they were seen
-        where it says."""
-        homes = frozenset(blob.new_pack for blob in record.blobs)
+    def rely_on(self, pack: PackId, homes: Iterable[PackId]) -> None:
+        """Somebody may make a version that names blobs of the pack because they were seen there."""
         with self._lock:
-            self._homes[record.pack] = self._homes.get(record.pack, frozenset()) | homes
+            self._homes[pack] = self._homes.get(pack, frozenset()).union(homes)
 
     def homes(self, pack: PackId) -> frozenset[PackId]:
         return self._homes.get(pack, frozenset())
@@ -70,17 +76,48 @@ class MovedPacks:
             return frozenset(pack for pack, homes in self._homes.items() if not homes.isdisjoint(packs))
 
 
-def directory_at_old_places(record: MovedRecord, directories: Mapping[PackId, PackDirectory]) -> PackDirectory:
+def moved_records(store: ObjectStore, pack: PackId) -> Iterator[MovedRecord]:
+    """All moved records of a pack, the newest first; each is read when it is asked for."""
+    newest = refs.newest(store, refs.moved(pack))
+    if newest is not None:
+        number, record = newest
+        yield record
+        yield from earlier_moved_records(store, pack, number)
+
+
+def earlier_moved_records(store: ObjectStore, pack: PackId, number: int) -> Iterator[MovedRecord]:
+    """Those before that number, the newest first."""
+    with suppress(NotFoundError):  # a collection takes the first ones, if others were put meanwhile
+        for _, record in refs.backwards(store, refs.moved(pack), number - 1):
+            yield record
+
+
+def places_now(records: Iterable[MovedRecord], is_there: Callable[[PackId], bool]) -> dict[int, MovedBlob]:
+    """By old offset, where the blobs lie that the newest record lists: where its pack is gone, as the newest
+    one before it says whose pack is there. Without those that are nowhere."""
+    found: dict[int, MovedBlob] = {}
+    left: set[int] | None = None
+    for record in records:
+        for blob in record.blobs:
+            if (left is None or blob.offset in left) and is_there(blob.new_pack):
+                found[blob.offset] = blob
+        left = ({blob.offset for blob in record.blobs} if left is None else left) - found.keys()
+        if not left:
+            break
+    return found
+
+
+def directory_at_old_places(
+    pack: PackId, blobs: Iterable[MovedBlob], directories: Mapping[PackId, PackDirectory]
+) -> PackDirectory:
     """The directory of a moved pack, from those of the packs where its blobs lie now: CorruptError
-    where they disagree. What lay in packs that are gone is left out."""
+    where they disagree."""
     moved = []
-    for blob in record.blobs:
-        if blob.new_pack not in directories:
-            continue
+    for blob in blobs:
         entry = directories[blob.new_pack].at(blob.new_offset)
         if entry is None or entry.stored_length != blob.stored_length or blob.offset > MAX_PACK_BYTES:
             raise CorruptError(
-                f"the moved record of pack {record.pack} names {blob.stored_length} bytes at {blob.new_offset} "
+                f"the moved record of pack {pack} names {blob.stored_length} bytes at {blob.new_offset} "
                 f"of pack {blob.new_pack}, whose directory does not list them"
             )
         moved.append(replace(entry, offset=blob.offset))

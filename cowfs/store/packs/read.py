@@ -4,6 +4,7 @@ An address (pack, offset) is permanent; the bytes may have moved. A chunk is loo
 
     1. in the pack itself          (once more if its bytes are wrong: a flipped bit may have been the wire's)
     2. where the pack's newest moved record says, byte for byte the same blob; moved records are complete, never chained
+    3. where an earlier one says, if the pack that the newest names is gone
 
 and the first copy that matches hash and length is the answer; none: CorruptError naming both
 places. Once a pack is known to have moved, its record is asked first. Requests: one for each chunk,
@@ -21,10 +22,10 @@ Nothing is cached but moved records (`moved`); thread-safe.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from cowfs.errors import CorruptError, NotFoundError
@@ -35,7 +36,7 @@ from cowfs.format.sealing import Buffer
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.packs.filling import ChunkCache, ChunkRun, SealedRun, Wanted
-from cowfs.store.packs.moved import MovedPacks, directory_at_old_places
+from cowfs.store.packs.moved import MovedPacks, directory_at_old_places, places_now
 from cowfs.store.sealed import sealing_of
 from cowfs.store.streams import stream_range
 
@@ -153,15 +154,15 @@ class PackReader:
         hold it now.
         """
         known = self._moved.known(pack)
+        if known is not None:
+            return self._moved_directory(pack, chain([known], self._moved.records(pack)))
         try:
-            if known is not None:
-                return self._moved_directory(known)
             return self._seen(pack, self._own_directory(pack, directory_offset, directory_length))
         except (CorruptError, NotFoundError):
-            newest = self._moved.newest(pack)
-            if newest is None:
+            records = self._moved.records(pack)
+            if (newest := next(records, None)) is None:
                 raise
-            return self._moved_directory(newest)
+            return self._moved_directory(pack, chain([newest], records))
 
     # -- what was learnt
 
@@ -231,16 +232,20 @@ class PackReader:
         return self._fetch(blob.new_pack, blob.new_offset, request, pack)
 
     def _recover(self, pack: PackId, request: ChunkRequest, first: CorruptError | NotFoundError) -> bytes:
-        """Asks the newest moved record after the pack itself failed with `first`."""
-        problem = first.message
-        newest = None
-        try:
-            newest = self._moved.newest(pack)
-            if newest is not None:
-                return self._read_moved(pack, newest, request)
-        except (CorruptError, NotFoundError) as error:
-            problem += f"; and where it was moved to: {error.message}"
-        self._note_failure(pack, request.hash, is_gone=newest is None and isinstance(first, NotFoundError))
+        """Asks the moved records, from the newest on, after the pack itself failed with `first`."""
+        problem, has_moved = first.message, False
+        records = self._moved.records(pack)
+        while True:
+            try:
+                if (record := next(records, None)) is None:
+                    break
+                has_moved = True
+                raw = self._read_moved(pack, record, request)
+                self._moved.keep(record)
+                return raw
+            except (CorruptError, NotFoundError) as error:
+                problem += f"; and where it was moved to: {error.message}"
+        self._note_failure(pack, request.hash, is_gone=not has_moved and isinstance(first, NotFoundError))
         raise CorruptError(
             f"chunk {request.hash} at {request.offset} of pack {pack} cannot be read: {problem}",
             hint="If another store or machine holds this version, copy it again from there.",
@@ -359,17 +364,23 @@ class PackReader:
     def _range(self, key: str, offset: int, length: int) -> bytes:
         return bytes(self._store.get_range(key, offset, length))
 
-    def _moved_directory(self, record: MovedRecord) -> PackDirectory:
-        self._moved.rely_on(record)
+    def _moved_directory(self, pack: PackId, records: Iterable[MovedRecord]) -> PackDirectory:
         directories: dict[PackId, PackDirectory] = {}
-        for home in dict.fromkeys(blob.new_pack for blob in record.blobs):
-            with suppress(NotFoundError):  # nothing needed lay there any more when it was collected
-                directories[home] = self._own_directory(home)
-        if not directories:
-            raise NotFoundError(
-                f"the packs of {self._store.url} where blobs of pack {record.pack} were moved to are gone"
-            )
-        return directory_at_old_places(record, directories)
+        gone: set[PackId] = set()
+
+        def is_there(home: PackId) -> bool:
+            if home not in directories and home not in gone:
+                try:
+                    directories[home] = self._own_directory(home)
+                except NotFoundError:  # nothing needed lay there any more when it was collected
+                    gone.add(home)
+            return home in directories
+
+        blobs = places_now(records, is_there).values()
+        if not blobs:
+            raise NotFoundError(f"the packs of {self._store.url} where blobs of pack {pack} were moved to are gone")
+        self._moved.rely_on(pack, {blob.new_pack for blob in blobs})
+        return directory_at_old_places(pack, blobs, directories)
 
 
 def _located(
