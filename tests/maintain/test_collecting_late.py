@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from cowfs import clock
+from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import LeaseLostError, NotFoundError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord, TagRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.index import open_index
+from cowfs.maintain.collecting import Collection
 from cowfs.maintain.kept_versions import kept_versions
+from cowfs.maintain.planning import Survey
+from cowfs.session.publishing import publishing
 from cowfs.store import ObjectStore, leases, refs
 from cowfs.store.packs import PackReader
 from cowfs.version import keeping, tags
@@ -23,11 +27,13 @@ from cowfs.version.commit import CommitRequest
 from cowfs.version.deletion import delete_volume
 from cowfs.version.history import open_version
 from cowfs.version.merge_source import MergeSource
+from cowfs.version.protection import Protection
+from cowfs.version.publish import Publisher
 from cowfs.version.restoring import restored
 from cowfs.version.volumes import read_head
 from tests.faulty_store import Fault, FaultyStore
 from tests.maintain.fixtures import impatient, store
-from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, tree
+from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
 from tests.simulation.roots import closure
 from tests.version.working_volume import WorkingVolume
 
@@ -49,17 +55,70 @@ def test_a_restore_is_not_published_behind_a_fence(store: ObjectStore, tmp_path:
     lease = leases.acquire(store, "v", ME)
     lease.release()
     with WorkingVolume(store, "v", tmp_path / "w") as writer, ExitStack() as stack:
-        packs = PackReader(store)
-        section = open_version(store, versions[0]).index
-        source = stack.enter_context(open_index(store, packs, section, cache_dir=tmp_path / "source"))
-        found = restored(
-            writer.publisher.index, source, shared=source.next_ino, path=b"", to=b"", now_ns=clock.now_ns()
-        )
-        restoring = MergeSource(found, writer.publisher, (versions[0],), are_parents=False)
+        source = restoring(stack, writer.publisher, store, versions[0], tmp_path)
         assert any(key.startswith(keys.PACKS) for key in collect(store, tmp_path).deleted)
         with pytest.raises(LeaseLostError, match="collection has gone on without this"):
-            writer.publisher.publish(restoring, CommitRequest())
+            writer.publisher.publish(source, CommitRequest())
     assert read_head(store, "v").version == versions[2]
+
+
+def spec_of(store: ObjectStore, home: Path) -> SessionSpec:
+    options = MountOptions(cache_dir=home / "cache").resolved()
+    return SessionSpec(store_url=store.url, volume="v", mode="rw", working_copy=str(home / "working"), options=options)
+
+
+def restoring(
+    stack: ExitStack, publisher: Publisher, store: ObjectStore, version: VersionId, home: Path
+) -> MergeSource:
+    """All of an earlier version, to be brought back."""
+    section = open_version(store, version).index
+    source = stack.enter_context(open_index(store, PackReader(store), section, cache_dir=home / "source"))
+    found = restored(publisher.index, source, shared=source.next_ino, path=b"", to=b"", now_ns=clock.now_ns())
+    return MergeSource(found, publisher, (version,), are_parents=False)
+
+
+def test_what_a_list_named_before_the_pin_came_is_not_restored(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time the version is published the collection has ended, and nobody reads its list any more; there
+    was no heartbeat in between."""
+    monkeypatch.setattr(Protection, "acknowledge", lambda self, number, uploaded: None)
+    versions = three_versions(store, tmp_path)
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    found, plan = survey(store, tmp_path)
+    generation = found.generations.begin(ME)
+    listed = found.generations.condemn(generation.number, plan.doomed)
+    with publishing(spec_of(store, tmp_path)) as line, ExitStack() as stack:
+        source = restoring(stack, line.publisher, store, versions[0], tmp_path)
+        _, is_ended = Collection(found, ME, wait_s=0)._finish(generation, listed, plan, {})
+        assert is_ended
+        assert keys.version(versions[0]) not in stored(store)
+        with pytest.raises(NotFoundError, match="being deleted"):
+            line.publisher.publish(source, CommitRequest())
+    assert read_head(store, "v").version == versions[2]
+
+
+def test_what_a_list_names_is_not_restored_wherever_it_lies(store: ObjectStore, tmp_path: Path) -> None:
+    """The version's packs have moved: the list names the packs where its blobs lie now, which nobody has
+    seen who takes over addresses."""
+    commit(store, "v", tmp_path, {b"f%d" % n: random_bytes(n) for n in range(20)})
+    wanted = commit(store, "v", tmp_path, {b"f%d" % n: None for n in range(3, 20)})
+    prune(store, "v", 2)
+    age(tmp_path)
+    collect(store, tmp_path)
+    last = commit(store, "v", tmp_path, {b"f1": None, b"f2": None})
+    prune(store, "v", 3)
+    age(tmp_path)
+    with publishing(spec_of(store, tmp_path)) as line, ExitStack() as stack:
+        source = restoring(stack, line.publisher, store, wanted, tmp_path)
+        found = Survey(store, tmp_path / "collector", gain_bytes=0)
+        assert Collection(found, ME, wait_s=0).apply(found.plan()).waits_for
+        line.publisher.acknowledge()
+        assert keys.version(wanted) in collect(store, tmp_path).deleted
+        with pytest.raises(NotFoundError, match="being deleted"):
+            line.publisher.publish(source, CommitRequest())
+    assert read_head(store, "v").version == last
 
 
 def test_a_fork_whose_outcome_is_unknown_may_still_come(store: ObjectStore, tmp_path: Path) -> None:

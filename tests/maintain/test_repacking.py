@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from cowfs.format import keys
+from cowfs.format.records import MovedBlob
 from cowfs.ids import PackId, VersionId
+from cowfs.maintain import repacking, why
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generations
 from cowfs.maintain.planning import Survey
 from cowfs.maintain.repacking import GAIN_BYTES
 from cowfs.store import ObjectStore, refs
+from cowfs.store.packs import PackReader
 from cowfs.store.pins import Pin
 from tests.maintain.fixtures import either, store
 from tests.maintain.stores import ME, age, collect, commit, fork, prune, random_bytes, stored, survey, tree
@@ -94,6 +98,44 @@ def test_what_is_needed_in_part_again_moves_again(either: ObjectStore, tmp_path:
     again = commit(either, "w", tmp_path, {b"g": random_bytes(0), b"h": random_bytes(1)})
     assert tree(either, again, tmp_path) == {b"g": random_bytes(0), b"h": random_bytes(1)}
     assert max(stored(either).values()) < 150_000, "what is stored was found, what is gone was not relied on"
+
+
+def test_a_collector_that_sleeps_before_its_record_hides_nothing(
+    either: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile another one writes the same blobs anew, and takes the new pack that nothing names. The record
+    that comes at last names it: what the record before it says counts, to readers and to collections."""
+    version, old = sparse(either, tmp_path), data_pack(either)
+    found, plan = survey(either, tmp_path)
+    append = repacking.append_record
+
+    def late(store: ObjectStore, pack: PackId, after: int, blobs: Iterable[MovedBlob]) -> int:
+        monkeypatch.setattr(repacking, "append_record", append)
+        age(tmp_path)
+        collect(either, tmp_path)
+        return append(store, pack, after, blobs)
+
+    monkeypatch.setattr(repacking, "append_record", late)
+    repacker = found.repacker()
+    for batch in plan.sparse.batches:
+        repacker.write(batch)
+    newest = refs.newest(either, refs.moved(old))
+    assert newest is not None
+    assert newest[0] == 2
+    assert stored(either).keys().isdisjoint(keys.pack(blob.new_pack) for blob in newest[1].blobs)
+    for _ in range(2):
+        assert tree(either, version, tmp_path) == kept()
+        assert len(list(PackReader(either).directory(old))) == KEPT
+        found_why = why.why(either, tmp_path / "why", keys.pack(data_pack(either)))
+        assert [reason.version for reason in found_why.reasons] == [version]
+        age(tmp_path)
+        collect(either, tmp_path)
+    last = commit(either, "v", tmp_path, {b"f1": None, b"f2": None})
+    prune(either, "v", 3)
+    age(tmp_path)
+    found = Survey(either, tmp_path / "collector", gain_bytes=0)
+    Collection(found, ME, wait_s=0).apply(found.plan())
+    assert tree(either, last, tmp_path) == {b"f0": random_bytes(0)}
 
 
 @pytest.mark.parametrize("times", [1, 2])
