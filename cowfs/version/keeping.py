@@ -76,6 +76,6 @@ def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str =
 
 def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:
     return NotFoundError(
-        f"version {version.hex()[:12]} of {store.url} is being deleted: nothing protects it any more",
-        hint="Use another version: `cowfs log` and history() list them.",
+        f"version {version.hex()[:12]} of {store.url} is being deleted: nothing protected it when a collection began",
+        hint="Use another version (`cowfs log`, history()); or if it has a tag since, try again after the collection.",
     )

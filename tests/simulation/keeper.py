@@ -11,6 +11,7 @@ from pathlib import Path
 from cowfs import clock
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import CorruptError, CowfsError, NotFoundError
+from cowfs.format import keys
 from cowfs.format.heads import Intent
 from cowfs.ids import VersionId
 from cowfs.index import Index, open_index
@@ -169,9 +170,11 @@ class Keeper(Actor):
                 raise Violation(f"{self.name} restored something else in {version}")
 
     def _explain(self, error: CowfsError, version: VersionId) -> None:
-        """What nothing but a pin protected may be gone; what is tagged is not."""
+        """What nothing but a pin protected may be gone; what is tagged is not. While a list names it, it is
+        refused all the same: whether its collection spares it is not known yet."""
         self.world.note(self, f"cannot bring {version.hex()[:8]} back: {error!r}")
-        if version in self.world.tagged.values() and not self.world.damaged:
+        is_listed = isinstance(error, NotFoundError) and self.world.objects.size(keys.version(version)) is not None
+        if version in self.world.tagged.values() and not self.world.damaged and not is_listed:
             raise Violation(f"{self.name}: {error!r}") from error
 
     def _sleep(self, where: str) -> None:
