@@ -15,6 +15,7 @@ from cowfs.ids import PackId, VersionId
 from cowfs.maintain import repacking, why
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.generations import Condemned, Generations
+from cowfs.maintain.moving import append_record
 from cowfs.maintain.planning import Survey
 from cowfs.maintain.repacking import GAIN_BYTES
 from cowfs.store import ObjectStore, refs
@@ -107,13 +108,12 @@ def test_a_collector_that_sleeps_before_its_record_hides_nothing(
     that comes at last names it: what the record before it says counts, to readers and to collections."""
     version, old = sparse(either, tmp_path), data_pack(either)
     found, plan = survey(either, tmp_path)
-    append = repacking.append_record
 
     def late(store: ObjectStore, pack: PackId, after: int, blobs: Iterable[MovedBlob]) -> int:
-        monkeypatch.setattr(repacking, "append_record", append)
+        monkeypatch.setattr(repacking, "append_record", append_record)
         age(tmp_path)
         collect(either, tmp_path)
-        return append(store, pack, after, blobs)
+        return append_record(store, pack, after, blobs)
 
     monkeypatch.setattr(repacking, "append_record", late)
     repacker = found.repacker()
