@@ -75,7 +75,10 @@ def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str =
 
 
 def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:
+    """A list names it. It may be spared: its head can have come after the list was made, of a writer that
+    slept, or of a volume that was brought back in the last moment."""
     return NotFoundError(
-        f"version {version.hex()[:12]} of {store.url} is being deleted: nothing protected it when a collection began",
-        hint="Use another version (`cowfs log`, history()); or if it has a tag since, try again after the collection.",
+        f"version {version.hex()[:12]} of {store.url} is being deleted, unless a head or a tag keeps it",
+        hint="If one does (`cowfs log`, history()), let the collection end (`cowfs gc`, Volume.gc()) and try again. "
+        "Otherwise use another version.",
     )

@@ -307,6 +307,27 @@ def condemned(store: ObjectStore, home: Path) -> Generations:
     return found.generations
 
 
+def test_a_version_whose_head_came_after_the_list_is_forked_when_the_collection_has_ended(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """Its writer slept between manifest and head. Until it is decided what the list spares, it counts as
+    deleted, tagged or not."""
+    version = commit(store, "v", tmp_path, {b"f": random_bytes(1)})
+    head = keys.head("v", 2)
+    kept = store.get(head)
+    store.delete([head])
+    age(tmp_path)
+    condemned(store, tmp_path)
+    store.put_if_absent(head, kept)
+    tags.set_tag(store, "v", "good", version)
+    with pytest.raises(NotFoundError, match="being deleted, unless") as refused:
+        fork(store, "v", "early", version)
+    assert "`cowfs gc`" in refused.value.hint
+    collect(store, tmp_path)
+    fork(store, "v", "late", version)
+    assert tree(store, version, tmp_path) == {b"f": random_bytes(1)}
+
+
 def test_a_version_that_is_being_deleted_cannot_be_forked(store: ObjectStore, tmp_path: Path) -> None:
     versions = three_versions(store, tmp_path)
     prune(store, "v", 2, 3)
