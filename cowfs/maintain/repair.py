@@ -2,12 +2,18 @@
 version.
 
     damage (`verify`) ─▶ plan: each blob of each pack that is not right is looked for (`blob_sources`)
-                      ─▶ apply: new pack, read back ─▶ moved record of the old one ─▶ readers find it
+                      ─▶ apply: new pack, read back ─▶ moved record of the old one ─▶ readers find it ─▶ new pack looked at
 
 A moved record is complete, so a new pack gets all that is left of the old one: what its directory
-lists, or, where that is damaged, what versions name. What is found nowhere is left out; a later
+lists, or, where that is damaged, what versions name. Rows of the record before stay besides, for
+whatever a writer may be about to name. What is found nowhere is left out; a later
 repair with more sources writes the next record. Nothing is deleted: the damaged pack stays, in case
 that somebody can read more of it, and goes when nothing needs it any more.
+
+Until the record is there nothing names the new pack. Whoever sleeps between the two for longer than
+garbage must be old may find it collected: so it is looked at again behind the record, and written again
+if it is gone or on a list. A list that is made later is of a collection that reads the record before
+it deletes.
 
 The plan has read every blob from where it was found, and applying reads it again. Somebody who moves
 the same pack at the same time (a collection, another repair) wins; the pack is then looked at again.
@@ -19,16 +25,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
 
 from cowfs.errors import ConflictError, CorruptError
 from cowfs.format import keys
 from cowfs.format.pack import BlobKind, PackEntry, PackKind
+from cowfs.format.records import MovedBlob
 from cowfs.ids import PackId
 from cowfs.maintain.blob_sources import BlobSource
 from cowfs.maintain.moving import append_record, put_blobs
 from cowfs.maintain.repair_plan import PackRepair
 from cowfs.maintain.verify import Damage, is_needed
-from cowfs.store import ObjectStore, refs
+from cowfs.store import ObjectStore, condemned, refs
+from cowfs.store.packs import earlier_moved_records, places_now
 from cowfs.version.commit import Progress, ProgressListener
 
 ATTEMPTS = 5
@@ -124,17 +134,33 @@ class Repair:
 
     def _move(self, pack: PackId) -> PackId:
         for _ in range(ATTEMPTS):
-            newest = refs.newest(self._store, refs.moved(pack))
+            number, kept = self._before(pack)
             blobs = put_blobs(self._store, self._found[pack].kind, self._stored(pack))
+            new = {blob.offset: blob for blob in blobs}
             try:
-                append_record(self._store, pack, newest[0] if newest is not None else 0, blobs)
+                append_record(self._store, pack, number, (kept | new).values())
             except ConflictError:  # what that record names may be all that is left of a blob
                 self._found[pack] = self._look(pack)
                 continue
-            return blobs[0].new_pack
+            if self._stays(blobs[0].new_pack):
+                return blobs[0].new_pack
         raise ConflictError(
             f"pack {pack} of {self._store.url} is being moved again and again", hint="Try again in a while."
         )
+
+    def _before(self, pack: PackId) -> tuple[int, dict[int, MovedBlob]]:
+        """The number of the newest moved record, 0 without one, and its rows whose packs are there."""
+        newest = refs.newest(self._store, refs.moved(pack))
+        if newest is None:
+            return 0, {}
+        number, record = newest
+        is_there = cache(lambda home: self._store.size(keys.pack(home)) is not None)
+        return number, places_now(chain([record], earlier_moved_records(self._store, pack, number)), is_there)
+
+    def _stays(self, pack: PackId) -> bool:
+        """Of a new pack that a record names by now: lists first, then the look, for a list that has ended says
+        nothing any more."""
+        return pack not in condemned(self._store, 0)[1] and self._store.size(keys.pack(pack)) is not None
 
     def _stored(self, pack: PackId) -> Iterator[tuple[PackEntry, bytes]]:
         for blob, source in self._found[pack].all:

@@ -14,6 +14,7 @@ from cowfs.blocking import ROVolume, Volume
 from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError
 from cowfs.format import codec, keys
 from cowfs.format.pack import PackKind
+from cowfs.ids import PackId
 from cowfs.maintain.refit import stored_form
 from cowfs.storage import KeyFile, Storage
 from cowfs.store import open_store, refs
@@ -21,6 +22,8 @@ from tests.cli.conftest import Run
 from tests.cli.test_json import check
 from tests.maintain.conftest import BIG, FIRST, OTHER, contents, forget
 from tests.maintain.damage import cut, delete, flip, id_of, packs
+from tests.version.repacking import move
+from tests.version.test_faults import condemn
 
 WHOLE = {**FIRST, "other": OTHER}
 
@@ -177,6 +180,57 @@ def test_a_collection_that_moves_the_pack_meanwhile_wins(
     assert newest is not None
     assert newest[0] == 2
     reads_whole(place, first, FIRST)
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_repair_that_slept_until_its_new_pack_was_collected_writes_it_again(
+    place: Path, first: ROVolume, monkeypatch: pytest.MonkeyPatch, is_ended: bool
+) -> None:
+    """Nothing named it before the moved record was there. A list that has not ended will delete it."""
+    mirror = mirrored(place)
+    (pack,) = packs(place / "store", PackKind.DATA)
+    delete(pack)
+    forget(place)
+    plan = Volume.plan_repair(sources=[mirror])
+    store = open_store((place / "store").as_uri())
+    condemned: list[PackId] = []
+    real: Any = refs.append
+
+    def append_late(used: Any, ref: Any, n: int, record: Any) -> None:
+        if not condemned:
+            condemned.append(record.blobs[-1].new_pack)
+            condemn(store, 1, set(condemned))
+            if is_ended:
+                store.delete([keys.pack(each) for each in condemned])
+                store.put(keys.collection(1, "done"), b"")
+        real(used, ref, n, record)
+
+    monkeypatch.setattr(refs, "append", append_late)
+    assert Volume.repair(plan).is_sound
+    store.delete([keys.pack(each) for each in condemned])
+    reads_whole(place, first, FIRST)
+
+
+def test_a_repair_keeps_what_the_record_before_says_of_other_blobs(place: Path, second: ROVolume, run: Run) -> None:
+    """A writer may be about to name them, and a copy to another store takes what the newest record has."""
+    vol = Volume.open("data")
+    vol.files.write("both", OTHER[::2])
+    vol.files.write("alone", OTHER[1::2])
+    vol.commit()
+    vol.files.remove("alone")
+    vol.finalize()
+    mirror = mirrored(place)
+    store = open_store((place / "store").as_uri())
+    (pack,) = (path for path in packs(place / "store", PackKind.DATA) if OTHER[1::2] in path.read_bytes())
+    new = move(store, id_of(pack), 1)
+    assert run("prune", "data", "--keep-last", "1", "-y").code == 0
+    flip(place / "store" / keys.pack(new), (place / "store" / keys.pack(new)).read_bytes().index(OTHER[::2]) + 5)
+    forget(place)
+    assert Volume.repair(Volume.plan_repair(sources=[mirror])).is_sound
+    before, after = (refs.read(store, refs.moved(id_of(pack)), n) for n in (1, 2))
+    assert {blob.offset for blob in after.blobs} == {blob.offset for blob in before.blobs}
+    assert {blob.new_pack for blob in after.blobs} > {new}
+    reads_whole(place, Volume.version("data"), {**WHOLE, "both": OTHER[::2]})
 
 
 def test_an_encrypted_store_is_repaired_and_another_key_is_refused(place: Path) -> None:

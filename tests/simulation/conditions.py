@@ -42,6 +42,9 @@ class Conditions:
     skews_s: tuple[float, ...]  # of somebody's clock, either way
     stays_away: float  # a machine with uncommitted work is not mounted again for long
     paged: float  # a long list comes in two pages
+    has_repairer: bool  # who finds packs damaged, and repairs the store
+    times_off_s: float  # the store has several servers: an object's time is off by up to that, either way
+    has_slow_puts: bool  # a pack's time is that at which its upload began (S3, in parts)
 
 
 def conditions_of(seed: int) -> Conditions:
@@ -65,6 +68,9 @@ def conditions_of(seed: int) -> Conditions:
         paged=drawn.choice((0.0, 0.1, 0.5)),
         has_pusher=seed % 3 == 2,
         has_two_collectors=seed % 6 in (2, 3),
+        times_off_s=drawn.choice((0.0, 0.0, 5.0)),
+        has_slow_puts=drawn.random() < 0.3,
+        has_repairer=drawn.random() < 0.3,
     )
     if not found.has_pusher:
         return found

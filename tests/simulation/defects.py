@@ -30,6 +30,7 @@ from cowfs.maintain.generations import Condemned, Generation, Generations
 from cowfs.maintain.places import MovedRecords, Places
 from cowfs.maintain.planning import Listing, Survey
 from cowfs.maintain.repacking import Repacker
+from cowfs.maintain.repair import Repair
 from cowfs.maintain.roots import FoundPin, RootReader, Roots
 from cowfs.session import acquiring
 from cowfs.session.committer import Committer
@@ -290,6 +291,20 @@ def moved_records_not_read_again(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+# -- of repairs
+
+
+def repaired_packs_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    """Whoever repairs sleeps until a collection has his new pack on its list, which nothing names yet."""
+    patch.setattr(Repair, "_stays", lambda self, pack: True)
+
+
+def repairs_forget(patch: pytest.MonkeyPatch) -> None:
+    """A record has what versions name, and not what the record before it has besides."""
+    before = Repair._before
+    patch.setattr(Repair, "_before", lambda self, pack: (before(self, pack)[0], {}))
+
+
 # -- of copies between stores
 
 
@@ -369,6 +384,8 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     new_records_forget,
     only_the_newest_record_counts,
     moved_records_not_read_again,
+    repaired_packs_not_looked_at_again,
+    repairs_forget,
     tags_protect_nothing,
     tags_not_looked_at_again,
     late_tags_stop_collections,

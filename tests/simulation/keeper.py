@@ -152,7 +152,7 @@ class Keeper(Actor):
         base = publisher.publish(MergeSource(found, publisher, (version,), are_parents=False), CommitRequest())
         self.world.brought_back += 1
         self.world.note(self, f"brought {version.hex()[:8]} back into {self._volume} as head {base.head_number}")
-        if not self.world.damaged and base.version_id is not None:
+        if not self.world.is_damaged and base.version_id is not None:
             self._check(base.version_id, expected)
 
     def _opened(self, stack: ExitStack, ancestry: Ancestry, version: VersionId) -> Index:
@@ -174,7 +174,7 @@ class Keeper(Actor):
         refused all the same: whether its collection spares it is not known yet."""
         self.world.note(self, f"cannot bring {version.hex()[:8]} back: {error!r}")
         is_listed = isinstance(error, NotFoundError) and self.world.objects.size(keys.version(version)) is not None
-        if version in self.world.tagged.values() and not self.world.damaged and not is_listed:
+        if version in self.world.tagged.values() and not self.world.is_damaged and not is_listed:
             raise Violation(f"{self.name}: {error!r}") from error
 
     def _sleep(self, where: str) -> None:

@@ -236,7 +236,7 @@ class Machine(Actor):
         (row,) = index.content(view.find(path))[0]
         pack = PackId(index.pack_ids()[row[3]])
         kept = self.world.objects.objects.get(keys.pack(pack))
-        if kept is None or keys.pack(pack) in self.world.damaged:
+        if kept is None or keys.pack(pack) in self.world.damaged | self.world.spoiled:
             return
         self.world.damaged.add(keys.pack(pack))
         self._spoil(pack, row[4], kept)

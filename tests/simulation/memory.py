@@ -74,8 +74,9 @@ class MemoryStore:
         found = self.objects.get(key)
         return None if found is None else len(found[0])
 
-    def put(self, key: str, data: Data) -> None:
-        self.set(key, (self._stored(key, data), self._now_ns()))
+    def put(self, key: str, data: Data, *, begun_ns: int | None = None) -> None:
+        """begun_ns: what counts as the object's time; None: now."""
+        self.set(key, (self._stored(key, data), self._now_ns() if begun_ns is None else begun_ns))
 
     def put_if_absent(self, key: str, data: Data) -> None:
         stored = self._stored(key, data)

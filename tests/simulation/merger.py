@@ -91,7 +91,7 @@ class Merger(Actor):
         self.world.note(self, f"forks {head.version.hex()[:8]}")
 
     def _go_on(self) -> None:
-        if self.world.damaged:
+        if self.world.is_damaged:
             return  # somebody is about to restore what this might read
         home = self.world.home / self.name / f"{self._forks}-{len(self._made)}"
         with WorkingVolume(self.world.objects, f"work{self._forks}", home, max_uploads=1) as volume:
@@ -164,7 +164,7 @@ class Merger(Actor):
         self.world.merges += 1
         self._merges += 1
         self.world.note(self, f"merged {version.hex()[:8]} into {self._into} as head {base.head_number}")
-        if not self.world.damaged and base.version_id is not None:
+        if not self.world.is_damaged and base.version_id is not None:
             home = self.world.home / self.name / f"check{self._merges}"
             with ReadingVolume(self.world.objects, base.version_id, home) as reader:
                 if reader.tree() != expected:

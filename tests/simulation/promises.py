@@ -58,12 +58,7 @@ class Promises:
             _check_line(volume, line, when)
             _check_takeovers(volume, line, self._world.opened.get(volume, {}), when)
         try:
-            kept = {
-                version: f"of {volume}"
-                for volume, line in lines.items()
-                if not self._is_late_fork(line)
-                for version in self._kept(volume, line)
-            }
+            kept = self._kept_in(lines)
         except Exception as error:
             raise Violation(f"{when}: it cannot be read what is kept: {error!r}") from error
         kept |= {
@@ -73,14 +68,25 @@ class Promises:
         }
         for version, what in kept.items():
             try:
-                missing = [key for key in self._closure(version) if key not in self._world.objects.objects]
-                is_whole = not missing or self._is_moved(version, missing)
+                is_whole = not (missing := self._missing(version)) or self._is_moved(version, missing)
             except Exception as error:
+                if self._world.repairing:
+                    continue
                 raise Violation(f"{when}: version {version} {what} cannot be read: {error}") from error
             if not is_whole:
                 raise Violation(f"{when}: version {version} {what} has lost {missing}")
             if version not in self._world.trees:
                 raise Violation(f"{when}: nobody has asked for version {version} {what}")
+
+    def _missing(self, version: VersionId) -> list[str]:
+        """Of what the version names."""
+        objects, spoiled, repairing = self._world.objects.objects, self._world.spoiled, self._world.repairing
+        return [key for key in self._closure(version) - repairing if key not in objects or key in spoiled]
+
+    def needed_packs(self) -> set[str]:
+        kept = self._kept_in(self._lines())
+        known = [self._closures[version] for version in kept if version in self._closures]
+        return {key for closure in known for key in closure if key.startswith(keys.PACKS)}
 
     def named(self) -> set[VersionId]:
         """By any head."""
@@ -113,6 +119,15 @@ class Promises:
                 if head.version is not None and not hidden.has(number):
                     yield head.version
 
+    def _kept_in(self, lines: dict[str, Line]) -> dict[VersionId, str]:
+        """And whose they are."""
+        return {
+            version: f"of {volume}"
+            for volume, line in lines.items()
+            if not self._is_late_fork(line)
+            for version in self._kept(volume, line)
+        }
+
     def _is_void(self, volume: str) -> bool:
         return self._lines()[volume][-1][1].kind == "void"
 
@@ -141,6 +156,8 @@ class Promises:
             if not records:
                 return False
             homes |= {keys.pack(blob.new_pack) for record in records for blob in record.blobs}
+        if self._world.repairing & self._closure(version):
+            return True  # it cannot be read as a whole before that is mended
         known = (version, *missing, *sorted(homes & objects.objects.keys()))
         if known not in self._moved:
             with ReadingVolume(objects, version, self._home / f"moved{len(self._moved)}") as reader:

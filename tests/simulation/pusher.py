@@ -91,7 +91,7 @@ class Pusher(Actor):
 
     def _pull(self) -> None:
         """What was deleted while it was copied is an error, and never half a version."""
-        if self.world.damaged:
+        if self.world.is_damaged:
             return  # somebody is about to restore what this might read
         head = find_head(self.store, "one")
         if head is None or head.version is None or head.version in self._mirrored:

@@ -1,7 +1,8 @@
 """Writers that take each other's volumes over, sleep and die, over a store that fails, beside a
 collector that keeps nothing it need not, an owner who deletes a volume and brings it back,
 somebody who forks versions that are being deleted, somebody who merges forks, somebody who copies
-versions to a mirror and back, and somebody who prunes, tags, restores and rolls back.
+versions to a mirror and back, somebody who prunes, tags, restores and rolls back, and somebody who
+repairs packs that are damaged or gone.
 
 What must hold, whatever the seed: each volume's line is one line whose epochs never decrease; its
 newest version is whole at any time, and so is every one that is not pruned, or is tagged; a version
@@ -23,7 +24,7 @@ import pytest
 from cowfs import clock, errors
 from cowfs.format.sealed import Sealed
 from cowfs.index import blocks, catalogues
-from cowfs.maintain import pack_copies, pruning, roots
+from cowfs.maintain import kept_versions, pack_check, pack_copies, pruning, roots
 from cowfs.session import acquiring
 from cowfs.store import beside, initialize, refs
 from cowfs.version import contents, protection, tags
@@ -35,11 +36,24 @@ from tests.simulation.machine import Machine
 from tests.simulation.merger import Merger
 from tests.simulation.owner import Owner
 from tests.simulation.pusher import AtOnce, Pusher
+from tests.simulation.repairer import Repairer
 from tests.simulation.world import World
 
 TURNS = 1500
 SHARED_MEMORY = Path("/dev/shm")
-AT_ONCE = (refs, beside, pack_copies, tags, pruning, contents, catalogues, blocks, protection)
+AT_ONCE = (
+    refs,
+    beside,
+    pack_copies,
+    tags,
+    pruning,
+    contents,
+    catalogues,
+    blocks,
+    protection,
+    kept_versions,
+    pack_check,
+)
 """Have thread pools whose work an actor may do itself, one request after the other."""
 
 
@@ -80,9 +94,10 @@ def simulate(
         volumes = sorted({volume for _, volume in world.conditions.machines})
         names = ("kim", "lea") if world.conditions.has_two_keepers else ("kim",)
         keepers = [Keeper(world, name, volumes) for name in names if world.conditions.has_keeper]
+        repairers = [Repairer(world, "repairer")] if world.conditions.has_repairer else []
         names = ("collector", "another") if world.conditions.has_two_collectors else ("collector",)
         collectors = [Collector(world, name) for name in names]
-        world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers, *keepers]
+        world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers, *keepers, *repairers]
         for module in AT_ONCE:
             patch.setattr(module, "ThreadPoolExecutor", AtOnce)
         patch.setattr(errors, "redacted", str)  # looks through the environment for each error: a fifth of the time
@@ -103,7 +118,7 @@ def test_no_seed_breaks_a_promise(seed: int, home: Path, monkeypatch: pytest.Mon
         f"{world.deleted_packs} packs deleted, {world.repacked} repacked, "
         f"{world.restored} files restored, {world.deletions} volumes deleted, "
         f"{world.forks} forks, {world.merges} merges, {world.pulls} pulls, {world.pushes} pushes, "
-        f"{world.prunes} prunes, {world.tags} tags, {world.brought_back} restored or rolled back"
+        f"{world.repairs} repairs, {world.prunes} prunes, {world.tags} tags, {world.brought_back} restored or rolled back"
     )
 
 

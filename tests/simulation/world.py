@@ -138,7 +138,9 @@ class ActorStore:
 
     def put(self, key: str, data: Data) -> None:
         kept = bytes(data)
-        self._call("put", key, lambda: self._inner.put(key, kept))
+        is_slow = self._world.conditions.has_slow_puts and keys.parse_pack(key) is not None
+        begun_ns = self._world.put_ns() if is_slow else None
+        self._call("put", key, lambda: self._inner.put(key, kept, begun_ns=begun_ns))
 
     def put_if_absent(self, key: str, data: Data) -> None:
         kept = bytes(data)
@@ -180,6 +182,8 @@ class ActorStore:
         if what == "create" and ("/head/" in key or "/tags/" in key) and not world.is_over:
             self._meet_trouble(key)
         result = action()
+        if what == "put":
+            world.spoiled.discard(key)
         if what in CHANGES:
             if actor.random.random() < REPEATED and not world.is_over:
                 world.send_late(actor, what, key, action)
@@ -258,7 +262,8 @@ class World:
         self.conditions = conditions_of(seed)
         self.random = random.Random(f"{seed} world")
         self.clock = WorldClock(seed)
-        self.objects = MemoryStore(self.clock.store_now_ns)
+        self.objects = MemoryStore(self.put_ns)
+        self._times = random.Random(f"{seed} times")
         self.actors: list[Actor] = []
         self.is_over = False
         self.acting: Actor  # whose turn it is
@@ -266,6 +271,8 @@ class World:
         self.history: list[str] = []
         self.turns = 0
         self.damaged: set[str] = set()  # objects that are not as they were put, for the moment
+        self.spoiled: set[str] = set()  # packs that are not, for good
+        self.repairing: set[str] = set()  # those of them of which that is not mended yet
         self.healed = -1  # turn: when there was one last
         self.trees: dict[VersionId, dict[bytes, bytes]] = {}  # what each version that was asked for must hold
         self.collections = 0
@@ -278,6 +285,7 @@ class World:
         self.merges = 0
         self.pulls = 0
         self.pushes = 0
+        self.repairs = 0
         self.arrived = 0  # requests that were late, or came twice
         self.prunes = 0
         self.tags = 0
@@ -291,6 +299,11 @@ class World:
 
     def note(self, actor: Actor, what: str) -> None:
         self.history.append(f"{self.clock.elapsed_s:12.1f} {actor.name:10} {what}")
+
+    def put_ns(self) -> int:
+        """The time of an object that is put now."""
+        off_s = self.conditions.times_off_s
+        return self.clock.store_now_ns() + int(self._times.uniform(-off_s, off_s) * 1e9)
 
     def pass_s(self, seconds: float) -> None:
         if self.deletes_late is None:
@@ -323,7 +336,7 @@ class World:
         self._on_their_way = [late for late in self._on_their_way if late.arrives > self.turns]
         for late in due:
             is_lost = self.clock.elapsed_s - late.sent_s > ON_ITS_WAY_S
-            if is_lost or any(key in self.damaged for key in late.key.split()):
+            if is_lost or any(key in self.damaged or key in self.spoiled for key in late.key.split()):
                 continue
             self.note(late.actor, f"sent {late.what} {late.key}, which arrives now")
             self.arrived += 1
@@ -359,8 +372,12 @@ class World:
         """Somebody's heads do not get through, or work is kept where nothing is mounted."""
         return self.turns < self.kept_until or any(actor.outage_until > self.turns for actor in self.actors)
 
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.damaged or self.repairing)
+
     def was_damaged_since(self, turn: int) -> bool:
-        return bool(self.damaged) or self.healed >= turn
+        return self.is_damaged or self.healed >= turn
 
     # -- what must hold at any time
 
@@ -389,6 +406,10 @@ class World:
     def told(self) -> set[VersionId]:
         """Versions that a head names: their makers, and whoever lists them, know their ids."""
         return self._promises.named()
+
+    def needed_packs(self) -> set[str]:
+        """By versions that are kept, if they have been looked at."""
+        return self._promises.needed_packs()
 
     def remember(self, version: VersionId, tree: dict[bytes, bytes]) -> None:
         self.trees[version] = dict(tree)
