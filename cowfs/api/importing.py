@@ -23,14 +23,13 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
-from cowfs.api import arguments, names, stores, uploading
+from cowfs.api import arguments, mount_transfer, names, stores, uploading
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.storage.resolving import access
 from cowfs.api.storage.storage import Storage
-from cowfs.api.transfer_report import TransferReport
-from cowfs.api.uploading import Source
+from cowfs.api.transfer_report import Source, TransferReport
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import trust
@@ -111,6 +110,38 @@ def import_from(
         )
         done.delete()
     return Imported(*made)
+
+
+def import_to(
+    url: str,
+    name: str,
+    *,
+    store: stores.Named = None,
+    link: bool = False,
+    delete: bool = False,
+    exclude: Iterable[str] = (),
+    message: str = "",
+    progress: ProgressListener | None = None,
+) -> TransferReport:
+    """`import_from`; of a volume that is mounted here the files go into the mount, whose commit publishes
+    them. Links are none of a mount's files, so they are refused there."""
+    volume = RWVolume(store, names.checked(name), "either")
+    entry = None if link else volume.mounted_here()
+    if entry is None:
+        made = import_from(
+            url, name, store=store, link=link, delete=delete, exclude=exclude, message=message, progress=progress
+        )
+        return made.report
+    uploading.require_no_message(name, entry, message)
+    if (directory := local_path(text_of(url))) is not None:
+        return uploading.upload(volume, directory, delete=delete, exclude=exclude, progress=progress)
+    excluded = uploading.excluding(exclude)
+    with ExitStack() as stack:
+        origin = stack.enter_context(closing(opened(url, None)))
+        source = _listed(stack, origin, excluded)
+        wanted = mount_transfer.Wanted(b"", delete=delete, excluded=excluded)
+        hears = arguments.listener(progress) if progress is not None else None
+        return mount_transfer.put(entry, source, wanted, volume.resolve().locator or "", hears)
 
 
 def absorb(

@@ -1,10 +1,11 @@
-"""Uploads to, and downloads from, a volume that is mounted on this machine: by the mount's path, as
-`cp` would. What is uploaded is the mount's uncommitted work, which its commit publishes.
+"""Uploads, copies and imports to, and downloads from, a volume that is mounted on this machine: by the
+mount's path, as `cp` would. What goes in is the mount's uncommitted work, which its commit publishes.
 
-    upload      below the mount's root; names are opened one by one, so no link leads out of the volume
+    in          below the mount's root; names are opened one by one, so no link leads out of the volume
     download    what programs see there, committed or not
 
-Files of the same size and time of modification are there already.
+Files of the same size and time of modification are there already; objects also if they are in the same
+state, which their files are marked with.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from cowfs.api import local_paths, mount_paths
 from cowfs.api.local_paths import Own
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
-from cowfs.api.transfer_report import TransferReport
+from cowfs.api.transfer_report import Source, TransferReport
 from cowfs.errors import ConflictError
 from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import ProgressListener
@@ -33,36 +34,43 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Upload:
-    """src: a path of this machine. to: in the volume; is_directory: it is to be one. excluded: as for
-    `UploadPlan`."""
+class Wanted:
+    """to: in the volume; is_directory: it is to be one. excluded: as for `UploadPlan`."""
 
-    src: bytes
     to: bytes
-    is_directory: bool
-    delete: bool
-    excluded: Callable[[bytes], bool]
+    is_directory: bool = False
+    delete: bool = False
+    excluded: Callable[[bytes], bool] = lambda path: False
 
 
 def upload(
-    entry: MountEntry, wanted: Upload, own: list[Own], locator: str, progress: ProgressListener | None
+    entry: MountEntry, src: bytes, wanted: Wanted, own: list[Own], locator: str, progress: ProgressListener | None
 ) -> TransferReport:
-    """own: directories that the source must lie apart from, besides the mount. locator: of the
-    volume's last version."""
+    """From a path of this machine. own: directories that the source must lie apart from, besides the
+    mount. locator: of the volume's last version."""
+    mount = Own(Path(entry.mount_path), f"the mount of {entry.volume}", "copy within the mount")
+    local_paths.require_apart(src, [*own, mount])
+    with ExitStack() as stack, errors_of_ours(os.fsdecode(src), NOT_HERE):
+        source = Source(*local_paths.source(stack, src))
+        local_paths.read_pipe(source.tree)
+        return put(entry, source, wanted, locator, progress)
+
+
+def put(
+    entry: MountEntry, source: Source, wanted: Wanted, locator: str, progress: ProgressListener | None
+) -> TransferReport:
+    """What is at `source`. It must not lie in the mount."""
     from cowfs.session import copying
     from cowfs.session.local_source import LocalSource
     from cowfs.session.mounted_files import MountedFiles
+    from cowfs.session.object_tree import marks
 
-    mount = Own(Path(entry.mount_path), f"the mount of {entry.volume}", "copy within the mount")
-    local_paths.require_apart(wanted.src, [*own, mount])
-    with ExitStack() as stack, errors_of_ours(os.fsdecode(wanted.src), NOT_HERE):
-        tree, at, name = local_paths.source(stack, wanted.src)
-        local_paths.read_pipe(tree)
-        target = stack.enter_context(MountedFiles(os.fsencode(entry.mount_path)))
+    tree, at = source.tree, source.at
+    with MountedFiles(os.fsencode(entry.mount_path)) as target:
         require_there(entry)
         with errors_of_ours(entry.mount_path, NOT_DOWN):
             first = tree.stat(at)
-            to = _made(target, wanted, name, is_file=not stat.S_ISDIR(first.mode))
+            to = _made(target, wanted, source.name, is_file=not stat.S_ISDIR(first.mode))
             removed = 0
             if wanted.delete:
                 removed = _removed(tree, at, first, target, to, wanted.excluded)
@@ -73,7 +81,8 @@ def upload(
             def keeps(path: bytes, there: bytes, attr: Attributes) -> bool:
                 return _is_same(tree, path, target, there, attr)
 
-            done = copying.copy(LocalSource(tree, leaves_out), at, target, to, progress, keeps=keeps)
+            found = LocalSource(tree, leaves_out)
+            done = copying.copy(found, at, target, to, progress, keeps=keeps, marks=marks)
     return TransferReport(**asdict(done), removed=removed, locator=locator, is_new=False, mount_path=entry.mount_path)
 
 
@@ -86,7 +95,7 @@ def require_there(entry: MountEntry) -> None:
         )
 
 
-def _made(target: MountedFiles, wanted: Upload, name: bytes, *, is_file: bool) -> bytes:
+def _made(target: MountedFiles, wanted: Wanted, name: bytes, *, is_file: bool) -> bytes:
     """Where the source goes; the directories above it are made."""
     to = wanted.to
     if is_file and (wanted.is_directory or not to or _is_directory(target, to)):
@@ -146,7 +155,16 @@ def _is_same(tree: SourceTree, path: bytes, target: MountedFiles, there: bytes, 
     if stat.S_ISLNK(attr.mode):
         return target.readlink(there) == tree.readlink(path)
     is_same = (found.size, found.mtime_ns) == (attr.size, attr.mtime_ns)
-    return is_same and stat.S_IMODE(found.mode) == stat.S_IMODE(attr.mode)
+    is_same = is_same and stat.S_IMODE(found.mode) == stat.S_IMODE(attr.mode)
+    return is_same and _is_same_state(target, there, attr)
+
+
+def _is_same_state(target: MountedFiles, there: bytes, attr: Attributes) -> bool:
+    from cowfs.session.object_tree import STATE, state_of
+
+    if (state := state_of(attr)) is None:
+        return True
+    return bool(state) and target.xattr(there, STATE) == state.encode()
 
 
 def _found(target: MountedFiles, path: bytes) -> Attributes | None:

@@ -2,8 +2,10 @@
 
 Whatever is read is a version: of a bare NAME the last one, also while the volume is mounted here;
 what is not committed lies below the mount's path. What is copied into a volume is published as one
-version, or not at all: a copy that fails leaves the volume as it was. A volume that is mounted here,
-or has uncommitted work here, is refused, since the copy's version would have that work in it.
+version, or not at all: a copy that fails leaves the volume as it was. Into a volume that is mounted
+here it goes by the mount, as `cp` would copy it, and the mount's commit publishes it
+(`mount_transfer`). A volume with uncommitted work here that is not mounted is refused, since the
+copy's version would have that work in it.
 
 A session in this process does the work (`session.files`, `session.copying`): no kernel, no daemon.
 """
@@ -15,21 +17,24 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs.api import downloading, local_paths, sources, stores, uploading
+from cowfs.api import downloading, local_paths, mount_paths, mount_transfer, sources, stores, uploading
+from cowfs.api.local_paths import Own
 from cowfs.api.looking import of_volume
 from cowfs.api.path_errors import NOT_DOWN, NOT_HERE, errors_of_ours
 from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.sources import Place
-from cowfs.api.transfer_report import Target
-from cowfs.api.uploading import Source
+from cowfs.api.transfer_report import Source, Target
 from cowfs.control import MountOptions, SessionSpec
 from cowfs.errors import (
     InvalidInputError,
     ReadOnlyError,
 )
+from cowfs.machine import registry
+from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
 from cowfs.version.commit import CommitRequest, ProgressListener
@@ -43,10 +48,12 @@ TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink
 
 @dataclass(frozen=True)
 class Transfer:
-    """What was copied, and the version it was published as; None for a copy to this machine."""
+    """What was copied, and the version it was published as; None for a copy to this machine, and for one
+    into a mount, whose path is mount_path."""
 
     copied: Copied
     version: ROVolume | None
+    mount_path: str | None = None
 
 
 def copy(
@@ -80,6 +87,8 @@ def copy(
             local = Source(*local_paths.source(stack, os.fsencode(source)))
         volume = _writable(sources.place(target), store)
         own = uploading.own_directories(volume.target.store.url, volume.target.working_copy.path)
+        if (entry := volume.entry) is not None:
+            own.append(Own(Path(entry.mount_path), f"the mount of {entry.volume}", "copy within the mount"))
         local_paths.require_apart(os.fsencode(source), own)
         return _publish(local, volume, request, progress)
 
@@ -129,6 +138,13 @@ def _reading(place: Place, store: stores.Named) -> Iterator[Files]:
 def _publish(source: Source, volume: _Writable, request: CommitRequest, progress: ProgressListener | None) -> Transfer:
     from cowfs.session.copying import Copied
 
+    if (entry := volume.entry) is not None:
+        uploading.require_no_message(entry.volume, entry, request.message)
+        local_paths.read_pipe(source.tree)
+        wanted = mount_transfer.Wanted(volume.place.path, volume.place.is_directory)
+        put = mount_transfer.put(entry, source, wanted, "", progress)
+        copied = Copied(put.files, put.directories, put.symlinks, put.bytes, put.skipped, put.unchanged)
+        return Transfer(copied, None, entry.mount_path)
     done, base, is_new = uploading.publish(
         volume.target, source, volume.place.path, request, progress, is_directory=volume.place.is_directory
     )
@@ -140,10 +156,11 @@ def _publish(source: Source, volume: _Writable, request: CommitRequest, progress
 
 @dataclass(frozen=True)
 class _Writable:
-    """A volume, and the place in it that is copied to."""
+    """A volume, and the place in it that is copied to. entry: its mount on this machine."""
 
     place: Place
     target: Target
+    entry: MountEntry | None
 
 
 def _writable(place: Place, store: stores.Named) -> _Writable:
@@ -156,5 +173,8 @@ def _writable(place: Place, store: stores.Named) -> _Writable:
         )
     working_copy = WorkingCopy.locate(found.store.record.store_id, found.volume)
     target = Target(found.volume, found.store, working_copy)
-    uploading.require_not_mounted(target, place.path)
-    return _Writable(place, target)
+    entry = registry.find_by_volume(found.store.record.store_id.hex(), found.volume)
+    if entry is None or not mount_paths.is_there(entry):
+        uploading.require_not_mounted(target, place.path)
+        entry = None
+    return _Writable(place, target, entry)

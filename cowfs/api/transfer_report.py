@@ -1,11 +1,24 @@
-"""What an upload or a download tells, and what it needs to know of a volume."""
+"""What an upload or a download tells, and what it needs to know of its source and of a volume."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cowfs.api import stores
 from cowfs.machine.working_copy import WorkingCopy
+
+if TYPE_CHECKING:
+    from cowfs.session.upload_reading import SourceTree
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is at `at` of a tree. name: of a file."""
+
+    tree: SourceTree
+    at: bytes
+    name: bytes
 
 
 @dataclass(frozen=True)

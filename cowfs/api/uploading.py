@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -26,7 +26,7 @@ from cowfs.api.provenance import commit_request
 from cowfs.api.ro_volume import ROVolume
 from cowfs.api.rw_volume import RWVolume
 from cowfs.api.sources import Place
-from cowfs.api.transfer_report import Target, TransferReport
+from cowfs.api.transfer_report import Source, Target, TransferReport
 from cowfs.errors import ConflictError, CowfsError, InvalidInputError, NotFoundError, ReadOnlyError
 from cowfs.format.locator import is_locator
 from cowfs.format.store_url import StoreUrl
@@ -41,17 +41,7 @@ if TYPE_CHECKING:
     from cowfs.session.import_log import ImportLog
     from cowfs.session.publishing import Line
     from cowfs.session.upload_plan import Uploaded
-    from cowfs.session.upload_reading import SourceTree
     from cowfs.version.publish import Publisher
-
-
-@dataclass(frozen=True)
-class Source:
-    """What is at `at` of a tree. name: of a file."""
-
-    tree: SourceTree
-    at: bytes
-    name: bytes
 
 
 class PublishOptions(TypedDict, total=False):
@@ -81,7 +71,12 @@ def upload(
     the mount.
     """
     if (entry := volume.mounted_here()) is not None:
-        return _into_mount(volume, entry, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
+        require_no_message(volume.name, entry, message)
+        is_directory = os.fsencode(dst).endswith(b"/")
+        wanted = mount_transfer.Wanted(_path_in_volume(dst), is_directory, delete, excluding(exclude))
+        hears = arguments.listener(progress) if progress is not None else None
+        own = own_directories(entry.store_url, working_root())
+        return mount_transfer.upload(entry, os.fsencode(src), wanted, own, volume.resolve().locator or "", hears)
     request, hears = commit_request(message), arguments.listener(progress) if progress is not None else None
     return upload_local(volume, src, dst, request, hears, delete=delete, excluded=excluding(exclude))[1]
 
@@ -106,32 +101,12 @@ def upload_local(
         return publish_to(volume, target, source, to, request, progress, **options)
 
 
-def _into_mount(
-    volume: RWVolume,
-    entry: MountEntry,
-    src: str | os.PathLike[str],
-    dst: FilePath,
-    *,
-    delete: bool,
-    exclude: Iterable[str],
-    message: str,
-    progress: ProgressListener | None,
-) -> TransferReport:
+def require_no_message(volume: str, entry: MountEntry, message: str) -> None:
     if message:
         raise InvalidInputError(
-            f"volume {volume.name!r} is mounted at {entry.mount_path}: what is uploaded goes there, and into no version yet",
+            f"volume {volume!r} is mounted at {entry.mount_path}: what comes in goes there, and into no version yet",
             hint="Leave the message out, and give it to the commit.",
         )
-    wanted = mount_transfer.Upload(
-        src=os.fsencode(src),
-        to=_path_in_volume(dst),
-        is_directory=os.fsencode(dst).endswith(b"/"),
-        delete=delete,
-        excluded=excluding(exclude),
-    )
-    hears = arguments.listener(progress) if progress is not None else None
-    own = own_directories(entry.store_url, working_root())
-    return mount_transfer.upload(entry, wanted, own, volume.resolve().locator or "", hears)
 
 
 def upload_to(

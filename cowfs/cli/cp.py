@@ -31,7 +31,8 @@ def command(
 
     The contents of a directory go into DST; a file goes into DST if that is a directory or ends in
     "/". What is missing of DST is made. To a volume, NAME:PATH, everything is committed as one
-    version, or nothing is; prints its locator. Kept are permissions, times and links, not owners.
+    version, or nothing is; prints its locator. If the volume is mounted on this machine, the files go
+    into the mount, and its commit publishes them. Kept are permissions, times and links, not owners.
     """
     from cowfs.api import transfer
 
@@ -44,7 +45,10 @@ def command(
     said = f"Copied {output.count(copied.files, 'file')}, {sizes.shown(copied.bytes)}"
     if copied.skipped:
         said += f"; left out what is no file, directory or link: {copied.skipped}"
+    if done.mount_path is not None:
+        said += output.into_mount(done.mount_path)
     output.say(as_json, said)
     locator = done.version.locator if done.version is not None else None
     is_new = done.version.is_new if done.version is not None else None
-    output.emit(as_json, {**dataclasses.asdict(copied), "locator": locator, "is_new": is_new}, locator or "")
+    record = {**dataclasses.asdict(copied), "locator": locator, "is_new": is_new, "mount_path": done.mount_path}
+    output.emit(as_json, record, locator or "")

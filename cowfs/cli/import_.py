@@ -48,6 +48,8 @@ def command(
     not read. An import that was ended or killed is repeated with the same command: it moves only
     what is missing. Nothing changed: no new version.
 
+    If the volume is mounted on this machine, the files go into the mount, and its commit publishes them.
+
     With --link nothing is read but the listing. A linked file whose object changes cannot be read
     any more; `cowfs import --absorb NAME` stores what is linked.
     """
@@ -62,7 +64,7 @@ def command(
     if not name:
         raise InvalidInputError("URL or NAME is missing", hint="cowfs import URL NAME")
     with closing(output.ProgressLine(progress_style)) as progress:
-        done = importing.import_from(
+        done = importing.import_to(
             url,
             name,
             store=stores.name(store),
@@ -71,14 +73,16 @@ def command(
             exclude=exclude,
             message=message,
             progress=progress if progress.is_shown else None,
-        ).report
+        )
     files = f"{done.files - done.unchanged} of {output.count(done.files, 'file')}"
     said = f"{'Linked' if link else 'Imported'} {files}, {sizes.shown(done.bytes)} in all"
     if done.removed:
         said += f"; removed {done.removed}"
     if done.skipped:
         said += f"; left out what is no file, directory or link: {done.skipped}"
-    if not done.is_new:
+    if done.mount_path is not None:
+        said += output.into_mount(done.mount_path)
+    elif not done.is_new:
         said = "Nothing has changed"
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -212,6 +212,11 @@ def count(number: int, what: str) -> str:
     return f"{number} {what if number == 1 else several}"
 
 
+def into_mount(path: str) -> str:
+    """Of a transfer to a volume that is mounted here."""
+    return f"; into the mount {printable(path)}, whose commit publishes it: cowfs commit {printable(path)}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns under a header; the last one is not padded."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]

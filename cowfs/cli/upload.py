@@ -39,6 +39,8 @@ def command(
     Nothing is copied on this machine. Files of the same size and time of modification as in the
     volume are not read. An upload that was ended or killed is repeated with the same command: it
     moves only what is missing. Nothing changed: no new version.
+
+    If the volume is mounted on this machine, the files go into the mount, and its commit publishes them.
     """
     from cowfs.api import uploading
 
@@ -59,7 +61,7 @@ def command(
     if done.skipped:
         said += f"; left out what is no file, directory or link: {done.skipped}"
     if done.mount_path is not None:
-        said += f"; into the mount {done.mount_path}, whose commit publishes it: cowfs commit {done.mount_path}"
+        said += output.into_mount(done.mount_path)
     elif not done.is_new:
         said = "Nothing has changed"
     output.say(as_json, said)

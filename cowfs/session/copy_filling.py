@@ -72,8 +72,16 @@ class _Noting:
 
 
 class _ReadOnlyTarget(LocalFiles):
-    def put(self, path: bytes, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None:
-        super().put(path, pieces, mode=mode & ~WRITING, mtime_ns=mtime_ns)
+    def put(
+        self,
+        path: bytes,
+        pieces: Iterable[tuple[int, bytes]],
+        *,
+        mode: int,
+        mtime_ns: int,
+        xattrs: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().put(path, pieces, mode=mode & ~WRITING, mtime_ns=mtime_ns, xattrs=xattrs)
 
     def set_attributes(self, path: bytes, *, mode: int, mtime_ns: int) -> None:
         super().set_attributes(path, mode=mode & ~WRITING, mtime_ns=mtime_ns)

@@ -75,6 +75,8 @@ class Resumes(Protocol):
 
 # (path in the source, path in the target, attributes in the source)
 Keeps = Callable[[bytes, bytes, Attributes], bool]
+# attributes in the source -> extended attributes of the file in the target
+Marks = Callable[[Any], Sequence[tuple[bytes, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,13 @@ def copy(
     keeps: Keeps = lambda path, there, attr: False,
     expect: Callable[[bytes, Any], None] = lambda path, attr: None,
     resumes: Resumes | None = None,
+    marks: Marks = lambda attr: (),
 ) -> Copied:
     """Copies what is at `at` in `source` to `to` in `target`; the directory `to` lies in exists.
     report hears of the stage "copy". keeps: whether what is at `there` in the target stays, a file
     or a link. expect hears of each file that will be read, before it is. resumes: the source, if it
-    can go on with large files that are half there."""
-    return _Copy(source, target, report, keeps, expect, resumes).run(at, to)
+    can go on with large files that are half there. marks: what each file that is read is marked with."""
+    return _Copy(source, target, report, keeps, expect, resumes, marks).run(at, to)
 
 
 class _Copy:
@@ -119,6 +122,7 @@ class _Copy:
         keeps: Keeps,
         expect: Callable[[bytes, Any], None],
         resumes: Resumes | None,
+        marks: Marks,
     ) -> None:
         self._source = source
         self._target = target
@@ -126,6 +130,7 @@ class _Copy:
         self._keeps = keeps
         self._expect = expect
         self._resumes = resumes
+        self._marks = marks
         self._lock = threading.Lock()  # counts and `_error`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
         self._is_stopped = False
@@ -216,7 +221,7 @@ class _Copy:
                 self._target.put_rest(there, missing, content_id=self._resumes.content_id(path), **kept)
             else:
                 with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
-                    self._target.put(there, self._watched(path, pieces), **kept)
+                    self._target.put(there, self._watched(path, pieces), xattrs=self._marks(attr), **kept)
         except _Stopped:
             pass
         except BaseException as raised:  # noqa: BLE001 — of a helper; the thread that runs the copy raises it
@@ -246,7 +251,7 @@ class _Copy:
             if self._is_stopped:
                 raise _Stopped
             yield piece
-            size = max(size, piece[0] + len(piece[1]))
+            size = max(size, piece[0] + len(piece[1])) if piece[1] else piece[0]
             self._tell(len(piece[1]))
         self._count(files=1, bytes=size)
 

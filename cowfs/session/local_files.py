@@ -128,13 +128,25 @@ class LocalFiles:
                 return False
             return True
 
-    def put(self, path: bytes, pieces: Iterable[tuple[int, bytes]], *, mode: int, mtime_ns: int) -> None:
+    def put(
+        self,
+        path: bytes,
+        pieces: Iterable[tuple[int, bytes]],
+        *,
+        mode: int,
+        mtime_ns: int,
+        xattrs: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """xattrs: extended attributes, where the file system keeps them."""
         with self._parent(path) as (directory, name), self._replaced(path, directory, name) as beside:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(beside, flags, 0o600, dir_fd=directory)
             try:
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for attribute, value in xattrs:
+                    with contextlib.suppress(OSError):
+                        os.setxattr(fd, attribute, value)
                 _fill(fd, pieces, mode, mtime_ns)
             finally:
                 os.close(fd)
@@ -305,8 +317,13 @@ def _opened_part(part: bytes, directory: int) -> int | None:
 
 
 def _fill(fd: int, pieces: Iterable[tuple[int, bytes]], mode: int, mtime_ns: int) -> None:
+    """A piece without bytes gives the file that size."""
     size = 0
     for offset, data in pieces:
+        if not data:
+            os.ftruncate(fd, offset)
+            size = offset
+            continue
         _write(fd, offset, data)
         size = max(size, offset + len(data))
         failpoints.hit("download-piece-written")

@@ -69,6 +69,17 @@ class MountedFiles(LocalFiles):
             finally:
                 os.close(fd)
 
+    def xattr(self, path: bytes, name: bytes) -> bytes | None:
+        """None: the file has no such attribute, or its file system keeps none."""
+        with self._parent(path) as (directory, last):
+            fd = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+            try:
+                return os.getxattr(fd, name)
+            except OSError:
+                return None
+            finally:
+                os.close(fd)
+
     def share(self, source: bytes, target: bytes) -> None:
         """As `Files.share`: the mount shares extents for copy_file_range."""
         with self.open(source, os.O_RDONLY) as from_file:

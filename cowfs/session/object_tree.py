@@ -164,6 +164,12 @@ def state_of(attr: object) -> str | None:
     return attr.object.state if isinstance(attr, ObjectAttr) and attr.object is not None else None
 
 
+def marks(attr: object) -> list[tuple[bytes, bytes]]:
+    """Extended attributes of the file that it becomes."""
+    state = state_of(attr)
+    return [(STATE, state.encode())] if state else []
+
+
 class ObjectFile:
     """One object, in the state in which it was listed, or seen last. Any thread may read."""
 
@@ -199,7 +205,11 @@ class ObjectFile:
         return [SourceExtent(0, size)] if size else []
 
     def read(self, extent: SourceExtent, first: int, length: int) -> bytes:
-        return self._range(extent.offset + first, length)
+        if length <= RANGE_BYTES:
+            return self._range(extent.offset + first, length)
+        data = bytearray(length)
+        self.read_into(extent.offset + first, memoryview(data))
+        return bytes(data)
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """In ranges that are fetched side by side: one request after the other is slow."""

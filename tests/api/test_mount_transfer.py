@@ -1,20 +1,25 @@
-"""Uploads to and downloads from a volume that is mounted on this machine, by FUSE or as a copy: through
+"""Uploads and imports to, and downloads from, a volume that is mounted on this machine, by FUSE or as a copy: through
 its mount, whose commit publishes them."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cowfs.blocking import RWVolume, Volume
+from cowfs.api import importing
+from cowfs.blocking import RWVolume, TransferReport, Volume
 from cowfs.errors import ConflictError, InvalidInputError
 from cowfs.session.mounted_files import MountedFiles
+from cowfs.store.origin import OriginObject
+from cowfs.store.origin.s3 import S3Origin
 from tests.api.conftest import place
 from tests.api.test_uploading import Seen, in_source
+from tests.object_server import ObjectServer
 
 __all__ = ["place"]
 
@@ -154,3 +159,57 @@ def test_nothing_is_written_below_the_path_of_a_mount_that_ends(
         assert os.listdir(path) == []
         assert other.files.read("written") == b"kept"
         other.unmount()
+
+
+@pytest.fixture
+def server(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "cowfs-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret-at-all")
+    with ObjectServer() as server:
+        yield server
+
+
+def test_an_import_goes_into_the_mount(volume: RWVolume, server: ObjectServer, place: Path) -> None:
+    large = os.urandom(40_000_000)
+    server.put("in/large", large)
+    server.put("in/sub/small", b"small")
+    server.put("in/sub/skipped.pyc", b"x")
+    path, before = volume.path, volume.locator
+
+    def imported() -> TransferReport:
+        return importing.import_to(server.url("in"), "data", exclude=["*.pyc"])
+
+    report = imported()
+    assert (report.files, report.unchanged, report.mount_path) == (2, 0, str(path))
+    assert ((path / "large").read_bytes(), (path / "sub" / "small").read_bytes()) == (large, b"small")
+    assert (volume.history(1)[0].locator, (path / "sub" / "skipped.pyc").exists()) == (before, False)
+    server.requests.clear()
+    assert imported().unchanged == 2
+    assert server.asked("GET") == []
+    server.put("in/sub/small", b"other")  # of the same size and time
+    assert imported().unchanged == 1
+    assert (path / "sub" / "small").read_bytes() == b"other"
+    with pytest.raises(ConflictError, match="is mounted"):
+        Volume.import_(server.url("in"), "data")
+    with pytest.raises(ConflictError, match="is mounted"):
+        importing.import_to(server.url("in"), "data", link=True)
+    assert volume.finalize().files.read("large") == large
+
+
+def test_an_object_that_is_replaced_meanwhile_is_read_anew(
+    volume: RWVolume, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is smaller then, and nothing of what was read first is left."""
+    server.put("in/object", b"1" * 40_000_000)
+    read, asked = S3Origin.read, list[int]()
+
+    def replacing(self: S3Origin, found: OriginObject, offset: int, length: int) -> bytes:
+        if offset >= 20_000_000 and not asked:
+            asked.append(offset)
+            server.put("in/object", b"2" * 10_000_000)
+        return read(self, found, offset, length)
+
+    monkeypatch.setattr(S3Origin, "read", replacing)
+    importing.import_to(server.url("in"), "data")
+    assert asked
+    assert (volume.path / "object").read_bytes() == b"2" * 10_000_000

@@ -162,7 +162,7 @@ def test_what_is_refused_changes_nothing(run: Command, place: Path, tree: Path) 
     assert not (place / "x").exists()
 
 
-def test_a_volume_that_is_in_use_here_is_read_at_its_last_version_and_not_written(
+def test_a_volume_that_is_in_use_here_is_read_at_its_last_version_and_written_by_its_mount(
     run: Command, place: Path, tree: Path
 ) -> None:
     run("create", "data")
@@ -171,8 +171,17 @@ def test_a_volume_that_is_in_use_here_is_read_at_its_last_version_and_not_writte
     run("mount", "data", path)
     (path / "sub" / "note").write_text("uncommitted")
     assert run("cat", "data:sub/note").out == "a note"
-    refused = run("cp", tree / "model", "data:more")
-    assert (refused.code, f"{path}/more" in refused.err) == (4, True)
+    before = run("log", "data", "--json").json
+    copied = run("cp", tree / "model", "data:new/more")
+    assert (copied.code, copied.out, f"cowfs commit {path}" in copied.err) == (0, "", True)
+    assert (path / "new" / "more").read_bytes() == (tree / "model").read_bytes()
+    assert run("cp", "data:sub", "data:", "--json").json["mount_path"] == str(path), "of the last version"
+    assert (path / "note").read_text() == "a note"
+    refused = run("cp", tree / "model", "data:", "-m", "no version")
+    assert (refused.code, "Leave the message out" in refused.err) == (2, True)
+    refused = run("cp", path, "data:within")
+    assert (refused.code, "the mount of data" in refused.err) == (2, True)
+    assert run("log", "data", "--json").json == before, "nothing is published"
     run("unmount", path)
     refused = run("cp", tree / "model", "data:more")
     assert (refused.code, "uncommitted work" in refused.err) == (14, True)
