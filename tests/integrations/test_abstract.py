@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +22,6 @@ from cowfs.integrations.fsspec import CowfsFileSystem
 from tests.api.conftest import machine
 
 pytestmark = [pytest.mark.conformance, pytest.mark.slow]
-
-ALL = "COWFS_TEST_ALL_PATTERNS"
 
 
 class Fixtures(AbstractFixtures):  # type: ignore[misc]
@@ -68,13 +65,6 @@ class Fixtures(AbstractFixtures):  # type: ignore[misc]
     @pytest.fixture
     def supports_empty_directories(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def chosen(request: pytest.FixtureRequest) -> None:
-    """A hundred tests are about the expansion of patterns, which is fsspec's own code."""
-    if "glob_edge_cases" in request.node.name and ALL not in os.environ:
-        pytest.skip(f"takes minutes, and is about patterns alone: {ALL}=1 runs it")
 
 
 class TestCopy(Fixtures, AbstractCopyTests):  # type: ignore[misc]
