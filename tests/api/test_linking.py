@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cowfs import storage
 from cowfs.api import importing
 from cowfs.blocking import ROVolume, RWVolume, Volume
 from cowfs.control import wait_gone
@@ -231,6 +232,63 @@ def test_a_copying_import_takes_the_place_of_links(server: ObjectServer, version
     assert (copied.is_new, copied.stats.linked_bytes) == (True, 0)
     server.objects.clear()
     assert contents(copied) == WHOLE
+
+
+@pytest.mark.parametrize("fast_lane", [pytest.param(None, id="files"), *SERVERS])
+def test_links_in_an_encrypted_store(server: ObjectServer, place: Path, fast_lane: bool | None) -> None:
+    """Which objects are linked is nobody's business who has no key."""
+    store = storage.Storage((place / "sealed").as_uri(), encryption_key="a passphrase that is found nowhere")
+    version = Volume.import_(server.url("data"), "linked", store=store, link=True)
+    assert server.asked("GET") == []
+    stored = b"".join(each.read_bytes() for each in (place / "sealed").rglob("*") if each.is_file())
+    assert not any(text.encode() in stored for text in ("dir/a", server.url("data").partition(";")[0], "big"))
+    assert contents(version) == WHOLE
+    fork = version.fork("fork")
+    if fast_lane is None:
+        fork.files.append("/dir/b", b"!")
+    else:
+        root = fork.mount(place / "mnt" / "fork", fast_lane=fast_lane)
+        with (root / "dir" / "b").open("ab") as file:
+            file.write(b"!")
+    changed = fork.finalize()
+    assert changed.stats.linked_bytes == len(BIG) + 1000
+    server.put("data/new", b"1")
+    linked = Volume.import_(server.url("data"), "linked", store=store, link=True)
+    server.put("data/new", b"2")
+    with pytest.raises(SourceChangedError):
+        linked.files.read("/new")
+    assert contents(changed) == {**WHOLE, "/dir/b": b"b" * 1000 + b"!"}
+    importing.absorb("fork", store=store)
+    server.objects.clear()
+    assert contents(Volume.version("fork", store=store)) == {**WHOLE, "/dir/b": b"b" * 1000 + b"!"}
+
+
+def test_a_copy_has_the_bytes_of_links_and_leaves_them_links(
+    server: ObjectServer, version: ROVolume, place: Path
+) -> None:
+    """What nobody writes to is a link still in the next version, and not read for it."""
+    root = version.mount(place / "mnt" / "ro", mode="copy")
+    assert (root / "big").read_bytes() == BIG
+    version.unmount()
+    volume = Volume.open("linked")
+    root = volume.mount(place / "mnt" / "rw", mode="copy")
+    assert {f"/{each.relative_to(root)}": each.read_bytes() for each in root.rglob("*") if each.is_file()} == WHOLE
+    with (root / "dir" / "b").open("ab") as file:
+        file.write(b"!")
+    (root / "dir" / "a").rename(root / "moved")
+    server.requests.clear()
+    changed = volume.commit()
+    assert server.asked("GET") == []
+    assert contents(changed) == {
+        "/big": BIG, "/dir/b": b"b" * 1000 + b"!", "/empty": b"", "/moved": b"a" * 1000
+    }  # fmt: skip
+    assert changed.stats.linked_bytes == len(BIG)
+    volume.unmount()
+    server.put("data/big", BIG[::-1])
+    with pytest.raises(SourceChangedError, match="big"):
+        volume.mount(mode="copy")
+    assert not volume.has_changes()
+    assert changed.files.read("/moved") == b"a" * 1000
 
 
 def test_a_local_directory(place: Path) -> None:
