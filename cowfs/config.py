@@ -23,6 +23,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from cowfs.errors import AccessDeniedError, InvalidInputError
 
 STORE_TIMEOUT_S = 900.0
@@ -30,13 +32,8 @@ KEYS = ("store", "store_timeout", "trusted_endpoints")
 """Of config.toml. An unknown one is refused: a misspelt `store` would send data to another place."""
 
 
-def _xdg(variable: str, fallback: str) -> Path:
-    value = os.environ.get(variable)
-    return Path(value) if value else Path.home() / fallback
-
-
 def config_file() -> Path:
-    return _xdg("XDG_CONFIG_HOME", ".config") / "cowfs" / "config.toml"
+    return platformdirs.user_config_path("cowfs") / "config.toml"
 
 
 def _settings() -> dict[str, Any]:
@@ -67,7 +64,7 @@ def default_store() -> str:
         if not isinstance(url, str):
             raise InvalidInputError(f"store in {config_file()} is {url!r}", hint="Give a URL or a directory, as text.")
         return url
-    return (_xdg("XDG_DATA_HOME", ".local/share") / "cowfs" / "store").absolute().as_uri()
+    return (platformdirs.user_data_path("cowfs") / "store").absolute().as_uri()
 
 
 def store_timeout_s() -> float:
@@ -110,13 +107,13 @@ def trusted_endpoints_file() -> Path:
 
 def cache_dir() -> Path:
     base = os.environ.get("COWFS_CACHE_DIR")
-    return Path(base).absolute() / "cache" if base else (_xdg("XDG_CACHE_HOME", ".cache") / "cowfs").absolute()
+    return Path(base).absolute() / "cache" if base else platformdirs.user_cache_path("cowfs").absolute()
 
 
 def state_dir() -> Path:
     """Not below the cache directory: somebody deletes a cache some day."""
     base = os.environ.get("COWFS_STATE_DIR")
-    return Path(base).absolute() if base else (_xdg("XDG_STATE_HOME", ".local/state") / "cowfs").absolute()
+    return Path(base).absolute() if base else platformdirs.user_state_path("cowfs").absolute()
 
 
 def earlier_state_dir() -> Path | None:

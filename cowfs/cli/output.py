@@ -21,11 +21,15 @@ from cowfs import clock, errors, sizes
 from cowfs.errors import CowfsError, InvalidInputError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
     from cowfs.api.declared.mounting import Outcome
     from cowfs.blocking import Progress
 
 RATE_AFTER_S = 1.0
 INTERVAL_S = 0.2
+BAR_AFTER_S = 0.3
+BAR_WIDTH = 24
 JSON_FORMAT = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -135,21 +139,21 @@ def progress_option(function: F) -> F:
         "progress_style",
         type=click.Choice(["auto", "json", "none"]),
         default="auto",
-        help="On stderr: a line on a terminal (auto), a JSON document a line, or nothing.",
+        help="On stderr: a bar on a terminal (auto), a JSON document a line, or nothing.",
     )(function)
 
 
 class ProgressLine:
     """Shows how far a commit or a mount is, on stderr. Called from any one thread.
 
-    auto    one line that is written over, on a terminal; nothing anywhere else
+    auto    a bar on a terminal, once it has taken BAR_AFTER_S; nothing anywhere else
     json    {"format": 1, "progress": {…}} a line, where a stage begins and ends and every INTERVAL_S in between
     """
 
     def __init__(self, style: str = "auto") -> None:
         self._is_json = style == "json"
         self.is_shown = self._is_json or (style == "auto" and sys.stderr.isatty())
-        self._width = 0
+        self._bar: RichProgress | None = None
         self._since_s = clock.monotonic_s()
         self._said_s = float("-inf")
         self._last: Progress | None = None
@@ -158,16 +162,20 @@ class ProgressLine:
     def __call__(self, progress: Progress) -> None:
         if self._is_json:
             self._say(progress)
-        elif self.is_shown:
-            text = described(progress, clock.monotonic_s() - self._since_s)
-            click.echo("\r" + text.ljust(self._width), nl=False, err=True)
-            self._width = len(text)
+        elif self.is_shown and (elapsed_s := clock.monotonic_s() - self._since_s) >= BAR_AFTER_S:
+            if self._bar is None:
+                self._bar = _started_bar()
+            done, total = progress.done_bytes, progress.total_bytes
+            if not total:
+                done, total = progress.done, progress.total
+            said = described(progress, elapsed_s)
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total or None, said=said, refresh=True)
 
     def close(self) -> None:
         self._say_last()
-        if self._width:
-            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
-            self._width = 0
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def _say(self, progress: Progress) -> None:
         now_s = clock.monotonic_s()
@@ -183,6 +191,23 @@ class ProgressLine:
         if self._last is not None and not self._is_last_said:
             click.echo(document({"progress": dataclasses.asdict(self._last)}), err=True)
             self._is_last_said = True
+
+
+def _started_bar() -> RichProgress:
+    """It is taken off the terminal when it is stopped. rich takes time to load, so short commands do
+    without."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = BarColumn(bar_width=BAR_WIDTH), TextColumn("{task.fields[said]}", markup=False)
+    console = Console(file=sys.stderr)
+    bar = Progress(
+        *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    )
+    bar.add_task("", total=None, said="")
+    bar.start()
+    console.show_cursor(True)  # a process that is killed leaves the terminal as it was
+    return bar
 
 
 def described(progress: Progress, elapsed_s: float) -> str:

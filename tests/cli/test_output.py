@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,32 @@ def test_progress_as_json_has_where_stages_begin_and_end(
         {"format": 1, "progress": dataclasses.asdict(each)} for each in wanted
     ]
     assert said.out == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_on_a_terminal_shows_bytes_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    line = output.ProgressLine()
+    line(Progress("files", 0, 3, 0, 4 * GIB))
+    assert terminal.getvalue() == "", "short work shows none"
+    now_s += 16
+    line(Progress("files", 1, 3, GIB, 4 * GIB))
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue()).rpartition("\r")[2]
+    assert re.fullmatch(r"[━╸╺]{24} files 1 of 3, 1\.0 GiB of 4\.0 GiB, 64\.0 MiB/s, 48 s left", said.strip())
+    line(Progress("index"))
+    assert "index" in terminal.getvalue()
+    assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l"), "the cursor is shown"
+    line.close()
+    line.close()
+    assert terminal.getvalue().endswith("\x1b[2K"), "it is taken off"
 
 
 def test_a_command_tells_its_progress(run: Run, home: Path) -> None:
