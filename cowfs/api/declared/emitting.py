@@ -2,7 +2,8 @@
 
     sh         a POSIX script of `cowfs` commands: makes what is missing, mounts all
     systemd    a service that runs `cowfs up FILE` and `cowfs down FILE`
-    k8s        a ConfigMap with the declaration, and a Pod whose sidecar runs `cowfs up`; to be filled in
+    k8s        a ConfigMap with the declaration, and a Pod whose sidecar runs `cowfs up`; to be filled in. Paths of the
+               machine are the Pod's own hostPath volumes
 
 Nothing is looked up, and no secret is read: variables and files that hold them are named. The script
 has the placeholders filled in as they are here; the others leave that to where they run.
@@ -21,7 +22,7 @@ from typing import Any, Literal
 import yaml
 
 from cowfs.api import stores
-from cowfs.api.declared import plan
+from cowfs.api.declared import host_paths, plan
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import SECRETS, DeclaredStore, Secret
 from cowfs.api.storage.storage import Storage
@@ -59,6 +60,7 @@ def _script(declared: Declared) -> str:
     for volume in declared.volumes:
         mount = " || ".join(_mount_command(declared, volume, source) for source in volume.candidates)
         steps = [mount] if volume.read_only else [_create_command(declared, volume), mount]
+        steps = [each for each in steps if each]
         if volume.optional:
             steps = [
                 f"{{ {' && '.join(f'{{ {each}; }}' for each in steps)}; }} || echo 'optional, and not mounted' >&2"
@@ -68,12 +70,19 @@ def _script(declared: Declared) -> str:
 
 
 def _create_command(declared: Declared, volume: DeclaredVolume) -> str:
-    """The first candidate, unless one is there."""
-    known = [_command(declared, volume, "get", source) + " >/dev/null 2>&1" for source in volume.candidates]
-    return " || ".join([*known, _command(declared, volume, "create", volume.candidates[0])])
+    """The first volume of the candidates, unless one is there; "": none is a volume."""
+    volumes = [each for each in volume.candidates if not host_paths.is_one(each)]
+    if not volumes:
+        return ""
+    there = [f"test -e {shlex.quote(host_paths.expanded(each))}" for each in volume.candidates if each not in volumes]
+    known = [_command(declared, volume, "get", source) + " >/dev/null 2>&1" for source in volumes]
+    return " || ".join([*there, *known, _command(declared, volume, "create", volumes[0])])
 
 
 def _mount_command(declared: Declared, volume: DeclaredVolume, source: str) -> str:
+    if host_paths.is_one(source):
+        there, path = shlex.quote(host_paths.expanded(source)), shlex.quote(volume.mount_path)
+        return f'{{ test "$(readlink {path})" = {there} || {{ test -e {there} && ln -s {there} {path}; }}; }}'
     options = _options(volume)
     if not volume.read_only:
         return _command(declared, volume, "mount", *options, source, volume.mount_path)
@@ -172,6 +181,12 @@ def _unit_word(word: str) -> str:
 
 
 def _manifest(declared: Declared) -> str:
+    hosts = [each for each in declared.volumes if any(map(host_paths.is_one, each.candidates))]
+    if any(len(each.name) > 1 for each in hosts):
+        raise InvalidInputError(
+            "a Pod cannot choose between a path of its machine and others", hint="Declare the one that it is to use."
+        )
+    declared = declared.model_copy(update={"volumes": tuple(each for each in declared.volumes if each not in hosts)})
     said = _values(declared)
     variables = sorted({secret["env"] for secret in _secrets(said) if secret.get("env")})
     places = [(f"mount-{index}", each.mount_path) for index, each in enumerate(declared.volumes)]
@@ -202,7 +217,8 @@ def _manifest(declared: Declared) -> str:
         "name": "task",
         "image": "IMAGE",
         "volumeMounts": [
-            {"name": name, "mountPath": path, "mountPropagation": "HostToContainer"} for name, path in places
+            *({"name": name, "mountPath": path, "mountPropagation": "HostToContainer"} for name, path in places),
+            *({"name": f"host-{index}", "mountPath": each.mount_path} for index, each in enumerate(hosts)),
         ],
     }
     pod = {
@@ -216,6 +232,10 @@ def _manifest(declared: Declared) -> str:
             "volumes": [
                 {"name": "declared", "configMap": {"name": "cowfs-declared"}},
                 *({"name": each, "emptyDir": {}} for each in ("state", *(name for name, _ in places))),
+                *(
+                    {"name": f"host-{index}", "hostPath": {"path": host_paths.expanded(each.candidates[0])}}
+                    for index, each in enumerate(hosts)
+                ),
             ],
         },
     }

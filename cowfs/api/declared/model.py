@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from cowfs import sizes
-from cowfs.api.declared import durations, mount_points, placeholders, problems
+from cowfs.api.declared import durations, host_paths, mount_points, placeholders, problems
 from cowfs.api.declared.problems import Problem, Refused
 from cowfs.api.declared.store import AnyStore, DeclaredStore
 from cowfs.api.declared.toml_lines import Path as KeyPath
@@ -51,14 +51,17 @@ def _names(given: object) -> object:
 
 
 def _checked_source(text: str) -> str:
-    """A name with its placeholders filled in: NAME, NAME@TAG, NAME@VERSION or a locator."""
-    if text.startswith(("/", "./", "~")):
-        raise InvalidInputError(
-            f"{text!r} is a path of this machine, not a volume",
-            hint="Directories of a machine cannot be declared: copy one into a volume (`cowfs cp`), or bind-mount it.",
-        )
+    """A name with its placeholders filled in: NAME, NAME@TAG, NAME@VERSION, a locator, or a path of this
+    machine."""
     filled = placeholders.filled(text)
-    if is_locator(filled):
+    if host_paths.is_one(filled):
+        if "\0" in filled or ".." in filled.split("/"):
+            raise InvalidInputError(f"the path {text!r} has '..' or a NUL in it", hint="Write it out, like /mnt/data.")
+    elif filled.startswith((".", "~")):
+        raise InvalidInputError(
+            f"the path {text!r} is relative", hint="Write it from the root on, like /mnt/data, or as ~/data."
+        )
+    elif is_locator(filled):
         Locator.parse(filled)
     else:
         keys.check_volume_name(filled.partition("@")[0])
@@ -97,8 +100,9 @@ def _checked_subpath(text: str) -> str:
 class DeclaredVolume(Value):
     """A volume, or a version of one, and where it is mounted.
 
-    name        NAME, NAME@TAG, NAME@VERSION or a locator; or a list of candidates, of which the first usable one is
-                taken. {node_rank} and the like are filled in
+    name        NAME, NAME@TAG, NAME@VERSION or a locator; a directory or file of this machine (/mnt/shared), which is
+                linked to; or a list of candidates, of which the first usable one is taken. {node_rank} and the like are
+                filled in
     path        where it is mounted: an absolute path, or ~/…
     store       a name of `stores`; None: the default store
     subpath     a folder of it, which is mounted alone; read-only volumes only
@@ -147,18 +151,38 @@ class DeclaredVolume(Value):
             found += [
                 Problem(("name", index), "a locator names its own store", "Leave store out.") for index in located
             ]
+        found += self._wrong_on_host()
         if found:
             raise Refused(found)
         return self
 
     def _wrong_to_write(self) -> list[Problem]:
         hint = "Leave read_only = false out, or name the volume."
-        versions = [index for index, each in enumerate(self.candidates) if is_locator(each) or "@" in each]
+        versions = [
+            index
+            for index, each in enumerate(self.candidates)
+            if is_locator(each) or ("@" in each and not host_paths.is_one(each))
+        ]
         found = [Problem(("name", index), "a version does not change", hint) for index in versions]
         if self.subpath:
             hint = "Leave subpath out, or read_only = false."
             found.append(Problem(("subpath",), "one folder of a volume cannot be mounted writable", hint))
         return found
+
+    def _wrong_on_host(self) -> Iterator[Problem]:
+        for index, each in enumerate(self.candidates):
+            if not host_paths.is_one(each):
+                continue
+            if self.store is not None:
+                yield Problem(("name", index), "a path of this machine is in no store", "Leave store out.")
+            if self.read_only:
+                hint = "Say read_only = false, or copy it into a volume (`cowfs upload`)."
+                yield Problem(
+                    ("name", index), "a path of this machine is linked to, which keeps nobody from writing", hint
+                )
+            place = host_paths.expanded(each)
+            if place == self.mount_path or mount_points.is_below(self.mount_path, place):
+                yield Problem(("path",), f"the mount path {self.mount_path} lies in {place}", "Choose another path.")
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -296,7 +320,7 @@ class Declared(Value):
         """A volume has one writer. Of candidates each may be used where the other is not."""
         seen = set[tuple[str | None, str]]()
         for index, each in enumerate(self.volumes):
-            if each.read_only or len(each.name) > 1:
+            if each.read_only or len(each.name) > 1 or host_paths.is_one(each.candidates[0]):
                 continue
             if (key := (each.store, each.candidates[0])) in seen:
                 hint = "A volume has one writer: mount it once, or read-only."

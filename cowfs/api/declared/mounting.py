@@ -21,7 +21,7 @@ from typing import Literal
 from cowfs import failpoints
 from cowfs.api import stores
 from cowfs.api import targets as live_targets
-from cowfs.api.declared import plan, targets
+from cowfs.api.declared import host_paths, plan, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
 from cowfs.api.ro_volume import ROVolume
@@ -111,7 +111,10 @@ def take_off(recorded: Applied, mount: AppliedMount, *, force: bool = False) -> 
     """Unmounts it, if it is there and the same still; what fails is told by the outcome."""
     entry = registry.find_by_id(mount.id)
     try:
-        if entry is not None:
+        if host_paths.is_one(mount.source):
+            is_removed = host_paths.unlink(mount.source, mount.mount_path)
+            outcome = Outcome("unmounted" if is_removed else "gone", mount.volume, mount.mount_path)
+        elif entry is not None:
             is_kept = Mounted(entry).unmount(force=force)
             outcome = Outcome("unmounted", mount.volume, mount.mount_path, uncommitted=is_kept)
         else:  # unmounted by somebody, or its daemon died: then its path is freed
@@ -157,11 +160,14 @@ def _mount_any(
 
 def _cleared(target: Target, recorded: Applied) -> Applied:
     """Takes off a mount of ours that is at the path; ConflictError: one of somebody else."""
-    entry = registry.find_by_path(target.path)
-    if entry is None:
+    links = (each for each in recorded.mounts if host_paths.is_one(each.source))
+    link = next((each for each in links if each.mount_path == target.path), None)
+    entry = registry.find_by_path(target.path) if link is None else None
+    if link is None and entry is None:
         return recorded
-    ours = next((each for each in recorded.mounts if each.id == entry.id), None)
+    ours = link or next((each for each in recorded.mounts if entry is not None and each.id == entry.id), None)
     if ours is None:
+        assert entry is not None
         raise ConflictError(
             f"{entry.volume} is mounted at {target.path}, where {target.volume} is declared",
             hint=f"Unmount it first: `cowfs unmount {target.path}`, or unmount().",
@@ -189,6 +195,9 @@ def _entered(declared: Declared, target: Target, recorded: Applied, progress: Pr
 
 def _mount(declared: Declared, target: Target, progress: ProgressListener | None) -> str:
     """The id of its mount."""
+    if target.is_host_path:
+        host_paths.link(target.source, target.path)
+        return host_paths.LINKED
     folder, store = target.declared.folder, targets.store_of(declared, target.declared)
     options = MountOptions(mode=target.declared.mode, copy_limit=target.declared.copy_limit)
     if target.declared.read_only:

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cowfs.api.declared import placeholders, targets
+from cowfs.api.declared import host_paths, placeholders, targets
 from cowfs.api.declared.model import Declared
 from cowfs.api.declared.targets import Target
 from cowfs.errors import InvalidInputError
 from cowfs.machine import applied, registry
-from cowfs.machine.applied import Applied, AppliedVolume
+from cowfs.machine.applied import Applied, AppliedMount, AppliedVolume
 from cowfs.machine.registry import MountEntry
 
 if TYPE_CHECKING:
@@ -123,8 +123,14 @@ def settled(recorded: Applied) -> Applied:
 
 def mounted_by(recorded: Applied) -> dict[str, str]:
     """Path → source of what an apply or up has mounted and is mounted still."""
-    live = {entry.id: entry for entry in registry.list_mounts()}
-    return {each.mount_path: each.source for each in recorded.mounts if each.id in live}
+    live = {entry.id for entry in registry.list_mounts()}
+
+    def is_there(mount: AppliedMount) -> bool:
+        if host_paths.is_one(mount.source):
+            return host_paths.is_linked(mount.source, mount.mount_path)
+        return mount.id in live
+
+    return {each.mount_path: each.source for each in recorded.mounts if is_there(each)}
 
 
 def file_of(declared: Declared) -> Path:
@@ -187,6 +193,8 @@ def _changed(target: Target, before: AppliedVolume) -> str:
 
 def not_mounted(target: Target, recorded: Applied) -> str | None:
     """None when it is mounted as declared; else what is there instead ("" for nothing)."""
+    if target.is_host_path and host_paths.is_linked(target.source, target.path):
+        return None
     entry = registry.find_by_path(target.path)
     if entry is None:
         return ""

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cowfs.api import sources, stores
+from cowfs.api.declared import host_paths
 from cowfs.api.declared.model import Declared, DeclaredVolume
 from cowfs.api.declared.store import storage_of
 from cowfs.api.storage.storage import Storage
@@ -31,7 +32,7 @@ AT_ONCE = 16
 @dataclass(frozen=True)
 class Target:
     """source: the candidate that was chosen. version: None for one that is mounted to write, or is
-    missing. trouble: why it cannot be used."""
+    missing. trouble: why it cannot be used. Of a path of this machine volume is the path, store_url ""."""
 
     declared: DeclaredVolume
     source: str
@@ -44,6 +45,10 @@ class Target:
     @property
     def path(self) -> str:
         return self.declared.mount_path
+
+    @property
+    def is_host_path(self) -> bool:
+        return host_paths.is_one(self.source)
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -61,7 +66,7 @@ class Target:
     @property
     def is_pinned(self) -> bool:
         """Whether the declaration names a version."""
-        return "@" in self.source or is_locator(self.source)
+        return not self.is_host_path and ("@" in self.source or is_locator(self.source))
 
 
 def find(declared: Declared, mounted: Mapping[str, str]) -> list[Target]:
@@ -85,8 +90,9 @@ def usable(declared: Declared, volume: DeclaredVolume, mounted: Mapping[str, str
 
 def _worst(volume: DeclaredVolume, seen: list[Target]) -> Target:
     others = [each for each in seen if not _is_nowhere(each.trouble)]
-    first = (others or seen)[0]
-    if others or volume.read_only:
+    volumes = [each for each in seen if not each.is_host_path]
+    first = (others or volumes or seen)[0]
+    if others or volume.read_only or not volumes:
         return first
     return Target(volume, first.source, first.volume, first.store_url, None, is_missing=True, trouble=first.trouble)
 
@@ -96,6 +102,9 @@ def _is_nowhere(trouble: CowfsError | None) -> bool:
 
 
 def _look(declared: Declared, volume: DeclaredVolume, source: str) -> Target:
+    if host_paths.is_one(source):
+        path, trouble = host_paths.expanded(source), host_paths.trouble(source)
+        return Target(volume, source, path, "", None, is_missing=False, trouble=trouble)
     name, url = source.partition("@")[0], ""
     try:
         store = store_of(declared, volume)

@@ -93,6 +93,17 @@ def test_a_manifest_holds_the_same_declaration() -> None:
             declared(text).emit("k8s")
 
 
+@pytest.mark.quick
+def test_a_pod_has_paths_of_its_machine() -> None:
+    text = BUCKET.replace("volumes:\n", "volumes:\n  - {name: /mnt/shared, path: /shared, read_only: false}\n", 1)
+    config, pod = yaml.safe_load_all(declared(text).emit("k8s"))
+    assert config == next(yaml.safe_load_all(declared().emit("k8s"))), "the sidecar has nothing to do with them"
+    assert {"name": "host-0", "hostPath": {"path": "/mnt/shared"}} in pod["spec"]["volumes"]
+    assert {"name": "host-0", "mountPath": "/shared"} in pod["spec"]["containers"][0]["volumeMounts"]
+    with pytest.raises(InvalidInputError, match="cannot choose"):
+        declared(text.replace("name: /mnt/shared", "name: [/mnt/shared, other]")).emit("k8s")
+
+
 @pytest.mark.mount
 def test_the_script_mounts_what_is_declared(place: Path) -> None:
     store = place / "a store"
@@ -107,6 +118,7 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
         {{name = ["none", "data"], path = "{place}/mnt/a b", store = "main"}},
         {{name = "none", path = "{place}/mnt/none", store = "main", optional = true}},
         {{name = "work", path = "{place}/mnt/work", store = "main", read_only = false}},
+        {{name = "{place}/a store", path = "{place}/mnt/host", read_only = false}},
         ]
         stores = {{main = "a store"}}"""
     )
@@ -123,6 +135,7 @@ def test_the_script_mounts_what_is_declared(place: Path) -> None:
     assert "optional, and not mounted" in done.stderr
     found = {os.path.basename(entry.mount_path): (entry.volume, entry.read_only) for entry in registry.list_mounts()}
     assert found == {"a b": ("data", True), "work": ("work", False)}
+    assert os.readlink(place / "mnt" / "host") == str(store)
 
 
 def test_a_script_names_where_the_passphrase_of_an_encrypted_store_is(tmp_path: Path) -> None:

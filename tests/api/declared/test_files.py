@@ -108,7 +108,14 @@ BAD: dict[str, tuple[str, list[int]]] = {
     "a placeholder that is not closed": ('[[volumes]]\nname = "a-{node_rank"\npath = "/a"\n', [2]),
     "a variable that is not set": ('[[volumes]]\nname = "a-{env.COWFS_NEVER_SET}"\npath = "/a"\n', [2]),
     "a variable that is a secret": ('[[volumes]]\nname = "a-{env.GITHUB_TOKEN}"\npath = "/a"\n', [2]),
-    "a host path": ('[[volumes]]\nname = "/srv/data"\npath = "/a"\n', [2]),
+    "a host path that nobody is kept from writing to": ('[[volumes]]\nname = "/srv/data"\npath = "/a"\n', [2]),
+    "a host path that is relative": ('[[volumes]]\nname = "./data"\npath = "/a"\nread_only = false\n', [2]),
+    "a host path that leaves": ('[[volumes]]\nread_only = false\nname = "/srv/../etc"\npath = "/a"\n', [3]),
+    "a host path in itself": ('[[volumes]]\nread_only = false\nname = "/srv"\npath = "/srv/data"\n', [4]),
+    "a host path in a store": (
+        '[[volumes]]\nread_only = false\nname = "/srv/a"\npath = "/a"\nstore = "main"\n[stores]\nmain = "s3://b"\n',
+        [3],
+    ),
     "a relative path": ('[[volumes]]\nname = "a"\npath = "data/x"\n', [3]),
     "a path that leaves": ('[[volumes]]\nname = "a"\npath = "/data/../etc"\n', [3]),
     "a path twice": (

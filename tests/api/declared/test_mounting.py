@@ -253,3 +253,57 @@ def test_a_store_is_asked_with_the_credentials_that_are_declared(
     assert not declared.plan().has_changes
     assert [each.uncommitted for each in declared.down()] == [True, False]
     assert given["AWS_SECRET_ACCESS_KEY"] not in applied.place_of(file).read_text()
+
+
+def test_paths_of_the_machine_are_linked_to(place: Path, data: ROVolume) -> None:
+    shared, note, mnt = place / "shared", place / "note", place / "mnt"
+    shared.mkdir()
+    note.write_text("a file")
+    declared = declare(
+        place,
+        f'{{name = "{shared}", path = "MNT/in/shared", read_only = false}}',
+        f'{{name = "{note}", path = "MNT/note", read_only = false}}',
+        f'{{name = "{place}/none", path = "MNT/none", read_only = false, optional = true}}',
+        f'{{name = ["{place}/fast", "ckpt"], path = "MNT/ckpt", read_only = false}}',
+    )
+    plan = declared.plan()
+    assert [(each.action, os.path.basename(each.path)) for each in plan.steps if each.is_change] == [
+        ("register", "shared"), ("mount", "shared"), ("register", "note"), ("mount", "note"), ("create", "ckpt"),
+        ("mount", "ckpt"),
+    ]  # fmt: skip
+    plan.apply()
+    (mnt / "in" / "shared" / "made").write_text("x")
+    assert ((shared / "made").read_text(), (mnt / "note").read_text()) == ("x", "a file")
+    (mnt / "ckpt" / "step").write_text("1")
+    assert not declared.plan().has_changes
+    assert [what for what, _ in whats(declared.up())] == ["found", "found", "skipped", "found"]
+    assert whats(declared.down()) == [("unmounted", "ckpt"), ("unmounted", "note"), ("unmounted", "shared")]
+    assert (os.path.lexists(mnt / "note"), sorted(os.listdir(shared))) == (False, ["made"])
+    (place / "fast").mkdir()
+    assert whats(declared.up())[3] == ("mounted", "ckpt")
+    assert os.readlink(mnt / "ckpt") == str(place / "fast"), "the first that is usable"
+    (place / "fast").rmdir()
+    assert whats(declared.up())[3] == ("mounted", "ckpt"), "the link leads nowhere any more"
+    assert (mnt / "ckpt" / "step").read_text() == "1"
+    (mnt / "note").unlink()
+    (mnt / "note").write_text("somebody's own")
+    with pytest.raises(ConflictError, match="there is something at"):
+        declared.up()
+    assert whats(declared.down()) == [("unmounted", "ckpt"), ("unmounted", "shared")]
+    assert (mnt / "note").read_text() == "somebody's own"
+
+
+def test_a_link_whose_maker_was_killed_is_removed(place: Path) -> None:
+    (place / "shared").mkdir()
+    declared = declare(place, f'{{name = "{place}/shared", path = "MNT/shared", read_only = false}}')
+    program = f"from cowfs.blocking import Declared; Declared.load({str(declared.file)!r}).up()"
+    environment = {
+        **os.environ,
+        "COWFS_FAILPOINT": "declared-mounted",
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+    }
+    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (place / "mnt" / "shared").is_symlink()
+    assert whats(declared.down()) == [("unmounted", "shared")]
+    assert not os.path.lexists(place / "mnt" / "shared")
