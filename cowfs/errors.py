@@ -34,6 +34,8 @@ from typing import Any, ClassVar
 
 from cowfs.redaction import described, redacted
 
+BY_KIND: dict[str, type[CowfsError]] = {}
+
 
 class CowfsError(Exception):
     """Base of every error cowfs raises on purpose. `hint` says what to do next (may be empty)."""
@@ -41,6 +43,10 @@ class CowfsError(Exception):
     kind: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
     errno: ClassVar[int] = _errno.EIO
+
+    def __init_subclass__(cls, *, kind: str, exit_code: int, errno: int = _errno.EIO) -> None:
+        cls.kind, cls.exit_code, cls.errno = kind, exit_code, errno
+        BY_KIND[kind] = cls
 
     def __init__(self, message: str, *, hint: str = "", details: dict[str, Any] | None = None) -> None:
         self.message = redacted(message)
@@ -62,120 +68,69 @@ class CowfsError(Exception):
         return (from_record, (to_record(self),))
 
 
-class InvalidInputError(CowfsError, ValueError):
+BY_KIND[CowfsError.kind] = CowfsError
+
+
+class InvalidInputError(CowfsError, ValueError, kind="invalid_input", exit_code=2, errno=_errno.EINVAL):
     """An argument, option, URL or name is wrong. Correct it."""
 
-    kind = "invalid_input"
-    exit_code = 2
-    errno = _errno.EINVAL
 
-
-class NotFoundError(CowfsError, LookupError):
+class NotFoundError(CowfsError, LookupError, kind="not_found", exit_code=3, errno=_errno.ENOENT):
     """No such store, volume, version or mount. Check the name."""
 
-    kind = "not_found"
-    exit_code = 3
-    errno = _errno.ENOENT
 
-
-class ConflictError(CowfsError):
+class ConflictError(CowfsError, kind="conflict", exit_code=4, errno=_errno.EEXIST):
     """Something else is already there: a taken name, a head that moved, an object that exists."""
 
-    kind = "conflict"
-    exit_code = 4
-    errno = _errno.EEXIST
 
-
-class LeaseHeldError(CowfsError):
+class LeaseHeldError(CowfsError, kind="lease_held", exit_code=5, errno=_errno.EBUSY):
     """Another mount is the volume's writer; `details` has who, where, since, epoch."""
 
-    kind = "lease_held"
-    exit_code = 5
-    errno = _errno.EBUSY
 
-
-class LeaseLostError(CowfsError):
+class LeaseLostError(CowfsError, kind="lease_lost", exit_code=6, errno=_errno.ESTALE):
     """Another writer took over; nothing was published, the work is kept in the working copy."""
 
-    kind = "lease_lost"
-    exit_code = 6
-    errno = _errno.ESTALE
 
-
-class ReadOnlyError(CowfsError):
+class ReadOnlyError(CowfsError, kind="read_only", exit_code=7, errno=_errno.EROFS):
     """The mount or the store can't be written. Fork the version, or mount the volume writable."""
 
-    kind = "read_only"
-    exit_code = 7
-    errno = _errno.EROFS
 
-
-class UnavailableError(CowfsError):
+class UnavailableError(CowfsError, kind="unavailable", exit_code=8):
     """The store does not answer, or an outcome could not be learnt. Trying again is safe."""
 
-    kind = "unavailable"
-    exit_code = 8
 
-
-class AccessDeniedError(CowfsError):
+class AccessDeniedError(CowfsError, kind="access_denied", exit_code=9, errno=_errno.EACCES):
     """Credentials or permissions do not allow this. Correct them."""
 
-    kind = "access_denied"
-    exit_code = 9
-    errno = _errno.EACCES
 
-
-class CorruptError(CowfsError):
+class CorruptError(CowfsError, kind="corrupt", exit_code=10):
     """Stored bytes fail their hash, length or grammar; the message names the object."""
 
-    kind = "corrupt"
-    exit_code = 10
 
-
-class UnsupportedFormatError(CowfsError):
+class UnsupportedFormatError(CowfsError, kind="unsupported_format", exit_code=11):
     """Written by a newer cowfs. Use that one; nothing was changed."""
 
-    kind = "unsupported_format"
-    exit_code = 11
 
-
-class MountFailedError(CowfsError):
+class MountFailedError(CowfsError, kind="mount_failed", exit_code=12):
     """The kernel, libfuse or the daemon refused the mount; the hint says why."""
 
-    kind = "mount_failed"
-    exit_code = 12
 
-
-class NeedsFuseError(MountFailedError):
+class NeedsFuseError(MountFailedError, kind="needs_fuse", exit_code=15):
     """This machine cannot mount, and the version is larger than a copy may be. The hint names ways
     out."""
 
-    kind = "needs_fuse"
-    exit_code = 15
 
-
-class NoSpaceError(CowfsError):
+class NoSpaceError(CowfsError, kind="no_space", exit_code=13, errno=_errno.ENOSPC):
     """A disk or a store is full. Nothing acknowledged is lost; free space and try again."""
 
-    kind = "no_space"
-    exit_code = 13
-    errno = _errno.ENOSPC
 
-
-class InvalidStateError(CowfsError):
+class InvalidStateError(CowfsError, kind="invalid_state", exit_code=14, errno=_errno.EINVAL):
     """The object was finalized, discarded, is not mounted, or cannot be pickled now."""
 
-    kind = "invalid_state"
-    exit_code = 14
-    errno = _errno.EINVAL
 
-
-class SourceChangedError(CowfsError):
+class SourceChangedError(CowfsError, kind="source_changed", exit_code=16):
     """A linked or imported object is not the one that was listed: it was replaced, or is gone. Import
     it again; `details` has url, key and whether it is gone."""
-
-    kind = "source_changed"
-    exit_code = 16
 
 
 def from_local_disk(error: OSError, what: str) -> CowfsError:
@@ -199,29 +154,6 @@ def from_local_disk(error: OSError, what: str) -> CowfsError:
             "cowfs keeps what it has on this machine; `sudo -E` and `su` keep those of the user before.",
         )
     return unexpected(what, error, hint="Please report this; daemon.log has the traceback.")
-
-
-BY_KIND: dict[str, type[CowfsError]] = {
-    cls.kind: cls
-    for cls in (
-        CowfsError,
-        InvalidInputError,
-        NotFoundError,
-        ConflictError,
-        LeaseHeldError,
-        LeaseLostError,
-        ReadOnlyError,
-        UnavailableError,
-        AccessDeniedError,
-        CorruptError,
-        UnsupportedFormatError,
-        MountFailedError,
-        NoSpaceError,
-        InvalidStateError,
-        NeedsFuseError,
-        SourceChangedError,
-    )
-}
 
 
 def unexpected(what: str, error: BaseException, *, hint: str) -> CowfsError:

@@ -1,20 +1,21 @@
 """The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
 
 Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
-Every call runs in a worker thread, so that the event loop goes on. A cancelled call still runs to its end there: nothing
-is left half done.
+Every call runs in a worker thread (`cowfs.api.twins`), so that the event loop goes on. A cancelled call still runs to
+its end there: nothing is left half done.
 """
+
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import anyio
@@ -34,8 +35,9 @@ from cowfs.api.pruning import PlannedVersion, PrunePlan
 from cowfs.api.restoring import RestoreReport
 from cowfs.api.storage.storage import Storage
 from cowfs.api.tagging import Tag
-from cowfs.api.threads import in_thread, iterated
+from cowfs.api.threads import iterated
 from cowfs.api.transfer_report import TransferReport
+from cowfs.api.twins import Twin, VolumeTwin
 from cowfs.api.warming import WarmReport
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
@@ -50,14 +52,11 @@ from cowfs.version.commit import ProgressListener
 __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
 
 
-class ROFiles:
+class ROFiles(Twin, of=files.ROFiles):
     """The files of a version, or of one folder of it. `ROVolume.files` gives it. Pickles as the
     version does."""
 
     _blocking: files.ROFiles
-
-    def __init__(self, blocking: files.ROFiles) -> None:
-        self._blocking = blocking
 
     def ls(self, path: FilePath | Entry = "/", recursive: bool = False) -> AsyncIterator[Entry]:
         """The entries of a directory, by name; of anything else its own. recursive: everything below
@@ -67,11 +66,9 @@ class ROFiles:
     async def stat(self, path: FilePath | Entry = "/", *, follow: bool = True) -> Entry:
         """What is at a path. follow: where a link that is named leads, else the link.
         FileNotFoundError."""
-        return await in_thread(partial(self._blocking.stat, path, follow=follow))
 
     async def exists(self, path: FilePath | Entry) -> bool:
         """Whether there is something at a path; of a link, where it leads."""
-        return await in_thread(partial(self._blocking.exists, path))
 
     def glob(self, pattern: FilePath) -> AsyncIterator[Entry]:
         """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between. Links
@@ -85,7 +82,6 @@ class ROFiles:
 
     async def read(self, path: FilePath | Entry, offset: int = 0, length: int | None = None) -> bytes:
         """The bytes of a file; length None: to the end. Shorter at the end of the file."""
-        return await in_thread(partial(self._blocking.read, path, offset, length))
 
     async def download(
         self,
@@ -105,7 +101,6 @@ class ROFiles:
         Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
         extended attributes are not, and nothing is written outside of dst.
         """
-        return await in_thread(partial(self._blocking.download, src, dst, overwrite=overwrite, progress=progress))
 
     async def export(
         self,
@@ -126,17 +121,13 @@ class ROFiles:
         version has not are deleted, whoever made them. Links to files become objects with the file's
         bytes. InvalidInputError, before anything is put: other links, names that are not UTF-8.
         """
-        return await in_thread(
-            partial(self._blocking.export, url, src, storage=storage, delete=delete, exclude=exclude, progress=progress)
-        )
 
     async def open(self, path: FilePath | Entry, mode: str = "rb") -> anyio.AsyncFile[bytes]:
         """A seekable, buffered binary file. Of a volume also in modes "wb", "ab", "xb", "r+b" and
         "w+b"."""
-        return anyio.wrap_file(await in_thread(partial(self._blocking.open, path, mode)))
 
 
-class RWFiles(ROFiles):
+class RWFiles(ROFiles, of=files.RWFiles):
     """The files of a volume. `RWVolume.files` gives it.
 
     A call that has returned survives this process; a commit publishes it. `upload` publishes by
@@ -144,9 +135,6 @@ class RWFiles(ROFiles):
     """
 
     _blocking: files.RWFiles
-
-    def __init__(self, blocking: files.RWFiles) -> None:
-        self._blocking = blocking
 
     async def upload(
         self,
@@ -176,9 +164,6 @@ class RWFiles(ROFiles):
         them, and no version is made: the mount's commit publishes them with everything else. The
         report's mount_path says so.
         """
-        return await in_thread(
-            partial(self._blocking.upload, src, dst, delete=delete, exclude=exclude, message=message, progress=progress)
-        )
 
     async def download(
         self,
@@ -191,185 +176,115 @@ class RWFiles(ROFiles):
         """As `ROFiles.download`, of the last version. If the volume is mounted on this machine, what
         programs see there is copied, committed or not. InvalidStateError: it is not mounted, and has
         uncommitted work here."""
-        return await in_thread(partial(self._blocking.download, src, dst, overwrite=overwrite, progress=progress))
 
     async def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
         missing."""
-        await in_thread(partial(self._blocking.write, path, data))
 
     async def append(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Writes to the end of a file, which is made if it is missing."""
-        await in_thread(partial(self._blocking.append, path, data))
 
     async def mkdir(self, path: FilePath | Entry, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Makes a directory. parents: those above it, too; exist_ok: fine if there is one."""
-        await in_thread(partial(self._blocking.mkdir, path, parents=parents, exist_ok=exist_ok))
 
     async def move(self, source: FilePath | Entry, target: FilePath) -> None:
         """As os.rename: the target may be a file, which is replaced, or an empty directory in the
         way of a directory."""
-        await in_thread(partial(self._blocking.move, source, target))
 
     async def copy(self, source: FilePath | Entry, target: FilePath, *, recursive: bool = False) -> None:
         """Copies a file by sharing its chunks: nothing is read or stored again. Permissions go with
         it. recursive: directories, too, into the target if it is one already."""
-        await in_thread(partial(self._blocking.copy, source, target, recursive=recursive))
 
     async def remove(self, path: FilePath | Entry, *, recursive: bool = False) -> None:
         """A file, a link, or an empty directory; recursive: a directory with everything in it."""
-        await in_thread(partial(self._blocking.remove, path, recursive=recursive))
 
     async def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
         """Makes `path` a symbolic link to `target`, which is kept as it is given. FileExistsError."""
-        await in_thread(partial(self._blocking.symlink, path, target))
 
     async def chmod(self, path: FilePath | Entry, mode: int) -> None:
         """Sets the permission bits; a link is followed."""
-        await in_thread(partial(self._blocking.chmod, path, mode))
 
 
-class ROVolume:
+class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
     """A version of a volume, or one folder of it. Pickles to its locator, equals every other object
     of the same version and folder, and can be used on any machine."""
 
-    def __init__(self, blocking: ro_volume.ROVolume) -> None:
-        self._blocking = blocking
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.resolve().__await__()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await in_thread(self._blocking.__enter__)
-        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
-            if self._blocking.owns_mount:
-                await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with anyio.CancelScope(shield=True):
-            await in_thread(self._blocking.__exit__, kind, error, traceback)
-
-    def __fspath__(self) -> str:
-        return os.fspath(self._blocking)
-
-    def __truediv__(self, name: str | os.PathLike[str]) -> Path:
-        return self._blocking / name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ROVolume) and other._blocking == self._blocking
-
-    def __hash__(self) -> int:
-        return hash(self._blocking)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (ROVolume, (self._blocking,))
-
-    def __repr__(self) -> str:
-        return repr(self._blocking)
+    _blocking: ro_volume.ROVolume
 
     @property
     def locator(self) -> str:
         """A string that leads to this version from anywhere, and proves that it is this one; to its
         folder, if it is one."""
-        return self._blocking.locator
 
     @property
     def folder(self) -> str:
         """The folder of the version that this object means, relative to its root; "" for all of
         it."""
-        return self._blocking.folder
 
     @property
     def name(self) -> str:
         """The volume's name."""
-        return self._blocking.name
 
     @property
     def id(self) -> str:
         """The version id: BLAKE3 of the manifest, 64 hex digits."""
-        return self._blocking.id
 
     @property
     def is_pruned(self) -> bool:
         """Whether `history` found only the name of this version: its bytes are gone, and so are the
         fields below."""
-        return self._blocking.is_pruned
 
     @property
     def is_new(self) -> bool:
         """Whether the commit that returned this object has made the version. False: nothing had
         changed, this is the last one."""
-        return self._blocking.is_new
 
     @property
-    def message(self) -> str:
-        return self._blocking.message
-
+    def message(self) -> str: ...
     @property
-    def author(self) -> str:
-        return self._blocking.author
-
+    def author(self) -> str: ...
     @property
     def created(self) -> datetime:
         """When the version was committed, by the committer's clock; UTC, to the microsecond."""
-        return self._blocking.created
 
     @property
     def created_ns(self) -> int:
         """When the version was committed, by the committer's clock, in nanoseconds since 1970."""
-        return self._blocking.created_ns
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        return self._blocking.labels
-
+    def labels(self) -> Mapping[str, str]: ...
     @property
     def produced_by(self) -> Mapping[str, str]:
         """What made it: system, run, action, output, host, as far as known."""
-        return self._blocking.produced_by
 
     @property
     def parents(self) -> list[str]:
         """Version ids; one, but none for a first version and several for a merge. They may be
         pruned."""
-        return self._blocking.parents
 
     @property
     def made_in(self) -> str:
         """The volume that it was committed to. A fork also has versions of the volume that it came
         from."""
-        return self._blocking.made_in
 
     @property
     def stats(self) -> Stats:
         """files, directories, bytes, and what this version added."""
-        return self._blocking.stats
 
     @property
     def path(self) -> Path:
         """Where this object is mounted. InvalidStateError when it is not."""
-        return self._blocking.path
 
     @property
-    def is_mounted(self) -> bool:
-        return self._blocking.is_mounted
-
+    def is_mounted(self) -> bool: ...
     @property
     def files(self) -> ROFiles:
         """The version's files without a mount; of a folder, what is in it. Nothing is read before the
         first call."""
-        return ROFiles(self._blocking.files)
 
     async def resolve(self) -> Self:
         """Fetches the manifest unless it is here already; of an async version `await version` does
         the same."""
-        await in_thread(self._blocking.resolve)
-        return self
 
     @shows_options(ReadOptions)
     async def mount(
@@ -389,12 +304,10 @@ class ROVolume:
         without limit unless told otherwise. mount_path: as for RWVolume. `MountOptions` explains
         the options, and `options` takes one; what is named besides wins.
         """
-        return await in_thread(partial(self._blocking.mount, mount_path, scratch=scratch, options=options, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts what this object mounted; of a scratch what was not committed is gone.
         ConflictError while files are open; force: programs that use them get errors."""
-        await in_thread(partial(self._blocking.unmount, force=force))
 
     async def commit_scratch(
         self,
@@ -416,20 +329,6 @@ class ROVolume:
         committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError when
         there is no scratch mount.
         """
-        return ROVolume(
-            await in_thread(
-                partial(
-                    self._blocking.commit_scratch,
-                    message,
-                    name=name,
-                    strict=strict,
-                    author=author,
-                    produced_by=produced_by,
-                    labels=labels,
-                    progress=progress,
-                )
-            )
-        )
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from this version and shares every byte: two small objects.
@@ -437,13 +336,11 @@ class ROVolume:
         A taken name becomes NAME-<6 hex>, so that a task that is tried again does not fail on its
         own traces; strict: ConflictError.
         """
-        return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
         """This version and its ancestors along all parents, across forks and merges, newest first, at
         most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the versions
         are whole."""
-        return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
 
     def diff(
         self, other: Located, *, path: str | os.PathLike[str] = "/", times: bool = False, renames: bool = True
@@ -467,7 +364,6 @@ class ROVolume:
         moved meanwhile. NotFoundError: this version is pruned, or never was its volume's last one:
         what a fork has from its origin is tagged there.
         """
-        return await in_thread(partial(self._blocking.tag, name, move=move, expect=expect))
 
     async def warm(
         self,
@@ -485,14 +381,9 @@ class ROVolume:
         `is_complete` is False then. replay: a profile that a mount recorded; what it has of `path`, and nothing
         else. progress hears of the stage "warm". CorruptError, SourceChangedError: after all else was fetched.
         """
-        return await in_thread(
-            partial(
-                self._blocking.warm, path, cache_dir=cache_dir, cache_size=cache_size, replay=replay, progress=progress
-            )
-        )
 
 
-class RWVolume:
+class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
     """A volume to write to. Made by Volume.new, Volume.open and fork, never directly.
 
     Pickling: a mounted one is refused (commit, and send the ROVolume); so is one with uncommitted
@@ -500,56 +391,17 @@ class RWVolume:
     one is made, where it is first used.
     """
 
-    def __init__(self, blocking: rw_volume.RWVolume) -> None:
-        self._blocking = blocking
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.resolve().__await__()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await in_thread(self._blocking.__enter__)
-        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
-            if self._blocking.owns_mount:
-                await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with anyio.CancelScope(shield=True):
-            await in_thread(self._blocking.__exit__, kind, error, traceback)
-
-    def __fspath__(self) -> str:
-        return os.fspath(self._blocking)
-
-    def __truediv__(self, name: str | os.PathLike[str]) -> Path:
-        return self._blocking / name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RWVolume) and other._blocking == self._blocking
-
-    def __hash__(self) -> int:
-        return hash(self._blocking)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (RWVolume, (self._blocking,))
-
-    def __repr__(self) -> str:
-        return repr(self._blocking)
+    _blocking: rw_volume.RWVolume
 
     @property
     def name(self) -> str:
         """The volume's name. Of a new volume it is settled by the first call that reaches the
         store: a taken one gets a suffix."""
-        return self._blocking.name
 
     @property
     def store_url(self) -> str | None:
         """The store's canonical URL once it was reached; before that what was given, None for the
         default store."""
-        return self._blocking.store_url
 
     @property
     def locator(self) -> str | None:
@@ -558,36 +410,28 @@ class RWVolume:
 
         InvalidStateError for an opened volume that nobody has resolved (or awaited) or mounted yet.
         """
-        return self._blocking.locator
 
     @property
     def forked_from(self) -> ROVolume | None:
         """The version it was forked from, by the call that returned this object; None for any other
         object."""
-        found = self._blocking.forked_from
-        return ROVolume(found) if found is not None else None
 
     @property
     def path(self) -> Path:
         """Where the volume is mounted. InvalidStateError when it is not."""
-        return self._blocking.path
 
     @property
-    def is_mounted(self) -> bool:
-        return self._blocking.is_mounted
-
+    def is_mounted(self) -> bool: ...
     @property
     def files(self) -> RWFiles:
         """The volume's files, without a mount: through the mount, if the volume is mounted on this
         machine, else in this process. The first call does what mount() does, but for mounting:
         uncommitted work of this machine is there. LeaseHeldError: somebody else writes to this
         volume; it says who, where and since when."""
-        return RWFiles(self._blocking.files)
 
     async def has_changes(self) -> bool:
         """Whether this machine has work of the volume that is in no version. Without a mount, and
         without calls of `files` in this process, also True for changes that cancel out."""
-        return await in_thread(self._blocking.has_changes)
 
     def diff(
         self,
@@ -610,12 +454,10 @@ class RWVolume:
     async def status(self) -> MountSummary | WorkingCopySummary | None:
         """What `cowfs status` shows of the volume: its writable mount here, else its working copy
         here, else None."""
-        return await in_thread(self._blocking.status)
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
         """The volume's last version and its ancestors, newest first, at most `limit`; [] before the
         first commit."""
-        return [ROVolume(each) for each in await in_thread(partial(self._blocking.history, limit))]
 
     async def resolve(self, *, accept_unsafe_store: bool = False) -> Self:
         """Reaches the store and finds or makes the volume, without mounting; of an async one
@@ -623,8 +465,6 @@ class RWVolume:
 
         NotFoundError: no such volume. Two or three requests the first time, none later.
         """
-        await in_thread(partial(self._blocking.resolve, accept_unsafe_store=accept_unsafe_store))
-        return self
 
     @shows_options(WriteOptions, CACHE_DEFAULT_S)
     async def mount(
@@ -650,7 +490,6 @@ class RWVolume:
         `options` takes one; what is named besides wins. LeaseHeldError: somebody else writes to
         this volume; it says who, where and since when.
         """
-        return await in_thread(partial(self._blocking.mount, mount_path, options=options, progress=progress, **tuning))
 
     async def unmount(self, *, force: bool = False) -> None:
         """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that other
@@ -660,7 +499,6 @@ class RWVolume:
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.
         """
-        await in_thread(partial(self._blocking.unmount, force=force))
 
     async def discard(self, *, force: bool = False, meta_dir: str | os.PathLike[str] | None = None) -> None:
         """Unmounts and drops uncommitted work for good; the volume is again what its last version
@@ -671,7 +509,6 @@ class RWVolume:
         more; a mount of work elsewhere goes on. NotFoundError: no work is there. InvalidStateError:
         the volume is not mounted, and has work in several places; name one.
         """
-        await in_thread(partial(self._blocking.discard, force=force, meta_dir=meta_dir))
 
     async def commit(
         self,
@@ -691,18 +528,6 @@ class RWVolume:
         progress is called with a `Progress`, from another thread than that of an async caller;
         first of a commit already under way, which is waited for.
         """
-        return ROVolume(
-            await in_thread(
-                partial(
-                    self._blocking.commit,
-                    message,
-                    author=author,
-                    produced_by=produced_by,
-                    labels=labels,
-                    progress=progress,
-                )
-            )
-        )
 
     async def finalize(
         self,
@@ -723,19 +548,6 @@ class RWVolume:
         uncommitted work of the volume. force: they get errors instead. A mount that other processes
         of this user have mounted, too, stays with them, but for force.
         """
-        return ROVolume(
-            await in_thread(
-                partial(
-                    self._blocking.finalize,
-                    message,
-                    author=author,
-                    produced_by=produced_by,
-                    labels=labels,
-                    progress=progress,
-                    force=force,
-                )
-            )
-        )
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
         """A new volume that starts from here; uncommitted work is committed first. Shares every
@@ -746,12 +558,13 @@ class RWVolume:
         work can't be committed any more: it moves to the fork, unpublished, and this mount ends. So
         does work without a mount while another writer has the volume.
         """
-        return RWVolume(await in_thread(partial(self._blocking.fork, name, strict=strict)))
 
 
-class Volume:
+class Volume(Twin, of=volume_module.Volume):
     """The entry to cowfs. store: a URL or directory, or a `cowfs.storage.Storage` with credentials;
     None: COWFS_STORE, the config file, else a directory of the user."""
+
+    _blocking: volume_module.Volume
 
     def __init__(self) -> None:
         raise TypeError("Volume is not made directly: use Volume.new, Volume.open or Volume.from_locator")
@@ -791,7 +604,6 @@ class Volume:
         or a locator; with :PATH behind it, that folder of it. NotFoundError, also for a volume
         without versions; its hint names near ones.
         """
-        return ROVolume(await in_thread(partial(volume_module.Volume.version, source, store=store)))
 
     @staticmethod
     async def import_(
@@ -823,23 +635,6 @@ class Volume:
         its own credentials (docs/guide/large-stores.md). InvalidInputError: keys that no file can have,
         all of them before anything is read; ConflictError: an object that is replaced all the time.
         """
-        return ROVolume(
-            await in_thread(
-                partial(
-                    volume_module.Volume.import_,
-                    url,
-                    name,
-                    store=store,
-                    link=link,
-                    storage=storage,
-                    delete=delete,
-                    exclude=exclude,
-                    message=message,
-                    progress=progress,
-                    executor=executor,
-                )
-            )
-        )
 
     @staticmethod
     async def absorb(
@@ -852,9 +647,6 @@ class Volume:
         """Reads what the volume's last version links, stores it, and publishes a version that needs
         nothing but the store; one without links is returned as it is. SourceChangedError: an object is
         not what was linked; nothing is published then."""
-        return ROVolume(
-            await in_thread(partial(volume_module.Volume.absorb, name, store=store, message=message, progress=progress))
-        )
 
     @staticmethod
     async def list(
@@ -862,7 +654,6 @@ class Volume:
     ) -> builtins.list[VolumeSummary]:
         """The volumes of a store, by name, with size, files, owner and head. deleted: those that
         were deleted, instead. NotFoundError: there is no cowfs store."""
-        return await in_thread(partial(volume_module.Volume.list, store, deleted=deleted))
 
     @staticmethod
     async def delete(name: str, *, store: str | os.PathLike[str] | Storage | None = None, force: bool = False) -> None:
@@ -873,13 +664,11 @@ class Volume:
         InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted all
         the same; its writer can publish nothing more, and its work is kept, as this machine's is.
         """
-        await in_thread(partial(volume_module.Volume.delete, name, store=store, force=force))
 
     @staticmethod
     async def undelete(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
         """Brings a deleted volume back, with all its versions, and opens it. One that was not deleted
         stays as it is. NotFoundError: there never was one."""
-        return RWVolume(await in_thread(partial(volume_module.Volume.undelete, name, store=store)))
 
     @staticmethod
     async def merge(
@@ -907,17 +696,6 @@ class Volume:
         ConflictError: also while the volume is mounted here. InvalidStateError: it has uncommitted
         work here, or a branch has no version in common with it.
         """
-        return await in_thread(
-            partial(
-                volume_module.Volume.merge,
-                into,
-                branches,
-                store=store,
-                strategy=strategy,
-                message=message,
-                dry_run=dry_run,
-            )
-        )
 
     @staticmethod
     async def restore(
@@ -947,9 +725,6 @@ class Volume:
         InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is brought
         back is linked. InvalidInputError: a message, though nothing is published.
         """
-        return await in_thread(
-            partial(volume_module.Volume.restore, name, version, to=to, store=store, message=message, dry_run=dry_run)
-        )
 
     @staticmethod
     async def rollback(
@@ -961,14 +736,10 @@ class Volume:
         dry_run: bool = False,
     ) -> RestoreReport:
         """As `restore` of all that the version has: the volume's next version is what `version` is."""
-        return await in_thread(
-            partial(volume_module.Volume.rollback, name, version, store=store, message=message, dry_run=dry_run)
-        )
 
     @staticmethod
     async def tags(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[Tag]:
         """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such volume."""
-        return await in_thread(partial(volume_module.Volume.tags, name, store=store))
 
     @staticmethod
     async def untag(
@@ -977,7 +748,6 @@ class Volume:
         """Removes a tag, and returns what it was; its version stays as long as something else keeps
         it. expect: only if it is on the version with this id, else ConflictError. NotFoundError: no
         such volume or tag."""
-        return await in_thread(partial(volume_module.Volume.untag, name, tag, store=store, expect=expect))
 
     @staticmethod
     async def plan_prune(
@@ -1001,20 +771,6 @@ class Volume:
         machine), uncommitted work or a fork stands on. No rule at all: those that the volume has saved
         (`set_retention`). InvalidInputError: it has none.
         """
-        return await in_thread(
-            partial(
-                volume_module.Volume.plan_prune,
-                name,
-                last=last,
-                within=within,
-                hourly=hourly,
-                daily=daily,
-                weekly=weekly,
-                monthly=monthly,
-                yearly=yearly,
-                store=store,
-            )
-        )
 
     @staticmethod
     async def set_retention(
@@ -1032,32 +788,16 @@ class Volume:
         """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were there;
         no rule at all removes them. Nothing is pruned: `plan_prune` without rules, `plan_maintain` and
         `cowfs maintain` go by them. NotFoundError: no such volume."""
-        await in_thread(
-            partial(
-                volume_module.Volume.set_retention,
-                name,
-                last=last,
-                within=within,
-                hourly=hourly,
-                daily=daily,
-                weekly=weekly,
-                monthly=monthly,
-                yearly=yearly,
-                store=store,
-            )
-        )
 
     @staticmethod
     async def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:
         """The rules that the volume has saved, as `set_retention` takes them; empty: none. NotFoundError:
         no such volume."""
-        return await in_thread(partial(volume_module.Volume.retention, name, store=store))
 
     @staticmethod
     async def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:
         """A plan for each volume of the store that has saved rules, by them; `prune` carries each out, and
         `gc` then gives back the room. Volumes without rules, and deleted ones, are left out."""
-        return await in_thread(partial(volume_module.Volume.plan_maintain, store=store))
 
     @staticmethod
     async def prune(
@@ -1066,7 +806,6 @@ class Volume:
         """Prunes the versions that a plan lets go: the volume has them no more, for good, and what only
         they need may be collected. Returns those that were pruned: what was tagged, mounted or forked
         since the plan was made stays. store: needed if the plan's was given with credentials."""
-        return await in_thread(partial(volume_module.Volume.prune, plan, store=store))
 
     @staticmethod
     async def gc(
@@ -1091,9 +830,6 @@ class Volume:
 
         executor: reads the indexes of many versions (docs/guide/large-stores.md).
         """
-        return await in_thread(
-            partial(volume_module.Volume.gc, store=store, dry_run=dry_run, plan=plan, pruned=pruned, executor=executor)
-        )
 
     @staticmethod
     async def verify(
@@ -1113,17 +849,6 @@ class Volume:
         list. resume: what an interrupted run on this machine has read is left out. A store that does
         not answer raises; damage does not. executor: reads the packs (docs/guide/large-stores.md).
         """
-        return await in_thread(
-            partial(
-                volume_module.Volume.verify,
-                source,
-                store=store,
-                sample=sample,
-                resume=resume,
-                progress=progress,
-                executor=executor,
-            )
-        )
 
     @staticmethod
     async def warm(
@@ -1138,18 +863,6 @@ class Volume:
     ) -> WarmReport:
         """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one. It
         may be SOURCE:PATH."""
-        return await in_thread(
-            partial(
-                volume_module.Volume.warm,
-                source,
-                path,
-                store=store,
-                cache_dir=cache_dir,
-                cache_size=cache_size,
-                replay=replay,
-                progress=progress,
-            )
-        )
 
     @staticmethod
     async def plan_repair(
@@ -1166,16 +879,12 @@ class Volume:
         have files of them (a download, a mount). report: of a `verify` of this store: only its damaged
         packs are read again. InvalidInputError: a source has another key.
         """
-        return await in_thread(
-            partial(volume_module.Volume.plan_repair, store, sources=sources, report=report, progress=progress)
-        )
 
     @staticmethod
     async def repair(plan: RepairPlan, *, progress: ProgressListener | None = None) -> RepairPlan:
         """Does what a plan of this process says, and returns what was done: what was found of each
         damaged pack is put into a new one, and a record says so to readers. Addresses, versions and
         locators stay as they are; nothing is deleted. CorruptError: a source has changed since."""
-        return await in_thread(partial(volume_module.Volume.repair, plan, progress=progress))
 
     @staticmethod
     async def push(
@@ -1200,18 +909,6 @@ class Volume:
         InvalidInputError: one of the stores is encrypted, and the other has not the same key.
         CorruptError: a pack is damaged. executor: copies the packs (docs/guide/large-stores.md).
         """
-        return await in_thread(
-            partial(
-                volume_module.Volume.push,
-                source,
-                to,
-                store=store,
-                name=name,
-                all_versions=all_versions,
-                progress=progress,
-                executor=executor,
-            )
-        )
 
     @staticmethod
     async def pull(
@@ -1225,18 +922,6 @@ class Volume:
         executor: Executor | None = None,
     ) -> PushReport:
         """As `push`, of a version in the store `origin`, to `store`."""
-        return await in_thread(
-            partial(
-                volume_module.Volume.pull,
-                source,
-                origin,
-                store=store,
-                name=name,
-                all_versions=all_versions,
-                progress=progress,
-                executor=executor,
-            )
-        )
 
     @staticmethod
     async def stored_bytes(
@@ -1253,15 +938,11 @@ class Volume:
         by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads the
         whole index of every version that the store keeps.
         """
-        return await in_thread(
-            partial(volume_module.Volume.stored_bytes, source, store=store, by=by, progress=progress)
-        )
 
     @staticmethod
     async def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
         """What is known of a volume, in its store and on this machine. NotFoundError: there is none of
         that name; the hint names near ones."""
-        return await in_thread(partial(volume_module.Volume.get, name, store=store))
 
     @staticmethod
     async def from_locator(locator: str | Locator, *, store: Storage | None = None) -> ROVolume:
@@ -1269,7 +950,6 @@ class Volume:
         names: one request. LOCATOR/path means that folder of it, which is looked for when it is
         mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError,
         CorruptError."""
-        return ROVolume(await in_thread(partial(volume_module.Volume.from_locator, locator, store=store)))
 
 
 def volume(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:

@@ -2,10 +2,9 @@
 `python -m tests.api.async_twin`; a test holds them current. Declarations have a file of their own,
 since they load pydantic.
 
-Each public method becomes one that runs the blocking one in a worker thread; each property passes
-through, since none of them waits for anything but, at most, one manifest. Functions in `WITHOUT_IO`
-stay plain functions. What comes back is wrapped by its annotation: RWVolume, ROVolume, Declared and
-Plan become their async twins, also in a list; an iterator becomes an async one, and an open file that of anyio.
+Each public method becomes the declaration of an async one, and each property its own, without a
+body: `cowfs.api.twins` says what they do. Functions in `WITHOUT_IO` stay plain functions, and an
+iterator becomes an async one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ TARGET = ROOT / "cowfs" / "api" / "asynchronous.py"
 DECLARED_SOURCES = {"Declared": "model", "Plan": "plan"}
 DECLARED_TARGET = ROOT / "cowfs" / "api" / "declared" / "asynchronous.py"
 TWINS = ("RWVolume", "ROVolume")
-FILES = ("ROFiles", "RWFiles")
 WITHOUT_IO = {"new", "open", "volume"}
 """Of `Volume`, and `volume`."""
 DECLARED_WITHOUT_IO = {"emit", "is_named"}
@@ -34,20 +32,21 @@ LEFT_OUT = {"made", "live", "leave_work", "owns_mount", "mounted_here", "to_comp
 HEADER = '''"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
 
 Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
-Every call runs in a worker thread, so that the event loop goes on. A cancelled call still runs to its end there: nothing
-is left half done.
+Every call runs in a worker thread (`cowfs.api.twins`), so that the event loop goes on. A cancelled call still runs to
+its end there: nothing is left half done.
 """
+
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import anyio
@@ -67,8 +66,9 @@ from cowfs.api.pruning import PlannedVersion, PrunePlan
 from cowfs.api.restoring import RestoreReport
 from cowfs.api.storage.storage import Storage
 from cowfs.api.tagging import Tag
-from cowfs.api.threads import in_thread, iterated
+from cowfs.api.threads import iterated
 from cowfs.api.transfer_report import TransferReport
+from cowfs.api.twins import Twin, VolumeTwin
 from cowfs.api.warming import WarmReport
 from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
@@ -83,56 +83,6 @@ from cowfs.version.commit import ProgressListener
 __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
 '''
 
-CLASS_MEMBERS = """
-    def __init__(self, blocking: {module}.{name}) -> None:
-        self._blocking = blocking
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.resolve().__await__()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await in_thread(self._blocking.__enter__)
-        except anyio.get_cancelled_exc_class() as error:  # it may have been mounted all the same
-            if self._blocking.owns_mount:
-                await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with anyio.CancelScope(shield=True):
-            await in_thread(self._blocking.__exit__, kind, error, traceback)
-
-    def __fspath__(self) -> str:
-        return os.fspath(self._blocking)
-
-    def __truediv__(self, name: str | os.PathLike[str]) -> Path:
-        return self._blocking / name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, {name}) and other._blocking == self._blocking
-
-    def __hash__(self) -> int:
-        return hash(self._blocking)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ({name}, (self._blocking,))
-
-    def __repr__(self) -> str:
-        return repr(self._blocking)
-"""
-
-
-FILES_MEMBERS = """
-    _blocking: {module}.{name}
-
-    def __init__(self, blocking: {module}.{name}) -> None:
-        self._blocking = blocking
-"""
-
-
 DECLARED_HEADER = '''"""The async twins of `Declared` and its `Plan`: the same names and arguments, awaited; under asyncio and trio
 alike.
 
@@ -140,11 +90,12 @@ Generated from the blocking classes by `python -m tests.api.async_twin`; change 
 What each call does is as in `cowfs.api.asynchronous`.
 """
 
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +104,7 @@ from cowfs.api.declared import plan as plan_module
 from cowfs.api.declared.model import DeclaredVolume
 from cowfs.api.declared.store import AnyStore, DeclaredStore
 from cowfs.api.storage.storage import Storage
-from cowfs.api.threads import in_thread
+from cowfs.api.twins import Twin
 from cowfs.machine.applied import Applied
 from cowfs.version.commit import ProgressListener
 
@@ -166,42 +117,14 @@ if TYPE_CHECKING:
 __all__ = ["Declared", "Plan"]
 '''
 
-DECLARED_MEMBERS = {
-    "Declared": """
+DECLARED_INIT = """
     def __init__(
         self,
         *,
         volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
         stores: Mapping[str, DeclaredStore | Storage | Mapping[str, Any] | str] | None = None,
     ) -> None:
-        self._blocking = model.Declared(volumes=volumes, stores={} if stores is None else stores)
-
-    @classmethod
-    def _of(cls, blocking: model.Declared) -> Declared:
-        made = cls.__new__(cls)
-        made._blocking = blocking
-        return made
-""",
-    "Plan": """
-    _blocking: plan_module.Plan
-
-    @classmethod
-    def _of(cls, blocking: plan_module.Plan) -> Plan:
-        made = cls.__new__(cls)
-        made._blocking = blocking
-        return made
-""",
-}
-
-DECLARED_VALUE = """
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, {name}) and other._blocking == self._blocking
-
-    def __hash__(self) -> int:
-        return hash(self._blocking)
-
-    def __repr__(self) -> str:
-        return repr(self._blocking)
+        super().__init__(model.Declared(volumes=volumes, stores={} if stores is None else stores))
 """
 
 
@@ -220,16 +143,16 @@ def render_declared() -> str:
 
 
 def _declared(node: ast.ClassDef) -> str:
-    lines = ["", f"class {node.name}:", f'    """{ast.get_docstring(node, clean=False)}"""']
-    lines.append(DECLARED_MEMBERS[node.name])
+    blocking = "model.Declared" if node.name == "Declared" else "plan_module.Plan"
+    lines = _head(node, "Twin", blocking)
+    if node.name == "Declared":
+        lines.append(DECLARED_INIT)
     for member in node.body:
         if isinstance(member, ast.AnnAssign) and not (name := ast.unparse(member.target)).startswith("_"):
             lines.append(_indented(_field(name, member.annotation)))
         elif isinstance(member, ast.FunctionDef) and _is_public(member, node.name):
-            is_static = "staticmethod" in map(ast.unparse, member.decorator_list)
-            owner = "model.Declared" if is_static else "self._blocking"
-            lines.append(_indented(_function(member, f"{owner}.{member.name}", DECLARED_WITHOUT_IO)))
-    return "\n".join(lines) + DECLARED_VALUE.format(name=node.name)
+            lines.append(_indented(_function(member, f"self._blocking.{member.name}", DECLARED_WITHOUT_IO)))
+    return "\n".join(lines) + "\n"
 
 
 def _field(name: str, annotation: ast.expr) -> str:
@@ -237,9 +160,7 @@ def _field(name: str, annotation: ast.expr) -> str:
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
         assert isinstance(annotation.slice, ast.Tuple)
         annotation = annotation.slice.elts[0]
-    kind = ast.unparse(annotation)
-    result = _result(f"self._blocking.{name}", kind)
-    return "\n".join(["@property", f"def {name}(self) -> {kind}:", *result]) + "\n"
+    return f"@property\ndef {name}(self) -> {ast.unparse(annotation)}: ...\n"
 
 
 def render() -> str:
@@ -260,21 +181,22 @@ def _formatted(text: str, target: Path) -> str:
 
 
 def _class(node: ast.ClassDef, module: str) -> str:
-    bases = ", ".join(map(ast.unparse, node.bases))
-    lines = ["", f"class {node.name}({bases}):", f'    """{ast.get_docstring(node, clean=False)}"""']
-    if node.name in TWINS:
-        lines.append(CLASS_MEMBERS.format(module=module, name=node.name))
-    elif node.name in FILES:
-        lines.append(FILES_MEMBERS.format(module=module, name=node.name))
-    else:
+    module = "volume_module" if node.name == "Volume" else module
+    base = "VolumeTwin" if node.name in TWINS else ", ".join(map(ast.unparse, node.bases)) or "Twin"
+    lines = _head(node, base, f"{module}.{node.name}")
+    if node.name == "Volume":
         init = next(member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__")
         lines.append(_indented(ast.unparse(init)))
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and _is_public(member, node.name):
             owner = "volume_module.Volume" if node.name == "Volume" else "self._blocking"
-            callee = f"{owner}.{member.name}"
-            lines.append(_indented(_function(member, callee)))
+            lines.append(_indented(_function(member, f"{owner}.{member.name}")))
     return "\n".join(lines) + "\n"
+
+
+def _head(node: ast.ClassDef, base: str, blocking: str) -> list[str]:
+    doc = ast.get_docstring(node, clean=False)
+    return ["", f"class {node.name}({base}, of={blocking}):", f'    """{doc}"""', f"\n    _blocking: {blocking}\n"]
 
 
 def _indented(text: str) -> str:
@@ -299,14 +221,12 @@ def _function(node: ast.FunctionDef, callee: str, plain: Collection[str] = ()) -
     waits = "property" not in decorators and has_io
     lines = [f"@{decorator}" for decorator in decorators]
     lines.append(f"{'async ' if waits else ''}def {node.name}({ast.unparse(node.args)}) -> {returns}:")
-    if (doc := ast.get_docstring(node, clean=False)) is not None:
-        lines.append(f'    """{doc}"""')
-    if waits:
-        lines += _result(f"await in_thread({_call(callee, node.args)})", returns)
-    elif "property" in decorators:
-        lines += _result(callee, returns)
-    else:
-        lines += _result(f"{callee}({', '.join(_arguments(node.args))})", returns)
+    doc = ast.get_docstring(node, clean=False)
+    lines.append(f'    """{doc}"""' if doc is not None else "    ...")
+    if has_io or "property" in decorators:
+        return "\n".join(lines) + "\n"
+    call = f"{callee}({', '.join(_arguments(node.args))})"
+    lines.append(f"    return {f'{returns}({call})' if returns in TWINS else call}")
     return "\n".join(lines) + "\n"
 
 
@@ -314,42 +234,15 @@ def _iterating(node: ast.FunctionDef, callee: str, returns: str) -> str:
     lines = [f"def {node.name}({ast.unparse(node.args)}) -> {returns}:"]
     lines.append(f'    """{ast.get_docstring(node, clean=False)}"""')
     at_once = f", {AT_ONCE[node.name]}" if node.name in AT_ONCE else ""
-    lines.append(f"    return iterated({_call(callee, node.args)}{at_once})")
+    given = ", ".join([callee, *_arguments(node.args)])
+    lines.append(f"    return iterated(partial({given}){at_once})")
     return "\n".join(lines) + "\n"
-
-
-def _call(callee: str, arguments: ast.arguments) -> str:
-    given = _arguments(arguments)
-    if not given:
-        return callee
-    return f"partial({', '.join([callee, *given])})"
 
 
 def _arguments(arguments: ast.arguments) -> list[str]:
     names = [argument.arg for argument in arguments.args if argument.arg != "self"]
     named = [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs]
     return names + named + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])
-
-
-def _result(value: str, returns: str) -> list[str]:
-    if returns == "None":
-        return [f"    {value}"]
-    if returns == "Self":
-        return [f"    {value}", "    return self"]
-    if returns == "anyio.AsyncFile[bytes]":
-        return [f"    return anyio.wrap_file({value})"]
-    if returns in (*TWINS, *FILES):
-        return [f"    return {returns}({value})"]
-    if returns in DECLARED_SOURCES:
-        return [f"    return {returns}._of({value})"]
-    if returns in [f"{twin} | None" for twin in TWINS]:
-        return [
-            f"    found = {value}",
-            f"    return {returns.removesuffix(' | None')}(found) if found is not None else None",
-        ]
-    if returns in [f"list[{twin}]" for twin in TWINS]:
-        return [f"    return [{returns[5:-1]}(each) for each in {value}]"]
-    return [f"    return {value}"]
 
 
 if __name__ == "__main__":

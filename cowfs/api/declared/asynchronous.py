@@ -5,11 +5,12 @@ Generated from the blocking classes by `python -m tests.api.async_twin`; change 
 What each call does is as in `cowfs.api.asynchronous`.
 """
 
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from cowfs.api.declared import plan as plan_module
 from cowfs.api.declared.model import DeclaredVolume
 from cowfs.api.declared.store import AnyStore, DeclaredStore
 from cowfs.api.storage.storage import Storage
-from cowfs.api.threads import in_thread
+from cowfs.api.twins import Twin
 from cowfs.machine.applied import Applied
 from cowfs.version.commit import ProgressListener
 
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["Declared", "Plan"]
 
 
-class Declared:
+class Declared(Twin, of=model.Declared):
     """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with its
     lines. `plan`, `up` and `down` need one that was loaded from a file."""
+
+    _blocking: model.Declared
 
     def __init__(
         self,
@@ -41,26 +44,15 @@ class Declared:
         volumes: Sequence[DeclaredVolume | Mapping[str, Any]] = (),
         stores: Mapping[str, DeclaredStore | Storage | Mapping[str, Any] | str] | None = None,
     ) -> None:
-        self._blocking = model.Declared(volumes=volumes, stores={} if stores is None else stores)
-
-    @classmethod
-    def _of(cls, blocking: model.Declared) -> Declared:
-        made = cls.__new__(cls)
-        made._blocking = blocking
-        return made
+        super().__init__(model.Declared(volumes=volumes, stores={} if stores is None else stores))
 
     @property
-    def volumes(self) -> tuple[DeclaredVolume, ...]:
-        return self._blocking.volumes
-
+    def volumes(self) -> tuple[DeclaredVolume, ...]: ...
     @property
-    def stores(self) -> dict[str, AnyStore]:
-        return self._blocking.stores
-
+    def stores(self) -> dict[str, AnyStore]: ...
     @property
     def file(self) -> Path | None:
         """The file it was loaded from; None for one made in Python."""
-        return self._blocking.file
 
     def is_named(self, store: str) -> bool:
         """Whether the user has named that store: in Python, in the environment, in a file that the user
@@ -71,7 +63,6 @@ class Declared:
     async def load(path: str | os.PathLike[str] | None = None) -> Declared:
         """From that file; None: the nearest one upwards from the working directory, else the user's
         own. NotFoundError, InvalidInputError with file and line."""
-        return Declared._of(await in_thread(partial(model.Declared.load, path)))
 
     async def plan(self, *, prune: bool = False, mounts: bool = True) -> Plan:
         """What has to be done so that stores and this machine are as declared; nothing is written.
@@ -79,12 +70,10 @@ class Declared:
         unmounted and forgotten, and deleted in its store if that apply has created it. mounts: plan
         mounts, too. NotFoundError: a volume that is neither optional nor to be created is not there.
         """
-        return Plan._of(await in_thread(partial(self._blocking.plan, prune=prune, mounts=mounts)))
 
     async def plan_deletion(self) -> Plan:
         """What undoes what plans of this file have applied: each of its volumes is unmounted and
         forgotten, and deleted in its store if a plan has created it. Nothing is written."""
-        return Plan._of(await in_thread(self._blocking.plan_deletion))
 
     def emit(self, kind: Kind) -> str:
         """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is declared.
@@ -94,69 +83,32 @@ class Declared:
     async def up(self, *, progress: ProgressListener | None = None) -> list[Outcome]:
         """Mounts every volume at its path, or none: what was mounted is unmounted again when one
         fails that is not optional."""
-        return await in_thread(partial(self._blocking.up, progress=progress))
 
     async def down(self, *, force: bool = False) -> list[Outcome]:
         """Unmounts what `up` or a plan of this file has mounted; uncommitted work is kept. An outcome
         with an error is mounted still."""
-        return await in_thread(partial(self._blocking.down, force=force))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Declared) and other._blocking == self._blocking
-
-    def __hash__(self) -> int:
-        return hash(self._blocking)
-
-    def __repr__(self) -> str:
-        return repr(self._blocking)
 
 
-class Plan:
+class Plan(Twin, of=plan_module.Plan):
     """What `Declared.plan` has found. steps: in the order in which `apply` does them; each has an action
     (create, register, change, mount, delete, keep, skip). has_changes: one of them does something.
     notes: what a person should know. recorded: what it was compared with."""
 
     _blocking: plan_module.Plan
 
-    @classmethod
-    def _of(cls, blocking: plan_module.Plan) -> Plan:
-        made = cls.__new__(cls)
-        made._blocking = blocking
-        return made
-
     @property
-    def declared(self) -> Declared:
-        return Declared._of(self._blocking.declared)
-
+    def declared(self) -> Declared: ...
     @property
-    def recorded(self) -> Applied:
-        return self._blocking.recorded
-
+    def recorded(self) -> Applied: ...
     @property
-    def steps(self) -> tuple[Step, ...]:
-        return self._blocking.steps
-
+    def steps(self) -> tuple[Step, ...]: ...
     @property
-    def notes(self) -> tuple[str, ...]:
-        return self._blocking.notes
-
+    def notes(self) -> tuple[str, ...]: ...
     @property
-    def has_changes(self) -> bool:
-        return self._blocking.has_changes
-
+    def has_changes(self) -> bool: ...
     async def apply(
         self, *, progress: ProgressListener | None = None, hears: Hears | None = None, force: bool = False
     ) -> None:
         """Does it. What fails ends it; what was done until then is recorded, and no part of the next
         plan. hears: of each step that is done, and of what became of a mount. force: deletes also
         what is in use, and volumes with uncommitted work, which is kept (`Volume.delete`)."""
-        await in_thread(partial(self._blocking.apply, progress=progress, hears=hears, force=force))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and other._blocking == self._blocking
-
-    def __hash__(self) -> int:
-        return hash(self._blocking)
-
-    def __repr__(self) -> str:
-        return repr(self._blocking)
