@@ -6,21 +6,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from cowfs.errors import InvalidInputError
-from cowfs.format.fields import Fields
-from cowfs.format.record import Holder, Record, check_one_of, holder_body, known_text, optional_holder
+from cowfs.format.record import Holder, Record, check_one_of, form
 from cowfs.ids import VersionId, WriteId
 
 HeadKind = Literal["create", "commit", "fork", "fence", "delete", "undelete", "void"]
 Origin = Literal["created", "registered"]
 Setting = str | int | bool
-_HEAD_KINDS = ("create", "commit", "fork", "fence", "delete", "undelete", "void")
 UNCHANGED = ("fence", "delete", "undelete")
 """Kinds of heads that have the version of the one before, or none if that has none."""
 _WITHOUT_VERSION = ("create", "void")
-_ORIGINS = ("created", "registered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +39,9 @@ class HeadRecord(Record):
     source: str | None = None
 
     def __post_init__(self) -> None:
-        check_one_of(self.kind, _HEAD_KINDS, "kind of head")
+        check_one_of(self.kind, get_args(HeadKind), "kind of head")
         if self.kind not in UNCHANGED and (self.version is None) != (self.kind in _WITHOUT_VERSION):
             raise InvalidInputError(f"a head of kind {self.kind} {'has' if self.version else 'lacks'} a version")
-
-    def _body(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "version": self.version and self.version.hex(),
-            "epoch": self.epoch,
-            "created_ns": self.created_ns,
-            "write_id": self.write_id.hex(),
-            "holder": holder_body(self.holder),
-            "source": self.source,
-        }
-
-    @classmethod
-    def _arguments(cls, found: Fields) -> dict[str, Any]:
-        return {
-            "kind": known_text(found, "kind", _HEAD_KINDS),
-            "version": found.optional_id("version", VersionId),
-            "epoch": found.integer("epoch"),
-            "created_ns": found.integer("created_ns"),
-            "write_id": found.id("write_id", WriteId),
-            "holder": optional_holder(found),
-            "source": found.optional_text("source"),
-        }
 
 
 @dataclass(frozen=True)
@@ -92,22 +66,11 @@ class TagRecord(Record):
     write_id: WriteId
     holder: Holder | None = None
 
-    def _body(self) -> dict[str, Any]:
-        return {
-            "version": self.version and self.version.hex(),
-            "created_ns": self.created_ns,
-            "write_id": self.write_id.hex(),
-            "holder": holder_body(self.holder),
-        }
 
-    @classmethod
-    def _arguments(cls, found: Fields) -> dict[str, Any]:
-        return {
-            "version": found.optional_id("version", VersionId),
-            "created_ns": found.integer("created_ns"),
-            "write_id": found.id("write_id", WriteId),
-            "holder": optional_holder(found),
-        }
+_RANGES = form(
+    lambda ranges: [{"first": first, "last": last} for first, last in ranges],
+    lambda found, name: tuple((each.integer("first"), each.integer("last")) for each in found.objects(name)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +81,7 @@ class PrunedRecord(Record):
     """
 
     record: ClassVar[str] = "pruned"
-    ranges: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[int, int], ...] = field(metadata=_RANGES)
     created_ns: int
     write_id: WriteId
     holder: Holder | None = None
@@ -135,22 +98,8 @@ class PrunedRecord(Record):
         at = bisect_right(self.ranges, number, key=lambda each: each[0])
         return at > 0 and number <= self.ranges[at - 1][1]
 
-    def _body(self) -> dict[str, Any]:
-        return {
-            "ranges": [{"first": first, "last": last} for first, last in self.ranges],
-            "created_ns": self.created_ns,
-            "write_id": self.write_id.hex(),
-            "holder": holder_body(self.holder),
-        }
 
-    @classmethod
-    def _arguments(cls, found: Fields) -> dict[str, Any]:
-        return {
-            "ranges": tuple((each.integer("first"), each.integer("last")) for each in found.objects("ranges")),
-            "created_ns": found.integer("created_ns"),
-            "write_id": found.id("write_id", WriteId),
-            "holder": optional_holder(found),
-        }
+_SETTINGS = form(dict, lambda found, name: found.object(name).rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,36 +111,13 @@ class MetaRecord(Record):
     owner: str
     created_ns: int
     write_id: WriteId
-    settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
+    settings: Mapping[str, Setting] = field(default_factory=dict, hash=False, metadata=_SETTINGS)
     expires_ns: int | None = None
     quota_bytes: int | None = None
     origin: Origin = "created"
 
     def __post_init__(self) -> None:
-        check_one_of(self.origin, _ORIGINS, "origin of a volume")
+        check_one_of(self.origin, get_args(Origin), "origin of a volume")
         for name, value in self.settings.items():
             if not isinstance(value, str | int):
                 raise InvalidInputError(f"setting {name!r} is neither text, integer nor true or false")
-
-    def _body(self) -> dict[str, Any]:
-        return {
-            "owner": self.owner,
-            "created_ns": self.created_ns,
-            "write_id": self.write_id.hex(),
-            "settings": dict(self.settings),
-            "expires_ns": self.expires_ns,
-            "quota_bytes": self.quota_bytes,
-            "origin": self.origin,
-        }
-
-    @classmethod
-    def _arguments(cls, found: Fields) -> dict[str, Any]:
-        return {
-            "owner": found.text("owner"),
-            "created_ns": found.integer("created_ns"),
-            "write_id": found.id("write_id", WriteId),
-            "settings": found.object("settings").rest,
-            "expires_ns": found.optional_integer("expires_ns"),
-            "quota_bytes": found.optional_integer("quota_bytes"),
-            "origin": known_text(found, "origin", _ORIGINS),
-        }

@@ -27,7 +27,7 @@ from cowfs import clock, redaction
 from cowfs.errors import InvalidInputError, UnsupportedFormatError
 from cowfs.format import canonical
 from cowfs.format.fields import Fields
-from cowfs.format.record import Record, check_one_of, known_text
+from cowfs.format.record import Record, check_one_of, form, known_text
 from cowfs.ids import WriteId
 
 if TYPE_CHECKING:
@@ -157,35 +157,6 @@ def new_slot(store_key: bytes, secret: Secret, *, label: str = "") -> Slot:
     return Slot(id, secret.kind, label, clock.now_ns(), salt, *costs).wrapping(store_key, secret)
 
 
-@dataclass(frozen=True, slots=True)
-class KeysRecord(Record):
-    """All slots of a store, in the order in which they were made; never none."""
-
-    record: ClassVar[str] = "keys"
-    slots: tuple[Slot, ...]
-    created_ns: int
-    write_id: WriteId
-
-    def __post_init__(self) -> None:
-        if not self.slots or len({slot.id for slot in self.slots}) != len(self.slots):
-            raise InvalidInputError("a store has one slot or more, each with an id of its own")
-
-    def _body(self) -> dict[str, Any]:
-        return {
-            "slots": [{**slot.body, "wrapped": slot.wrapped.hex()} for slot in self.slots],
-            "created_ns": self.created_ns,
-            "write_id": self.write_id.hex(),
-        }
-
-    @classmethod
-    def _arguments(cls, found: Fields) -> dict[str, Any]:
-        return {
-            "slots": tuple(_slot(each) for each in found.objects("slots")),
-            "created_ns": found.integer("created_ns"),
-            "write_id": found.id("write_id", WriteId),
-        }
-
-
 def _slot(found: Fields) -> Slot:
     kind: Any = known_text(found, "kind", _KINDS)
     names = ("passes", "lanes", "memory_kib")
@@ -206,3 +177,23 @@ def _hex(found: Fields, name: str) -> bytes:
         return bytes.fromhex(found.text(name))
     except ValueError:
         raise found.damaged(name, "is not hexadecimal") from None
+
+
+_SLOTS = form(
+    lambda slots: [{**slot.body, "wrapped": slot.wrapped.hex()} for slot in slots],
+    lambda found, name: tuple(_slot(each) for each in found.objects(name)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysRecord(Record):
+    """All slots of a store, in the order in which they were made; never none."""
+
+    record: ClassVar[str] = "keys"
+    slots: tuple[Slot, ...] = field(metadata=_SLOTS)
+    created_ns: int
+    write_id: WriteId
+
+    def __post_init__(self) -> None:
+        if not self.slots or len({slot.id for slot in self.slots}) != len(self.slots):
+            raise InvalidInputError("a store has one slot or more, each with an id of its own")

@@ -1,23 +1,40 @@
 """What all records have in common: canonical JSON in an envelope, unknown fields kept, and the
 holder that wrote it.
 
-A record class names its type (`record`), says in `_body` what is written (None: left out) and in
-`_arguments` what is read; `__post_init__` holds its own rules, so that a value that breaks them can
-neither be made nor be read. The records themselves: `heads`, `claims`, `moved`, `store_record`; all
-names together: `records`.
+A record class names its type (`record`) and has a field for each of the object; the field's type says
+how it is written (None: left out) and read, or, where it cannot, its metadata (`form`).
+`__post_init__` holds the record's own rules, so that a value that breaks them can neither be made nor
+be read. The records themselves: `heads`, `claims`, `moved`, `store_record`; all names together:
+`records`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from cowfs.errors import CorruptError, InvalidInputError, UnsupportedFormatError
 from cowfs.format import fields
 from cowfs.format.fields import Fields
 
 FORMAT = 1
+
+Reader = Callable[[Fields, str], Any]
+"""Takes a field by its name."""
+
+_PLAIN: dict[type, Reader] = {int: Fields.integer, str: Fields.text, bool: Fields.flag}
+
+
+def form(write: Callable[[Any], object], read: Reader) -> Mapping[str, Any]:
+    """Metadata of a dataclass' field."""
+    return {"write": write, "read": read}
+
+
+COUNTED = form(lambda number: number, lambda found, name: found.integer(name, minimum=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +59,12 @@ class Record:
         except InvalidInputError as error:
             raise CorruptError(f"{what}: {error.message}") from error
 
-    def _body(self) -> dict[str, Any]:
-        raise NotImplementedError
+    def _body(self) -> dict[str, object]:
+        return _body_of(self)
 
     @classmethod
     def _arguments(cls, found: Fields) -> dict[str, Any]:
-        raise NotImplementedError
+        return {name: read(found, name) for name, read in _readers(cls).items()}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +81,52 @@ class Holder:
     boot_id: str
 
 
-def holder_body(holder: Holder | None) -> dict[str, Any] | None:
-    return {name: getattr(holder, name) for name in Holder.__slots__} if holder else None
+def _body_of(value: Any) -> dict[str, object]:
+    return {
+        each.name: each.metadata.get("write", _written)(getattr(value, each.name))
+        for each in dataclasses.fields(value)
+        if each.name != "extra"
+    }
 
 
-def parse_holder(found: Fields) -> Holder:
-    return Holder(
-        user=found.text("user"),
-        host=found.text("host"),
-        mount_path=found.text("mount_path"),
-        pid=found.integer("pid"),
-        start_time=found.integer("start_time"),
-        machine_id=found.text("machine_id"),
-        boot_id=found.text("boot_id"),
-    )
+def _written(value: Any) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        return [_written(each) for each in value]
+    return _body_of(value) if dataclasses.is_dataclass(value) else value
 
 
-def optional_holder(found: Fields) -> Holder | None:
-    inner = found.optional_object("holder")
-    return parse_holder(inner) if inner else None
+@cache
+def _readers(kind: Any) -> dict[str, Reader]:
+    """How each field of a dataclass is read."""
+    hints = get_type_hints(kind)
+    return {
+        each.name: each.metadata.get("read") or _reader(hints[each.name])
+        for each in dataclasses.fields(kind)
+        if each.name != "extra"
+    }
+
+
+def _reader(hint: Any) -> Reader:
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return lambda found, name: known_text(found, name, arguments)
+    if get_origin(hint) is UnionType:  # with None
+        given = _reader(arguments[0])
+        return lambda found, name: None if found.is_null(name) else given(found, name)
+    if get_origin(hint) is tuple:
+        return lambda found, name: found.ids(name, arguments[0])
+    if dataclasses.is_dataclass(hint):
+        readers = _readers(hint)  # type: ignore[arg-type]
+        return lambda found, name: _object(found.object(name), hint, readers)
+    if issubclass(hint, bytes):
+        return lambda found, name: found.id(name, hint)
+    return _PLAIN[hint]
+
+
+def _object(found: Fields, kind: Any, readers: Mapping[str, Reader]) -> Any:
+    return kind(**{name: read(found, name) for name, read in readers.items()})
 
 
 def known_text(found: Fields, name: str, allowed: tuple[str, ...]) -> str:

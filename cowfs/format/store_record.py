@@ -3,13 +3,13 @@ docs/format/store.md has every field."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from cowfs.errors import UnsupportedFormatError
 from cowfs.format import fields
 from cowfs.format.fields import Fields
-from cowfs.format.record import FORMAT, Record
+from cowfs.format.record import FORMAT, Record, form
 from cowfs.ids import StoreId, WriteId
 
 
@@ -33,18 +33,6 @@ class ProbeResult:
         return self.put_if_absent and self.race_max_winners == 1 and self.read_after_write and self.list_after_write
 
 
-def _probe(found: Fields) -> ProbeResult:
-    return ProbeResult(
-        put_if_absent=found.flag("put_if_absent"),
-        race_writers=found.integer("race_writers"),
-        race_rounds=found.integer("race_rounds"),
-        race_max_winners=found.integer("race_max_winners"),
-        read_after_write=found.flag("read_after_write"),
-        list_after_write=found.flag("list_after_write"),
-        probed_ns=found.integer("probed_ns"),
-    )
-
-
 AES_256_GCM = "aes-256-gcm"
 
 
@@ -56,51 +44,35 @@ class Cipher:
     check: bytes
 
 
+def _cipher(found: Fields, name: str) -> Cipher | None:
+    """UnsupportedFormatError, whatever else stands there, for a name that is not known."""
+    if found.is_null(name):
+        return None
+    given = found.rest[name]
+    if not isinstance(given, dict) or given.get("name") != AES_256_GCM:
+        raise UnsupportedFormatError(
+            f"{found.what} is encrypted with {given!r:.60}, unknown to this cowfs", hint="Use a newer cowfs."
+        )
+    inner = found.object(name)
+    kind, check = inner.text("name"), inner.text("check")
+    if len(check) != 32 or set(check) - set("0123456789abcdef"):
+        raise inner.damaged("check", "is not 32 hexadecimal digits")
+    return Cipher(kind, bytes.fromhex(check))
+
+
+_CIPHER = form(lambda cipher: cipher and {"name": cipher.name, "check": cipher.check.hex()}, _cipher)
+
+
 @dataclass(frozen=True, slots=True)
 class StoreRecord(Record):
     """cowfs.json. cipher: of an encrypted store; one that is not known is refused, not misread."""
 
     record: ClassVar[str] = "store"
+    cipher: Cipher | None = field(default=None, kw_only=True, metadata=_CIPHER)  # read before all else
     store_id: StoreId
     created_ns: int
     write_id: WriteId
     probe: ProbeResult
-    cipher: Cipher | None = None
 
     def encode(self) -> bytes:
         return fields.seal(self.record, FORMAT, {**self.extra, **self._body()})
-
-    def _body(self) -> dict[str, Any]:
-        return {
-            "store_id": self.store_id.hex(),
-            "created_ns": self.created_ns,
-            "write_id": self.write_id.hex(),
-            "probe": {name: getattr(self.probe, name) for name in ProbeResult.__slots__},
-            "cipher": {"name": self.cipher.name, "check": self.cipher.check.hex()} if self.cipher else None,
-        }
-
-    @classmethod
-    def _arguments(cls, found: Fields) -> dict[str, Any]:
-        return {
-            "cipher": _cipher(found),
-            "store_id": found.id("store_id", StoreId),
-            "created_ns": found.integer("created_ns"),
-            "write_id": found.id("write_id", WriteId),
-            "probe": _probe(found.object("probe")),
-        }
-
-
-def _cipher(found: Fields) -> Cipher | None:
-    """UnsupportedFormatError, whatever else stands there, for a name that is not known."""
-    if found.is_null("cipher"):
-        return None
-    given = found.rest["cipher"]
-    if not isinstance(given, dict) or given.get("name") != AES_256_GCM:
-        raise UnsupportedFormatError(
-            f"{found.what} is encrypted with {given!r:.60}, unknown to this cowfs", hint="Use a newer cowfs."
-        )
-    inner = found.object("cipher")
-    name, check = inner.text("name"), inner.text("check")
-    if len(check) != 32 or set(check) - set("0123456789abcdef"):
-        raise inner.damaged("check", "is not 32 hexadecimal digits")
-    return Cipher(name, bytes.fromhex(check))
