@@ -8,8 +8,15 @@
     page, plots            how it is shown
     library, stores        versions and stores made for a run
 
-    resident_memory        the memory of each file of a resident mount
+    store_path/            the way between a store and its readers (docs/benchmarks/store.md)
+    transfers              uploads, beside `cp` and the store's own puts
+    transports             what carries requests best: the device or io_uring, spinning or not
+    history                merging forks, and collecting many versions
+    recovery               a mount that has uncommitted work to recover
+    commit_memory, resident_memory    the memory of each file
+    scale                  what sizes that nobody has measured would take (docs/benchmarks/scale.md)
     soak                   many processes for a long time: does anything grow?
+    scratch, processes     what these programs have in common
 
 They are not installed with cowfs, so they may depend on other programs and libraries.
 """

@@ -1,6 +1,6 @@
 """What a commit of many small files takes: time, and memory of the daemon for each changed file.
 
-    python benchmarks/commit_memory.py [--files 100000] [--bytes 100] [--directory DIR]
+    python -m benchmarks.commit_memory [--files 100000] [--bytes 100] [--directory DIR]
 
 Mounts a volume, makes so many files through the kernel, commits, overwrites all of them, commits
 again. Memory is the peak of the daemon's resident set during the commit above what it was right
@@ -11,40 +11,29 @@ lies below DIR, which is removed.
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import scratch
+from benchmarks.processes import mounted, status_bytes
 from cowfs import blocking
-from cowfs.machine import registry
 
 PER_DIRECTORY = 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time and memory of a commit of many small files.")
-    parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--bytes", type=int, default=100)
-    parser.add_argument("--directory", type=Path, default=None)
-    chosen = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="cowfs-commit-", dir=chosen.directory))
-    try:
+    chosen = scratch.options("Time and memory of a commit of many small files.", files=100_000, bytes=100)
+    with scratch.directory(chosen.directory) as directory:
         measure(directory, chosen.files, chosen.bytes)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def measure(directory: Path, files: int, size: int) -> None:
-    (directory / "mount").mkdir()
     volume = blocking.Volume.new("commit-memory", store=(directory / "store").as_uri())
-    path = Path(volume.mount(directory / "mount", cache_dir=directory / "cache"))
+    path = Path(volume.mount(directory / "mount"))
     try:
-        entry = registry.find_by_path(path)
-        assert entry is not None
+        entry = mounted(path)
         for what, first in (("create", b"n"), ("change", b"c")):
             before = status_bytes(entry.pid, "VmRSS")
             made_s = timed(lambda first=first: write(path, files, first * size))  # type: ignore[misc]
@@ -74,11 +63,6 @@ def timed(work: Callable[[], object]) -> float:
     since_s = time.monotonic()
     work()
     return time.monotonic() - since_s
-
-
-def status_bytes(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 if __name__ == "__main__":

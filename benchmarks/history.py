@@ -16,18 +16,16 @@ old, since what is younger stays.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks.commit_memory import status_bytes
+from benchmarks import scratch
+from benchmarks.processes import status_bytes
 from cowfs import clock
 from cowfs.blocking import RWVolume, Volume
 from cowfs.maintain.collecting import Collection
@@ -42,32 +40,20 @@ SMALL_BYTES = 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Merging and collecting.")
-    parser.add_argument("what", choices=("merge", "collect", "collect-here"))
-    parser.add_argument("--files", type=int)
-    parser.add_argument("--forks", type=int, default=8)
-    parser.add_argument("--own", type=int, default=100)
-    parser.add_argument("--versions", type=int, default=1000)
-    parser.add_argument("--changed", type=int, default=10)
-    parser.add_argument("--kept", type=int, default=10)
-    parser.add_argument("--directory", type=Path, default=None)
-    chosen = parser.parse_args()
-    if chosen.what == "collect-here":
-        _collect_here(chosen.directory)
+    what = sys.argv.pop(1)
+    if what == "collect-here":
+        _collect_here(Path(sys.argv[1]))
         return
-    directory = Path(tempfile.mkdtemp(prefix="cowfs-history-", dir=chosen.directory))
-    os.environ.update(
-        COWFS_STORE=str(directory / "store"),
-        COWFS_STATE_DIR=str(directory / "state"),
-        COWFS_CACHE_DIR=str(directory / "cache"),
-    )
-    try:
-        if chosen.what == "merge":
-            _merge(directory, chosen.files or 100_000, chosen.forks, chosen.own)
+    if what == "merge":
+        chosen = scratch.options("Merging of forks.", files=100_000, forks=8, own=100)
+    else:
+        chosen = scratch.options("Collecting.", files=10_000, versions=1000, changed=10, kept=10)
+    with scratch.directory(chosen.directory) as directory:
+        os.environ["COWFS_STORE"] = str(directory / "store")
+        if what == "merge":
+            _merge(directory, chosen.files, chosen.forks, chosen.own)
         else:
-            _collect(directory, chosen.files or 10_000, chosen.versions, chosen.changed, chosen.kept)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+            _collect(directory, chosen.files, chosen.versions, chosen.changed, chosen.kept)
 
 
 def _merge(directory: Path, files: int, forks: int, own: int) -> None:
@@ -103,7 +89,7 @@ def _collect(directory: Path, files: int, versions: int, changed: int, kept: int
     with Volume.open("data").resolve() as mounted:
         for _ in range(versions - 1):
             for number in chance.sample(range(files), changed):
-                (mounted.path / _name(number)).write_bytes(chance.randbytes(SMALL_BYTES))
+                scratch.small_file(mounted.path, number, PER_DIRECTORY).write_bytes(chance.randbytes(SMALL_BYTES))
             mounted.commit()
     print(f"{versions} versions made in {clock.monotonic_s() - start_s:.0f} s", flush=True)
     start_s = clock.monotonic_s()
@@ -111,7 +97,7 @@ def _collect(directory: Path, files: int, versions: int, changed: int, kept: int
     Volume.prune(plan)
     print(f"prune: {clock.monotonic_s() - start_s:.2f} s", flush=True)
     age(directory)
-    command = [sys.executable, "-m", "benchmarks.history", "collect-here", "--directory", str(directory)]
+    command = [sys.executable, "-m", "benchmarks.history", "collect-here", str(directory)]
     subprocess.run(command, check=True)
 
 
@@ -135,16 +121,7 @@ def _collect_here(directory: Path) -> None:
 
 
 def _fill(directory: Path, files: int) -> None:
-    chance = random.Random(str(directory))
-    for number in range(files):
-        path = directory / _name(number)
-        if number % PER_DIRECTORY == 0:
-            path.parent.mkdir(parents=True)
-        path.write_bytes(chance.randbytes(SMALL_BYTES))
-
-
-def _name(number: int) -> str:
-    return f"d{number // PER_DIRECTORY}/f{number}"
+    scratch.small_files(directory, files, SMALL_BYTES, per_directory=PER_DIRECTORY)
 
 
 def _stored_bytes(directory: Path) -> int:

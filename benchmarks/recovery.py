@@ -13,33 +13,26 @@ Everything lies below DIR, which is removed.
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
+from benchmarks import scratch
 from benchmarks.commit_memory import write
+from benchmarks.processes import cpu_s, mounted
 from cowfs import blocking
 from cowfs.control import wait_gone
-from cowfs.machine import registry
 
 GONE_S = 60.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time to recover uncommitted new files.")
-    parser.add_argument("--files", type=int, default=1_000_000)
-    parser.add_argument("--bytes", type=int, default=10)
-    parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--checkpoint", action="store_true")
-    parser.add_argument("--directory", type=Path, default=None)
-    chosen = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="cowfs-recovery-", dir=chosen.directory))
-    try:
+    chosen = scratch.options(
+        "Time to recover uncommitted new files.", files=1_000_000, bytes=10, times=3, checkpoint=False
+    )
+    with scratch.directory(chosen.directory) as directory:
         idle = [Working(directory, "idle").mount() for _ in range(chosen.times)]
         print("idle:", *(f"mount {wall_s:.2f} s, processor {used_s:.2f} s" for wall_s, used_s in idle), sep="\n  ")
         full = Working(directory, "full")
@@ -47,8 +40,6 @@ def main() -> None:
         for _ in range(chosen.times):
             wall_s, used_s = full.mount()
             print(f"{chosen.files} files: mount {wall_s:.2f} s, processor {used_s:.2f} s", flush=True)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class Working:
@@ -76,18 +67,12 @@ class Working:
         return wall_s, self._kill()
 
     def _kill(self) -> float:
-        entry = registry.find_by_path(self._path)
-        assert entry is not None
-        used_s = processor_s(entry.pid)
-        os.kill(entry.pid, signal.SIGKILL)
-        assert wait_gone(entry.pid, GONE_S)
+        pid = mounted(self._path).pid
+        used_s = cpu_s(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert wait_gone(pid, GONE_S)
         subprocess.run(["umount", self._path], check=True)
         return used_s
-
-
-def processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

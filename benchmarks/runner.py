@@ -12,20 +12,18 @@ rest fits: slow systems are measured less often, not everybody.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 
+from benchmarks import scratch as scratches
 from benchmarks import stores
 from benchmarks.library import Library, make_directory
 from benchmarks.results import SuiteResults
 from benchmarks.rows import all_rows
-from benchmarks.systems import servers
 from benchmarks.systems.contract import Group, LeftOut, System
 from benchmarks.systems.cowfs_mounts import variants
 from benchmarks.systems.do_nothing import DoNothing
@@ -42,8 +40,6 @@ from cowfs.bench.sizes import FULL, QUICK, Sizes
 from cowfs.bench.workloads import programs
 from cowfs.errors import CowfsError
 from cowfs.format.store_url import StoreUrl
-from cowfs.machine import mount_table
-from cowfs.machine.mount_table import MountInfo
 
 WORKLOADS: dict[Group, Callable[[SystemTrial], None]] = {
     Group.FILES: files.run,
@@ -115,7 +111,7 @@ def run(
     except KeyboardInterrupt:  # what was measured is worth keeping
         results.failures.append(INTERRUPTED)
     finally:
-        _remove(scratch)
+        scratches.remove(scratch)
     return results
 
 
@@ -196,7 +192,7 @@ class _Plan:
         except (WorkloadFailed, CowfsError, OSError) as error:
             self._fail(group, system, f"{type(error).__name__}: {error}")
         finally:
-            _remove(place)
+            scratches.remove(place)
             os.sync()
         took_s = clock.monotonic_s() - start_s
         self._say(f"round {number + 1}, {group}, {system.name}: {', '.join(found)}; {took_s:.1f} s in all")
@@ -219,17 +215,3 @@ class _Plan:
 def _kind(store: str | None) -> str:
     """The store without its name: results are published."""
     return StoreUrl.parse(store).protocol if store else "directory on the same disk"
-
-
-def _remove(place: Path) -> None:
-    """Nothing is removed through a mount: what is still mounted below is detached first, or
-    everything is left."""
-    for mount in reversed(_below(place)):
-        servers.unmount(Path(mount.path))
-    if not _below(place):
-        with contextlib.suppress(OSError):
-            shutil.rmtree(place)
-
-
-def _below(place: Path) -> list[MountInfo]:
-    return [mount for mount in mount_table.mounts() if mount.path.startswith(f"{place}/")]

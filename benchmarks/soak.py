@@ -1,7 +1,7 @@
 """A soak: many processes of mixed work on one mount, a commit a second, and whether what the daemon
 holds stays flat.
 
-    python benchmarks/soak.py [--minutes 20] [--processes 64] [--warm-minutes 5] [--directory DIR]
+    python -m benchmarks.soak [--minutes 20] [--processes 64] [--warm-minutes 5] [--directory DIR]
 
 Half of the processes write (whole files replaced by rename, appends, small overwrites of a large
 file, removals, attributes), a quarter read and check what they read, a quarter walk and stat. A
@@ -19,15 +19,12 @@ Not in CI: it takes its time.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import multiprocessing
 import os
 import random
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,9 +33,10 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import quantiles
 
+from benchmarks import scratch
+from benchmarks.processes import mounted, status_bytes
 from cowfs import blocking
 from cowfs.errors import CowfsError
-from cowfs.machine import registry
 
 SLACK = {"resident_mb": 16.0, "descriptors": 8.0, "threads": 32.0, "staging_mb": 68.0, "journal_mb": 96.0}
 """What may come and go: a trim's worth of pages, threads that sync (native/lane/src/syncing.rs),
@@ -60,25 +58,17 @@ class Sample:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Many processes, a commit a second: does anything grow?")
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--warm-minutes", type=float, default=5.0)
-    parser.add_argument("--processes", type=int, default=64)
-    parser.add_argument("--directory", type=Path, default=None)
-    chosen = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="cowfs-soak-", dir=chosen.directory))
-    status = soak(directory, chosen.minutes * 60, chosen.warm_minutes * 60, chosen.processes)
-    shutil.rmtree(directory)
-    return status
+    chosen = scratch.options(
+        "Many processes, a commit a second: does anything grow?", minutes=20.0, warm_minutes=5.0, processes=64
+    )
+    with scratch.directory(chosen.directory) as directory:
+        return soak(directory, chosen.minutes * 60, chosen.warm_minutes * 60, chosen.processes)
 
 
 def soak(directory: Path, duration_s: float, warm_s: float, processes: int) -> int:
-    os.environ["COWFS_CACHE_DIR"] = str(directory / "cache")
-    os.environ["COWFS_STATE_DIR"] = str(directory / "state")
     volume = blocking.Volume.new("soak", store=(directory / "store").as_uri())
     path = Path(volume.mount(directory / "mount", cache_size=512 << 20))
-    entry = registry.find_by_path(path)
-    assert entry is not None
+    entry = mounted(path)
     assert entry.working_copy is not None
     wrong: multiprocessing.Queue[str] = multiprocessing.Queue()
     try:
@@ -131,11 +121,10 @@ def _commit_and_sample(
 
 
 def sample(pid: int, working_copy: Path) -> Sample:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return Sample(
-        resident_mb=int(status["VmRSS"].split()[0]) / 1024,
+        resident_mb=status_bytes(pid, "VmRSS") / (1 << 20),
         descriptors=float(sum(not is_cached_chunk(target) for target in _descriptors(pid))),
-        threads=float(status["Threads"]),
+        threads=float(len(os.listdir(f"/proc/{pid}/task"))),
         staging_mb=_megabytes(working_copy / "staging"),
         journal_mb=_megabytes(working_copy / "journal"),
     )

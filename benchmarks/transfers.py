@@ -1,7 +1,7 @@
 """How fast a directory or a file gets into a version: `files.upload`, beside `cp -a` into a mount with a
 commit, and beside the store's own puts.
 
-    python -m benchmarks.transfers [--place directory --place seaweedfs] [--mib 2048] [--rounds 3] [--directory DIR]
+    python -m benchmarks.transfers [--place directory|seaweedfs] [--mib 2048] [--rounds 3] [--directory DIR]
 
 Sources are Python's standard library, and one incompressible file, both in the kernel's cache. "cp"
 is from the start of `cp` to the return of the commit, without mounting. "put" is the file's bytes in
@@ -11,7 +11,6 @@ three in turn within each round; prints every round, and the ratios of the media
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks import stores
+from benchmarks import scratch, stores
 from benchmarks.store_path import places
 from cowfs import clock
 from cowfs.blocking import RWVolume, Volume
@@ -31,23 +30,13 @@ PIECE_BYTES = 16 << 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Speed of uploads.")
-    parser.add_argument("--place", action="append", choices=("directory", "seaweedfs"))
-    parser.add_argument("--mib", type=int, default=2048)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--directory", type=Path, default=None)
-    chosen = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="cowfs-transfers-", dir=chosen.directory))
-    os.environ["COWFS_STATE_DIR"] = str(directory / "state")
-    os.environ["COWFS_CACHE_DIR"] = str(directory / "cache")
-    try:
+    chosen = scratch.options("Speed of uploads.", place="", mib=2048, rounds=3)
+    with scratch.directory(chosen.directory) as directory:
         sources = {"standard library": _library(directory), "file": _file(directory, chosen.mib << 20)}
-        for name in chosen.place or ("directory", "seaweedfs"):
+        for name in [chosen.place] if chosen.place else ("directory", "seaweedfs"):
             with places.opened(name, directory / name) as place:
                 for kind, source in sources.items():
                     _compare(f"{name}, {kind}", place.store, source, chosen.rounds)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _compare(title: str, store: StoreUrl, source: Path, rounds: int) -> None:

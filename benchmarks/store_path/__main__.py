@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import scratch
 from benchmarks.store_path import places, requests, works
 from benchmarks.store_path.places import Place
 from benchmarks.store_path.systems import Cowfs, Juice, System
@@ -33,11 +31,8 @@ def main() -> int:
     chosen = _options()
     found: dict[str, Any] = {}
     for name in chosen.place or places.NAMES:
-        directory = Path(tempfile.mkdtemp(prefix="cowfs-bench-", dir=chosen.directory))
-        try:
+        with scratch.directory(chosen.directory) as directory:
             found[name] = _measured(name, directory, chosen)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
         _print(name, found[name])
     if chosen.output:
         chosen.output.write_text(json.dumps({"mib": chosen.mib, "files": chosen.files, "places": found}, indent=1))
@@ -55,7 +50,6 @@ def _measured(name: str, directory: Path, chosen: argparse.Namespace) -> Any:
             raise SystemExit(f"the run over {name} has failed")
         return json.loads(output.read_text())["places"][name]
     with places.opened(name, directory) as place:
-        os.environ["COWFS_STATE_DIR"] = str(directory / "state")
         if name == "counted" or name == "delayed":
             counted: dict[str, dict[str, float]] = {}
             requests.run(place, directory, chosen.files, counted.__setitem__, traced=chosen.trace)
@@ -66,7 +60,6 @@ def _measured(name: str, directory: Path, chosen: argparse.Namespace) -> Any:
 
 
 def _speeds(place: Place, directory: Path, chosen: argparse.Namespace) -> Samples:
-    os.environ["COWFS_STATE_DIR"] = str(directory / "state")
     size = chosen.mib << 20
     samples: Samples = {}
 
@@ -84,7 +77,7 @@ def _speeds(place: Place, directory: Path, chosen: argparse.Namespace) -> Sample
                     works.small(system, chosen.files, saver(column))
             finally:
                 system.end()
-                shutil.rmtree(at, ignore_errors=True)
+                scratch.remove(at)
     return samples
 
 

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import scratch
 from benchmarks.store_path.places import Place
 from cowfs import clock
 from cowfs.blocking import Volume
@@ -35,10 +36,7 @@ def run(place: Place, directory: Path, files: int, save: Save, *, traced: bool) 
     assert place.relayed is not None
     relay = place.relayed
     tree = directory / "tree"
-    for number in range(0, files, PER_DIRECTORY):
-        (tree / f"d{number}").mkdir(parents=True)
-        for each in range(number, min(number + PER_DIRECTORY, files)):
-            (tree / f"d{number}" / f"f{each}").write_bytes(os.urandom(SMALL_BYTES))
+    scratch.small_files(tree, files, SMALL_BYTES, per_directory=PER_DIRECTORY)
     volume = Volume.new("counted", store=str(place.store))
     volume.files.upload(tree)
     locator = Volume.version("counted", store=str(place.store)).locator

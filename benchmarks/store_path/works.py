@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks import stores
+from benchmarks import scratch, stores
 from benchmarks.store_path.systems import System
 from cowfs import clock
 from cowfs.bench import machine
@@ -42,10 +42,10 @@ def large(system: System, size: int, save: Save) -> None:
     gib = size / (1 << 30)
     with system.writable() as mounted:
         start_s = clock.monotonic_s()
-        _write(mounted.path / "large", size)
+        _write(mounted.root / "large", size)
         written_s = clock.monotonic_s()
         for number in range(READERS):
-            _write(mounted.path / f"part-{number}", 0)
+            _write(mounted.root / f"part-{number}", 0)
         before_s = mounted.cpu_s()
         mounted.settle()
         settled_s = clock.monotonic_s()
@@ -55,7 +55,7 @@ def large(system: System, size: int, save: Save) -> None:
             save("commit-cpu", (mounted.cpu_s() - before_s) / gib)
             save("commit-memory", mounted.peak_bytes() / 1e6)
         for number in range(READERS):
-            _write(mounted.path / f"part-{number}", size // READERS)
+            _write(mounted.root / f"part-{number}", size // READERS)
         mounted.settle()
     for row, paths, job in (
         ("read-1", ["large"], "read"),
@@ -64,22 +64,18 @@ def large(system: System, size: int, save: Save) -> None:
     ):
         with system.cold() as mounted:
             before_s = mounted.cpu_s()
-            save(row, size / 1e6 / _in_processes(job, [mounted.path / path for path in paths]))
+            save(row, size / 1e6 / _in_processes(job, [mounted.root / path for path in paths]))
             if row == "read-1":
                 save("read-cpu", (mounted.cpu_s() - before_s) / gib)
 
 
 def small(system: System, count: int, save: Save) -> None:
     with system.writable() as mounted:
-        for number in range(count):
-            directory = mounted.path / f"small/d{number // PER_DIRECTORY}"
-            if number % PER_DIRECTORY == 0:
-                directory.mkdir(parents=True)
-            (directory / f"f{number}").write_bytes(os.urandom(SMALL_BYTES))
+        scratch.small_files(mounted.root / "small", count, SMALL_BYTES, per_directory=PER_DIRECTORY)
         mounted.settle()
     with system.cold() as mounted:
         # Not the root: that of JuiceFS has files without an end.
-        save("small", count / _in_processes("walk", [mounted.path / "small"]))
+        save("small", count / _in_processes("walk", [mounted.root / "small"]))
 
 
 def raw(base: StoreUrl, size: int, save: Save) -> None:

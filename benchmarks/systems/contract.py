@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 
+from benchmarks import processes
 from benchmarks.library import Library
 
 
@@ -61,6 +62,13 @@ class Session(ABC):
         """Their own share of memory (Pss: shared pages count once among those who share them)."""
         lines = (line for pid in self.pids() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines())
         return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+    def cpu_s(self) -> float:
+        """What they have used; what the kernel does for callers is not counted."""
+        return sum(processes.cpu_s(pid) for pid in self.pids())
+
+    def peak_bytes(self) -> int:
+        return sum(processes.status_bytes(pid, "VmHWM") for pid in self.pids())
 
 
 class System(ABC):
