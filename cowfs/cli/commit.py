@@ -3,8 +3,6 @@ process than the mount's."""
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import click
 
 from cowfs.cli import completing, output
@@ -44,7 +42,7 @@ def command(
     if not isinstance(found, targets.Mounted):
         scratch.require_none(name)
     try:
-        with closing(output.ProgressLine(progress_style)) as progress:
+        with output.progress(progress_style) as progress:
             if isinstance(found, targets.Mounted):
                 version = found.commit(message, name=name, author=author, labels=table, progress=progress)
             else:

@@ -4,7 +4,6 @@ mount."""
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 
 import click
 
@@ -37,10 +36,8 @@ def command(
     from cowfs.api import transfer
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine(progress_style)) as progress:
-        done = transfer.copy(
-            source, target, store=store, message=message, progress=progress if progress.is_shown else None
-        )
+    with output.progress(progress_style) as progress:
+        done = transfer.copy(source, target, store=store, message=message, progress=progress)
     copied = done.copied
     said = f"Copied {output.count(copied.files, 'file')}, {sizes.shown(copied.bytes)}"
     if copied.skipped:

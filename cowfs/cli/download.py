@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 
 import click
 
-from cowfs import sizes
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
 
@@ -38,16 +36,14 @@ def command(
     from cowfs.api import downloading
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine(progress_style)) as progress:
+    with output.progress(progress_style) as progress:
         done = downloading.download_from(
             source,
             download_dir,
             store=store,
             overwrite=overwrite,
-            progress=progress if progress.is_shown else None,
+            progress=progress,
         )
-    said = f"Downloaded {done.files - done.unchanged} of {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
-    if done.skipped:
-        said += f"; left out what is no file, directory or link: {done.skipped}"
+    said = output.transferred("Downloaded", done)
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 
 import click
 
-from cowfs import sizes
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
 
@@ -39,14 +37,8 @@ def command(
     from cowfs.api import exporting
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine(progress_style)) as progress:
-        done = exporting.export_from(
-            source, url, store=store, delete=delete, exclude=exclude, progress=progress if progress.is_shown else None
-        )
-    said = f"Exported {done.files - done.unchanged} of {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
-    if done.removed:
-        said += f"; deleted {done.removed}"
-    if done.skipped:
-        said += f"; left out what is no file, directory or link: {done.skipped}"
+    with output.progress(progress_style) as progress:
+        done = exporting.export_from(source, url, store=store, delete=delete, exclude=exclude, progress=progress)
+    said = output.transferred("Exported", done, removed="deleted")
     output.say(as_json, said)
     output.emit(as_json, dataclasses.asdict(done), done.locator)

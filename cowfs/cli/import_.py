@@ -4,7 +4,6 @@ of a volume."""
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 
 import click
 
@@ -63,7 +62,7 @@ def command(
         return
     if not name:
         raise InvalidInputError("URL or NAME is missing", hint="cowfs import URL NAME")
-    with closing(output.ProgressLine(progress_style)) as progress:
+    with output.progress(progress_style) as progress:
         done = importing.import_to(
             url,
             name,
@@ -72,14 +71,9 @@ def command(
             delete=delete,
             exclude=exclude,
             message=message,
-            progress=progress if progress.is_shown else None,
+            progress=progress,
         )
-    files = f"{done.files - done.unchanged} of {output.count(done.files, 'file')}"
-    said = f"{'Linked' if link else 'Imported'} {files}, {sizes.shown(done.bytes)} in all"
-    if done.removed:
-        said += f"; removed {done.removed}"
-    if done.skipped:
-        said += f"; left out what is no file, directory or link: {done.skipped}"
+    said = output.transferred("Linked" if link else "Imported", done)
     if done.mount_path is not None:
         said += output.into_mount(done.mount_path)
     elif not done.is_new:
@@ -91,9 +85,8 @@ def command(
 def _absorb(name: str, message: str, progress_style: str, store: str | None, as_json: bool) -> None:
     from cowfs.api import importing, stores
 
-    with closing(output.ProgressLine(progress_style)) as progress:
-        shown = progress if progress.is_shown else None
-        done = importing.absorb(name, store=stores.name(store), message=message, progress=shown).report
+    with output.progress(progress_style) as progress:
+        done = importing.absorb(name, store=stores.name(store), message=message, progress=progress).report
     said = (
         f"Stored {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
         if done.is_new

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -123,7 +122,7 @@ def command(
                 hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
             )
         mounted = RWVolume.made(found.store, found.head, None)
-        with closing(output.ProgressLine(progress_style)) as progress:
+        with output.progress(progress_style) as progress:
             canonical = mounted.mount(path, progress=progress, options=options)
         targets.keep_mounted(mounted)
     else:

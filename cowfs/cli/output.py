@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from cowfs.api.declared.mounting import Outcome
-    from cowfs.blocking import Progress
+    from cowfs.blocking import Progress, TransferReport
 
 RATE_AFTER_S = 1.0
 INTERVAL_S = 0.2
@@ -143,6 +143,16 @@ def progress_option(function: F) -> F:
     )(function)
 
 
+@contextmanager
+def progress(style: str) -> Iterator[ProgressLine | None]:
+    """What hears of a block's progress; None: nobody looks."""
+    line = ProgressLine(style)
+    try:
+        yield line if line.is_shown else None
+    finally:
+        line.close()
+
+
 class ProgressLine:
     """Shows how far a commit or a mount is, on stderr. Called from any one thread.
 
@@ -250,6 +260,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def transferred(verb: str, report: TransferReport, *, removed: str = "removed") -> str:
+    """What an upload, a download, an import or an export has done."""
+    files = f"{report.files - report.unchanged} of {count(report.files, 'file')}"
+    said = f"{verb} {files}, {sizes.shown(report.bytes)} in all"
+    if report.removed:
+        said += f"; {removed} {report.removed}"
+    if report.skipped:
+        said += f"; left out what is no file, directory or link: {report.skipped}"
+    return said
 
 
 def printable(text: str) -> str:

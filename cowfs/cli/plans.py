@@ -6,7 +6,6 @@ Exit codes: of a dry run 0 when nothing is to be done, CHANGES when something is
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,7 +43,7 @@ def carry_out(
             done.append({"action": step.action, **(output.outcome(outcome) if outcome is not None else _place(step))})
             output.say(as_json, _said(step, outcome))
 
-        with closing(output.ProgressLine(progress_style)) as progress:
+        with output.progress(progress_style) as progress:
             plan.apply(progress=progress, hears=hears, force=is_forced)
     record = {
         "file": str(plan.declared.file),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -49,8 +48,8 @@ def command(
 def copy(run: Callable[[output.ProgressLine | None], PushReport], progress_style: str, as_json: bool) -> None:
     """Runs a push or a pull, shows how far it is, and what it has done."""
     tidy_up_when_terminated()
-    with closing(output.ProgressLine(progress_style)) as line:
-        done = run(line if line.is_shown else None)
+    with output.progress(progress_style) as line:
+        done = run(line)
     moved = f"{done.put_packs} of {output.count(done.packs, 'pack')} ({sizes.shown(done.put_bytes)})"
     new = output.count(len(done.versions), "new version") if done.is_new else "The version was there already"
     tagged = f", {output.count(len(done.tags), 'tag')}" if done.tags else ""

@@ -11,7 +11,6 @@ back at the next mount.
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,7 +79,7 @@ def command(
 def _commit(mount: Mounted, message: str, progress_style: str, *, is_forced: bool) -> dict[str, Any]:
     from cowfs.cli import versions
 
-    with closing(output.ProgressLine(progress_style)) as progress:
+    with output.progress(progress_style) as progress:
         version, released = mount.commit_and_unmount(message, force=is_forced, progress=progress)
     said = f"{versions.summary(version)}; unmounted {mount.path}"
     if released.users:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +32,7 @@ def command(file: str | None, progress_style: str, as_json: bool) -> None:
     def hears(outcome: Outcome) -> None:
         output.say(as_json, output.outcome_line(outcome))
 
-    with closing(output.ProgressLine(progress_style)) as progress:
+    with output.progress(progress_style) as progress:
         outcomes = mounting.up(declared, progress=progress, hears=hears)
     if not outcomes:
         output.say(as_json, f"{declared.file} declares no volumes.")

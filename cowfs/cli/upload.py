@@ -4,11 +4,9 @@ mount."""
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 
 import click
 
-from cowfs import sizes
 from cowfs.cli import completing, output
 from cowfs.cli.start import tidy_up_when_terminated
 
@@ -45,7 +43,7 @@ def command(
     from cowfs.api import uploading
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine(progress_style)) as progress:
+    with output.progress(progress_style) as progress:
         done = uploading.upload_to(
             source,
             target,
@@ -53,13 +51,9 @@ def command(
             delete=delete,
             exclude=exclude,
             message=message,
-            progress=progress if progress.is_shown else None,
+            progress=progress,
         )
-    said = f"Uploaded {done.files - done.unchanged} of {output.count(done.files, 'file')}, {sizes.shown(done.bytes)} in all"
-    if done.removed:
-        said += f"; removed {done.removed}"
-    if done.skipped:
-        said += f"; left out what is no file, directory or link: {done.skipped}"
+    said = output.transferred("Uploaded", done)
     if done.mount_path is not None:
         said += output.into_mount(done.mount_path)
     elif not done.is_new:

@@ -41,13 +41,8 @@ def command(
 
     if sample is not None and is_all:
         raise InvalidInputError("--sample and --all exclude each other", hint="Leave one out.")
-    line = output.ProgressLine(progress_style)
-    try:
-        done = Volume.verify(
-            source, store=store, sample=_share(sample), resume=resume, progress=line if line.is_shown else None
-        )
-    finally:
-        line.close()
+    with output.progress(progress_style) as progress:
+        done = Volume.verify(source, store=store, sample=_share(sample), resume=resume, progress=progress)
     output.emit(as_json, {"is_sound": done.is_sound, **dataclasses.asdict(done)}, _text(done))
     return 0 if done.is_sound else 1
 

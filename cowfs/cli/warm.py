@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 
 import click
 
@@ -40,14 +39,14 @@ def command(
     from cowfs.api import warming
 
     tidy_up_when_terminated()
-    with closing(output.ProgressLine(progress_style)) as progress:
+    with output.progress(progress_style) as progress:
         done = warming.warm_from(
             source,
             store=store,
             cache_dir=cache_dir,
             cache_size=cache_size,
             replay=replay,
-            progress=progress if progress.is_shown else None,
+            progress=progress,
         )
     said = f"Fetched {sizes.shown(done.fetched_bytes)}; {sizes.shown(done.found_bytes)} were there"
     if not done.is_complete:
