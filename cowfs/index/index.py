@@ -20,7 +20,6 @@ import stat
 from collections.abc import Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cowfs.errors import CorruptError, InvalidStateError
@@ -257,9 +256,7 @@ class Index:
     def __enter__(self) -> Index:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -316,7 +313,5 @@ class IndexDelta:
     def __enter__(self) -> IndexDelta:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -305,7 +305,3 @@ def _remove(entry_path: Path) -> None:
     entry_path.unlink(missing_ok=True)
     for suffix in (".log", ".lasting"):
         entry_path.with_suffix(suffix).unlink(missing_ok=True)
-
-
-def _entry_path(entry_id: str) -> Path:
-    return _directory() / f"{entry_id}.json"

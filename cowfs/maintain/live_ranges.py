@@ -51,9 +51,6 @@ class LiveRanges:
         if len(found) > 2 * self._unique.get(pack, 0) + _FEW:
             self._tidy(pack)
 
-    def bytes_of(self, pack: PackId) -> int:
-        return sum(length for _, length in self.of(pack))
-
     @property
     def count(self) -> int:
         return sum(len(self._tidy(pack)) for pack in list(self._ranges))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from types import TracebackType
 from typing import Self
 
 from cowfs.session.local_files import LocalAttr, LocalFiles
@@ -110,9 +109,7 @@ class MountedFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def read(self, offset: int, length: int) -> bytes:

@@ -40,7 +40,7 @@ def entered(mount_path: Path, *, volume: str = "data", read_only: bool = False) 
 
 def rewrite(entry: MountEntry, **process: object) -> Path:
     registry._store(replace(entry, process=replace(entry.process, **process)))  # type: ignore[arg-type]
-    return registry._entry_path(entry.id)
+    return registry._directory() / f"{entry.id}.json"
 
 
 def test_an_entry_comes_back_and_goes(tmp_path: Path) -> None:
