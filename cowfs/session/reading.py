@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 
 from cowfs.control import SessionSpec
 from cowfs.ids import VersionId
+from cowfs.index import Index
 from cowfs.session.acquiring import check_cache_dir, open_base, open_base_index, open_session_store
 from cowfs.session.linked import LinkedBytes
 from cowfs.session.version_tree import VersionTree
@@ -15,20 +17,34 @@ from cowfs.store.packs import PackReader
 from cowfs.store.patience import patience_of
 
 
+@dataclass(frozen=True)
+class Opened:
+    """tree: the files of the version, or of a folder of it, by the other three."""
+
+    index: Index
+    packs: PackReader
+    linked: LinkedBytes
+    tree: VersionTree
+
+
 @contextmanager
 def reading(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[VersionTree]:
     """The files of a read-only spec's version, or folder of it, for the length of a block."""
+    with ExitStack() as stack:
+        yield opened(spec, stack, access).tree
+
+
+def opened(spec: SessionSpec, stack: ExitStack, access: Access) -> Opened:
+    """What `reading` reads with, as long as the stack lasts."""
     assert spec.version is not None
     check_cache_dir(spec.options.cache_path)  # of index blocks
-    with ExitStack() as stack:
-        store = open_session_store(spec, stack, access).read_only()
-        load_record(store)
-        packs = PackReader(store)
-        base = open_base(store, 0, VersionId.from_hex(spec.version))
-        index = open_base_index(spec, stack, store, packs, base)
-        if (patience := patience_of(store)) is not None:
-            patience.limit_s = spec.options.store_timeout_s
-        linked = LinkedBytes(store.url, access, spec.options.store_timeout_s)
-        folder = spec.folder.encode(errors="surrogateescape")
-        tree = stack.enter_context(closing(VersionTree(index, packs, folder, linked)))
-        yield tree
+    store = open_session_store(spec, stack, access).read_only()
+    load_record(store)
+    packs = PackReader(store)
+    base = open_base(store, 0, VersionId.from_hex(spec.version))
+    index = open_base_index(spec, stack, store, packs, base)
+    if (patience := patience_of(store)) is not None:
+        patience.limit_s = spec.options.store_timeout_s
+    linked = LinkedBytes(store.url, access, spec.options.store_timeout_s)
+    folder = spec.folder.encode(errors="surrogateescape")
+    return Opened(index, packs, linked, stack.enter_context(closing(VersionTree(index, packs, folder, linked))))

@@ -23,7 +23,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -31,21 +31,20 @@ from typing import TYPE_CHECKING
 
 from cowfs import apart, clock
 from cowfs.errors import CorruptError, CowfsError, NotFoundError, SourceChangedError
-from cowfs.ids import ChunkHash, VersionId
+from cowfs.ids import ChunkHash
 from cowfs.index import content_with_links
 from cowfs.native import Engine
 from cowfs.native.chunks import ChunkRef
 from cowfs.native.constants import ROOT_INO
-from cowfs.session.acquiring import check_cache_dir, open_base, open_base_index, open_session_store
 from cowfs.session.chunk_requests import runs
 from cowfs.session.chunk_windows import Budget, Window
 from cowfs.session.linked import LinkedBytes, is_linked
 from cowfs.session.profile_places import ProfilePlaces
+from cowfs.session.reading import opened
 from cowfs.session.room import Room
 from cowfs.session.version_tree import VersionTree
-from cowfs.store import AMBIENT, Access, load_record
+from cowfs.store import AMBIENT, Access
 from cowfs.store.packs import ChunkRequest, PackReader
-from cowfs.store.patience import patience_of
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.pack_numbers import PackNumbers
 
@@ -77,22 +76,11 @@ class Warmed:
 @contextmanager
 def warming(spec: SessionSpec, *, access: Access = AMBIENT) -> Iterator[Warmer]:
     """Of a read-only spec's version, or folder of it, for the length of a block."""
-    assert spec.version is not None
-    check_cache_dir(spec.options.cache_path)
     with ExitStack() as stack:
-        store = open_session_store(spec, stack, access).read_only()
-        load_record(store)
-        packs = PackReader(store)
-        base = open_base(store, 0, VersionId.from_hex(spec.version))
-        index = open_base_index(spec, stack, store, packs, base)
-        if (patience := patience_of(store)) is not None:
-            patience.limit_s = spec.options.store_timeout_s
-        linked = LinkedBytes(store.url, access, spec.options.store_timeout_s)
-        folder = spec.folder.encode(errors="surrogateescape")
-        tree = stack.enter_context(closing(VersionTree(index, packs, folder, linked)))
-        engine = _cache_of(spec, index)
+        found = opened(spec, stack, access)
+        engine = _cache_of(spec, found.index)
         stack.callback(engine.close)
-        yield Warmer(index, packs, linked, engine, Room(spec, engine), tree)
+        yield Warmer(found.index, found.packs, found.linked, engine, Room(spec, engine), found.tree)
 
 
 def _cache_of(spec: SessionSpec, index: Index) -> Engine:

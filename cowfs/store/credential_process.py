@@ -2,23 +2,18 @@
 
     {"Version": 1, "AccessKeyId": "…", "SecretAccessKey": "…", "SessionToken": "…", "Expiration": "2026-01-01T00:00:00Z"}
 
-The last two may be missing. The command is split as a shell would and run without one, with the
-environment of the process that runs it. What it prints is told to nobody, an error of its own
-neither: it may hold a part of the answer.
+The last two may be missing. How the command is run: `commands`.
 """
 
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
 from datetime import datetime
 from typing import Any
 
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidInputError
+from cowfs.errors import AccessDeniedError, CowfsError
+from cowfs.store import commands
 from cowfs.store.identity import Credentials
-
-TIMEOUT_S = 60.0
 
 
 class CredentialProcess:
@@ -29,11 +24,11 @@ class CredentialProcess:
 
     def __init__(self, command: str) -> None:
         """InvalidInputError: no command."""
-        self._arguments = split(command)
+        self._words = commands.words_of(command, "credential_process is not a command")
 
     def fetch(self) -> Credentials:
-        """Runs the command, for TIMEOUT_S at most."""
-        status, found = _run(self._arguments)
+        """Runs the command, for a minute at most."""
+        status, found = _run(self._words)
         if status != 0:
             raise _failed(f"ended with exit status {status}")
         if found is None:
@@ -41,39 +36,14 @@ class CredentialProcess:
         return found
 
 
-def split(command: object) -> list[str]:
-    """The command's words. InvalidInputError: not a command."""
-    try:
-        words = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:
-        words = []
-    if not words:
-        raise InvalidInputError(
-            "credential_process is not a command", hint="Give a program and its arguments, as one text."
-        )
-    return words
-
-
-def _run(arguments: list[str]) -> tuple[int, Credentials | None]:
+def _run(words: list[str]) -> tuple[int, Credentials | None]:
     """Exit status, and what was printed. What is no credentials is dropped here: an error keeps the variables of the
     functions that it passed, and some programs send those away."""
+    status, printed = commands.run(words, _failed)
     try:
-        done = subprocess.run(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _failed(f"has not ended after {TIMEOUT_S:.0f} s") from None
-    except OSError as error:
-        raise _failed(f"cannot be run: {error.strerror}") from None
-    try:
-        return done.returncode, _credentials(json.loads(done.stdout))
+        return status, _credentials(json.loads(printed))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return done.returncode, None
+        return status, None
 
 
 def _credentials(said: dict[str, Any]) -> Credentials:

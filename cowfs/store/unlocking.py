@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import shlex
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +27,7 @@ from cowfs.errors import AccessDeniedError, ConflictError, CorruptError, Invalid
 from cowfs.format import keys
 from cowfs.format.key_slots import KeysRecord, Secret, Slot
 from cowfs.ids import WriteId
-from cowfs.store import refs
+from cowfs.store import commands, refs
 from cowfs.store.sealed import sealing_of
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ PASSPHRASE = "COWFS_ENCRYPTION_PASSPHRASE"
 KEY_FILE = "COWFS_ENCRYPTION_KEY_FILE"
 KEY_COMMAND = "COWFS_ENCRYPTION_KEY_COMMAND"
 VARIABLES = (PASSPHRASE, KEY_FILE, KEY_COMMAND)
-COMMAND_TIMEOUT_S = 60.0
 _LOOKS = 3
 HINT = (
     f"Set {PASSPHRASE}, {KEY_FILE} or {KEY_COMMAND}; in Python, or give Storage(encryption_key=…). "
@@ -102,35 +99,17 @@ def of_file(path: str | os.PathLike[str]) -> Secret:
 
 def of_command(command: str) -> Secret:
     """Runs it. AccessDeniedError: it fails, or prints no key."""
-    try:
-        done = subprocess.run(
-            words_of(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _failed(f"has not ended after {COMMAND_TIMEOUT_S:.0f} s") from None
-    except OSError as error:
-        raise _failed(f"cannot be run: {error.strerror}") from None
-    if done.returncode != 0:
-        raise _failed(f"ended with exit status {done.returncode}")
-    if not (printed := _trimmed(done.stdout)):
+    status, printed = commands.run(words_of(command), _failed)
+    if status != 0:
+        raise _failed(f"ended with exit status {status}")
+    if not (key := _trimmed(printed)):
         raise _failed("printed nothing")
-    return Secret("key", printed)
+    return Secret("key", key)
 
 
 def words_of(command: object) -> list[str]:
     """InvalidInputError: not a command."""
-    try:
-        words = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:
-        words = []
-    if not words:
-        raise InvalidInputError("the command for a key is none", hint="Give a program and its arguments, as one text.")
-    return words
+    return commands.words_of(command, "the command for a key is none")
 
 
 def key_of(store: ObjectStore, cipher: Cipher, source: KeySource) -> bytes:

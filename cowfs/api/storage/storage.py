@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cowfs.errors import InvalidInputError
 from cowfs.format.store_url import StoreUrl
-from cowfs.store import credential_process as processes
 from cowfs.store import unlocking
+from cowfs.store.credential_process import CredentialProcess
 from cowfs.store.named import placed
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Storage:
         if self.credential_process is not None:
             if protocol != "s3":
                 raise InvalidInputError("credential_process is for s3: stores only", hint="Leave it out.")
-            processes.split(self.credential_process)
+            CredentialProcess(self.credential_process)  # a command, at least
 
     @property
     def has_credentials(self) -> bool:
