@@ -98,14 +98,8 @@ class Copy:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-
-    @property
-    def record_path(self) -> Path:
-        return self._directory / "copy.json"
-
-    @property
-    def stamps_path(self) -> Path:
-        return self._directory / "copy.stamps"
+        self.record_path = directory / "copy.json"
+        self.stamps_path = directory / "copy.stamps"
 
     @property
     def exists(self) -> bool:

@@ -53,6 +53,14 @@ class WorkingCopy:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock_path = path / "lock"
+        self.state_path = path / "state.json"
+        self.journal_dir = path / "journal"
+        self.staging_dir = path / "staging"
+        self.ballast_path = path / "ballast"
+        self.uploads_path = path / "uploads"
+        self.imported_path = path / "imported"
+        self.log_path = path / "daemon.log"
         self._state: State | None = None
         self._lock_fd: int | None = None
         self._mutex = RLock()
@@ -86,38 +94,6 @@ class WorkingCopy:
     @property
     def volume(self) -> str:
         return self.path.name.partition("-")[2]
-
-    @property
-    def lock_path(self) -> Path:
-        return self.path / "lock"
-
-    @property
-    def state_path(self) -> Path:
-        return self.path / "state.json"
-
-    @property
-    def journal_dir(self) -> Path:
-        return self.path / "journal"
-
-    @property
-    def staging_dir(self) -> Path:
-        return self.path / "staging"
-
-    @property
-    def ballast_path(self) -> Path:
-        return self.path / "ballast"
-
-    @property
-    def uploads_path(self) -> Path:
-        return self.path / "uploads"
-
-    @property
-    def imported_path(self) -> Path:
-        return self.path / "imported"
-
-    @property
-    def log_path(self) -> Path:
-        return self.path / "daemon.log"
 
     @property
     def copy(self) -> Copy | None:
