@@ -13,7 +13,7 @@ import builtins
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -40,7 +40,7 @@ from cowfs.api.transfer_report import TransferReport
 from cowfs.api.twins import Twin, VolumeTwin
 from cowfs.api.warming import WarmReport
 from cowfs.control import MountOptions
-from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
+from cowfs.control.options import CACHE_DEFAULTS, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.maintain.push_report import PushReport
@@ -48,6 +48,7 @@ from cowfs.maintain.repair_plan import RepairPlan
 from cowfs.maintain.stored_report import StoredBytes
 from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
+from cowfs.version.retention import KeepRules, Rules
 
 __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
 
@@ -466,7 +467,7 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         NotFoundError: no such volume. Two or three requests the first time, none later.
         """
 
-    @shows_options(WriteOptions, CACHE_DEFAULT_S)
+    @shows_options(WriteOptions, CACHE_DEFAULTS)
     async def mount(
         self,
         mount_path: str | os.PathLike[str] | None = None,
@@ -750,17 +751,9 @@ class Volume(Twin, of=volume_module.Volume):
         such volume or tag."""
 
     @staticmethod
+    @shows_options(KeepRules, of=Rules)
     async def plan_prune(
-        name: str,
-        *,
-        last: int = 0,
-        within: str | timedelta | None = None,
-        hourly: int = 0,
-        daily: int = 0,
-        weekly: int = 0,
-        monthly: int = 0,
-        yearly: int = 0,
-        store: str | os.PathLike[str] | Storage | None = None,
+        name: str, *, store: str | os.PathLike[str] | Storage | None = None, **rules: Unpack[KeepRules]
     ) -> PrunePlan:
         """Which versions of a volume these rules keep, and which would go; `prune` carries it out.
 
@@ -773,17 +766,9 @@ class Volume(Twin, of=volume_module.Volume):
         """
 
     @staticmethod
+    @shows_options(KeepRules, of=Rules)
     async def set_retention(
-        name: str,
-        *,
-        last: int = 0,
-        within: str | timedelta | None = None,
-        hourly: int = 0,
-        daily: int = 0,
-        weekly: int = 0,
-        monthly: int = 0,
-        yearly: int = 0,
-        store: str | os.PathLike[str] | Storage | None = None,
+        name: str, *, store: str | os.PathLike[str] | Storage | None = None, **rules: Unpack[KeepRules]
     ) -> None:
         """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were there;
         no rule at all removes them. Nothing is pruned: `plan_prune` without rules, `plan_maintain` and

@@ -15,7 +15,7 @@ from cowfs.machine import registry
 from cowfs.maintain import pruning
 from cowfs.store.holder import current_holder
 from cowfs.version import near_names, saved_rules, volumes
-from cowfs.version.retention import Rules, parse_age
+from cowfs.version.retention import KeepRules, Rules, parse_age
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,12 @@ def save_rules(name: str, named: stores.Named, rules: Rules | None) -> None:
     saved_rules.save(stores.open_store(named).objects, name, rules)
 
 
-def given(last: int, within: str | timedelta | None, *periods: int) -> Rules | None:
+def given(rules: KeepRules) -> Rules | None:
     """None: no rule is given."""
-    if within is None and not any((last, *periods)):
+    chosen: dict[str, Any] = {**rules, "within": age(rules.get("within"))}
+    if chosen["within"] is None and not any(chosen.values()):
         return None
-    return Rules(last, age(within), *periods)
+    return Rules(**chosen)
 
 
 def _plan(store: stores.OpenStore, name: str, rules: Rules) -> PrunePlan:

@@ -62,7 +62,7 @@ from cowfs.api.transfer_report import Target
 from cowfs.api.used_files import UsedFiles
 from cowfs.api.used_mount import UsedMount
 from cowfs.control import MountOptions, MountSpec
-from cowfs.control.options import CACHE_DEFAULT_S, WriteOptions
+from cowfs.control.options import CACHE_DEFAULTS, WriteOptions
 from cowfs.errors import (
     ConflictError,
     CowfsError,
@@ -272,7 +272,7 @@ class RWVolume:
     # -- mounting
 
     @names_locator
-    @shows_options(WriteOptions, CACHE_DEFAULT_S)
+    @shows_options(WriteOptions, CACHE_DEFAULTS)
     def mount(
         self,
         mount_path: str | os.PathLike[str] | None = None,

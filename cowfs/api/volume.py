@@ -7,8 +7,7 @@ import builtins
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
-from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from cowfs.api import (
     collecting,
@@ -35,6 +34,7 @@ from cowfs.api.counting import By
 from cowfs.api.details import VolumeDetails
 from cowfs.api.files import FilePath
 from cowfs.api.merge_report import MergeReport, Strategy
+from cowfs.api.options import shows_options
 from cowfs.api.overview import VolumeSummary
 from cowfs.api.pruning import PlannedVersion, PrunePlan
 from cowfs.api.restoring import RestoreReport
@@ -50,6 +50,7 @@ from cowfs.maintain.repair_plan import RepairPlan
 from cowfs.maintain.stored_report import StoredBytes
 from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
+from cowfs.version.retention import KeepRules, Rules
 
 
 class Volume:
@@ -281,17 +282,12 @@ class Volume:
         return tagging.remove_tag(names.checked(name), tag, stores.name(store), expect=expect)
 
     @staticmethod
+    @shows_options(KeepRules, of=Rules)
     def plan_prune(
         name: str,
         *,
-        last: int = 0,
-        within: str | timedelta | None = None,
-        hourly: int = 0,
-        daily: int = 0,
-        weekly: int = 0,
-        monthly: int = 0,
-        yearly: int = 0,
         store: str | os.PathLike[str] | Storage | None = None,
+        **rules: Unpack[KeepRules],
     ) -> PrunePlan:
         """Which versions of a volume these rules keep, and which would go; `prune` carries it out.
 
@@ -302,27 +298,20 @@ class Volume:
         machine), uncommitted work or a fork stands on. No rule at all: those that the volume has saved
         (`set_retention`). InvalidInputError: it has none.
         """
-        rules = pruning.given(last, within, hourly, daily, weekly, monthly, yearly)
-        return pruning.plan(names.checked(name), stores.name(store), rules)
+        return pruning.plan(names.checked(name), stores.name(store), pruning.given(rules))
 
     @staticmethod
+    @shows_options(KeepRules, of=Rules)
     def set_retention(
         name: str,
         *,
-        last: int = 0,
-        within: str | timedelta | None = None,
-        hourly: int = 0,
-        daily: int = 0,
-        weekly: int = 0,
-        monthly: int = 0,
-        yearly: int = 0,
         store: str | os.PathLike[str] | Storage | None = None,
+        **rules: Unpack[KeepRules],
     ) -> None:
         """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were there;
         no rule at all removes them. Nothing is pruned: `plan_prune` without rules, `plan_maintain` and
         `cowfs maintain` go by them. NotFoundError: no such volume."""
-        rules = pruning.given(last, within, hourly, daily, weekly, monthly, yearly)
-        pruning.save_rules(names.checked(name), stores.name(store), rules)
+        pruning.save_rules(names.checked(name), stores.name(store), pruning.given(rules))
 
     @staticmethod
     def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:

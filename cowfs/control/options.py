@@ -21,6 +21,7 @@ from cowfs.control.typed import field_types, matches
 from cowfs.errors import InvalidInputError
 
 CACHE_DEFAULT_S = 60.0
+CACHE_DEFAULTS = dict.fromkeys(("attr_cache", "entry_cache", "dir_entry_cache"), CACHE_DEFAULT_S)
 CACHE_UNLIMITED_S = 315_360_000.0
 """Ten years: larger values only risk an overflow on their way into the kernel."""
 ID_MAX = 2**32 - 2

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypedDict
 
 from cowfs.errors import InvalidInputError
 from cowfs.version.head_line import Step
@@ -28,6 +29,18 @@ _PERIODS: dict[str, Callable[[datetime], tuple[int, ...]]] = {
     "monthly": lambda time: (time.year, time.month),
     "yearly": lambda time: (time.year,),
 }
+
+
+class KeepRules(TypedDict, total=False):
+    """What `Rules` is made of, as callers give it."""
+
+    last: int
+    within: str | timedelta | None
+    hourly: int
+    daily: int
+    weekly: int
+    monthly: int
+    yearly: int
 
 
 @dataclass(frozen=True)

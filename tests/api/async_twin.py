@@ -44,7 +44,7 @@ import builtins
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -71,7 +71,7 @@ from cowfs.api.transfer_report import TransferReport
 from cowfs.api.twins import Twin, VolumeTwin
 from cowfs.api.warming import WarmReport
 from cowfs.control import MountOptions
-from cowfs.control.options import CACHE_DEFAULT_S, ReadOptions, WriteOptions
+from cowfs.control.options import CACHE_DEFAULTS, ReadOptions, WriteOptions
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Stats
 from cowfs.maintain.push_report import PushReport
@@ -79,6 +79,7 @@ from cowfs.maintain.repair_plan import RepairPlan
 from cowfs.maintain.stored_report import StoredBytes
 from cowfs.maintain.verify_report import VerifyReport
 from cowfs.version.commit import ProgressListener
+from cowfs.version.retention import KeepRules, Rules
 
 __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
 '''
