@@ -137,7 +137,8 @@ def mount_volume(
             path = stack.enter_context(mount_paths.chosen(given, target.name, store.record.store_id))
             copy = Copy(working_copy.path)
             _tell(why)
-            _fill(copy, path, opened.tree, opened.base.version_id, store, target.name, progress, is_read_only=False)
+            found = opened.tree, opened.base.version_id
+            _fill(copy, path, *found, store, target.name, spec.options, progress, is_read_only=False)
         return _registered(copy, store, target.name, working_copy=working_copy.path)
 
 
@@ -225,7 +226,7 @@ def mount_version(
         registration = registry.new_id()
         copy = copies.of_version(registration)
         _tell(why)
-        _fill(copy, path, tree, version, store, spec.volume, lambda _: None, is_read_only=True)
+        _fill(copy, path, tree, version, store, spec.volume, spec.options, lambda _: None, is_read_only=True)
     return _registered(copy, store, spec.volume, registration=registration, version=version)
 
 
@@ -255,10 +256,12 @@ def _fill(
     version: VersionId | None,
     store: stores.OpenStore,
     volume: str,
+    options: MountOptions,
     progress: ProgressListener,
     *,
     is_read_only: bool,
 ) -> None:
+    from cowfs.session.cloned_files import ClonedFiles
     from cowfs.session.copy_filling import fill
 
     is_made = mounting.prepare_directory(path, may_be_mount=True)  # a container's volume, for one
@@ -274,7 +277,9 @@ def _fill(
     try:
         with errors_of_ours(path, "Choose another mount path."):
             aside = copy.begin(record)
-            written = fill(tree, aside, read_only=is_read_only, report=progress)
+            clones = ClonedFiles(options.cache_path, options.cache_size_bytes)
+            written = fill(tree, aside, read_only=is_read_only, report=progress, clones=clones)
+            clones.trim()
             copy.end_filling(aside, version, written)
     except BaseException:
         with suppress(OSError):  # then the next mount does

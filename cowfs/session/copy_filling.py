@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from cowfs.session import copying
 from cowfs.session.copying import KEPT_BITS
-from cowfs.session.local_files import LocalFiles
+from cowfs.session.local_files import Clones, LocalFiles, Missing
 
 if TYPE_CHECKING:
+    from cowfs.session.cloned_files import ClonedFiles
     from cowfs.session.version_tree import VersionAttr, VersionTree
     from cowfs.version.commit import ProgressListener
 
@@ -22,12 +23,17 @@ WRITING = 0o222
 
 
 def fill(
-    tree: VersionTree, path: bytes, *, read_only: bool, report: ProgressListener | None = None
+    tree: VersionTree,
+    path: bytes,
+    *,
+    read_only: bool,
+    report: ProgressListener | None = None,
+    clones: ClonedFiles | None = None,
 ) -> dict[bytes, tuple[int, int]]:
-    """(size, mtime_ns) of each path that the directory has now."""
+    """(size, mtime_ns) of each path that the directory has now. clones: of large files."""
     source = _Noting(tree)
     with (_ReadOnlyTarget if read_only else LocalFiles)(path) as target:
-        copying.copy(source, b"", target, b"", report, expect=tree.expect)
+        copying.copy(source, b"", target, b"", report, expect=tree.expect, resumes=tree, clones=clones)
         root = tree.stat(b"")
         target.set_attributes(b"", mode=root.mode & KEPT_BITS, mtime_ns=root.mtime_ns)
     return source.noted
@@ -82,6 +88,19 @@ class _ReadOnlyTarget(LocalFiles):
         xattrs: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         super().put(path, pieces, mode=mode & ~WRITING, mtime_ns=mtime_ns, xattrs=xattrs)
+
+    def put_rest(
+        self,
+        path: bytes,
+        missing: Missing,
+        *,
+        content_id: str,
+        mode: int,
+        mtime_ns: int,
+        clones: Clones | None = None,
+    ) -> None:
+        mode &= ~WRITING
+        super().put_rest(path, missing, content_id=content_id, mode=mode, mtime_ns=mtime_ns, clones=clones)
 
     def set_attributes(self, path: bytes, *, mode: int, mtime_ns: int) -> None:
         super().set_attributes(path, mode=mode & ~WRITING, mtime_ns=mtime_ns)

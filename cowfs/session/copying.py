@@ -34,7 +34,7 @@ from cowfs.errors import CorruptError
 from cowfs.version.commit import Progress, ProgressListener
 
 if TYPE_CHECKING:
-    from cowfs.session.local_files import LocalFiles
+    from cowfs.session.local_files import Clones, LocalFiles
 
 THREADS = 8
 WAITING_MAX = 512
@@ -103,12 +103,14 @@ def copy(
     expect: Callable[[bytes, Any], None] = lambda path, attr: None,
     resumes: Resumes | None = None,
     marks: Marks = lambda attr: (),
+    clones: Clones | None = None,
 ) -> Copied:
     """Copies what is at `at` in `source` to `to` in `target`; the directory `to` lies in exists.
     report hears of the stage "copy". keeps: whether what is at `there` in the target stays, a file
     or a link. expect hears of each file that will be read, before it is. resumes: the source, if it
-    can go on with large files that are half there. marks: what each file that is read is marked with."""
-    return _Copy(source, target, report, keeps, expect, resumes, marks).run(at, to)
+    can go on with large files that are half there. marks: what each file that is read is marked with.
+    clones: for large files of a source that can go on with them."""
+    return _Copy(source, target, report, keeps, expect, resumes, marks, clones).run(at, to)
 
 
 class _Copy:
@@ -123,6 +125,7 @@ class _Copy:
         expect: Callable[[bytes, Any], None],
         resumes: Resumes | None,
         marks: Marks,
+        clones: Clones | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -131,6 +134,7 @@ class _Copy:
         self._expect = expect
         self._resumes = resumes
         self._marks = marks
+        self._clones = clones
         self._lock = threading.Lock()  # counts and `_error`, which helpers change
         self._room = threading.BoundedSemaphore(WAITING_MAX)
         self._is_stopped = False
@@ -218,7 +222,8 @@ class _Copy:
             kept = {"mode": attr.mode & KEPT_BITS, "mtime_ns": attr.mtime_ns}
             if self._resumes is not None and attr.size >= RESUMED_BYTES:
                 missing = partial(self._missing, self._resumes, path)
-                self._target.put_rest(there, missing, content_id=self._resumes.content_id(path), **kept)
+                content_id = self._resumes.content_id(path)
+                self._target.put_rest(there, missing, content_id=content_id, clones=self._clones, **kept)
             else:
                 with closing(self._source.pieces(path)) as pieces:  # now: its tree may be closed before it is collected
                     self._target.put(there, self._watched(path, pieces), xattrs=self._marks(attr), **kept)

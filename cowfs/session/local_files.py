@@ -20,7 +20,7 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from blake3 import blake3
 
@@ -39,6 +39,10 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+# what reads (offset, length) of what is there -> the pieces that are not
+Missing = Callable[[Callable[[int, int], bytes]], Generator[tuple[int, bytes]]]
+
+
 @dataclass(frozen=True, slots=True)
 class LocalAttr:
     """ino: unique on this machine, not only on its file system."""
@@ -54,6 +58,13 @@ class LocalAttr:
     def of(cls, found: os.stat_result) -> LocalAttr:
         ino = wide_ino(found.st_dev, found.st_ino)
         return cls(ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+class Clones(Protocol):
+    """As `ClonedFiles`."""
+
+    def fill(self, content_id: str, fd: int) -> bool: ...
+    def keep(self, content_id: str, fd: int) -> None: ...
 
 
 class LocalFiles:
@@ -151,16 +162,18 @@ class LocalFiles:
     def put_rest(
         self,
         path: bytes,
-        missing: Callable[[Callable[[int, int], bytes]], Generator[tuple[int, bytes]]],
+        missing: Missing,
         *,
         content_id: str,
         mode: int,
         mtime_ns: int,
+        clones: Clones | None = None,
     ) -> None:
         """As `put`; but what was written stays if this is killed, or `missing` fails, and the next call for
         the same content goes on with it. missing: gets what reads (offset, length) of what is there,
         fewer bytes at its end, and gives the pieces that are not. If somebody else writes the same
-        content at this moment, or may write to what is there, all of it is written anew."""
+        content at this moment, or may write to what is there, all of it is written anew. clones: whole
+        files that may have the content; they get it when it was written."""
         with self._parent(path) as (directory, name):
             self._require_replaceable(path, directory, name)
             part = _PART + blake3(name + b"\0" + content_id.encode()).hexdigest(8).encode()
@@ -170,8 +183,12 @@ class LocalFiles:
                     self.put(path, pieces, mode=mode, mtime_ns=mtime_ns)
                 return
             try:
+                if clones is not None and os.fstat(fd).st_size == 0:
+                    clones.fill(content_id, fd)
                 with closing(missing(lambda offset, length: os.pread(fd, length, offset))) as pieces:
                     _fill(fd, pieces, mode, mtime_ns)
+                if clones is not None:
+                    clones.keep(content_id, fd)
                 self._require_replaceable(path, directory, name)
                 os.rename(part, name, src_dir_fd=directory, dst_dir_fd=directory)
             except OSError:  # of this machine: no room, a directory in the way
