@@ -299,12 +299,6 @@ def repaired_packs_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Repair, "_stays", lambda self, pack: True)
 
 
-def repairs_forget(patch: pytest.MonkeyPatch) -> None:
-    """A record has what versions name, and not what the record before it has besides."""
-    before = Repair._before
-    patch.setattr(Repair, "_before", lambda self, pack: (before(self, pack)[0], {}))
-
-
 # -- of copies between stores
 
 
@@ -385,7 +379,6 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     only_the_newest_record_counts,
     moved_records_not_read_again,
     repaired_packs_not_looked_at_again,
-    repairs_forget,
     tags_protect_nothing,
     tags_not_looked_at_again,
     late_tags_stop_collections,

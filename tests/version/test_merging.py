@@ -127,9 +127,9 @@ def test_path_by_path_it_is_what_one_side_changed_and_conflicts_are_all_named(da
     expected: dict[bytes, Any] = {}
     clashes = set()
     for path in every:
-        state, is_clash = _model(before.get(path), mine.get(path), other.get(path), how)
-        if is_clash:
-            clashes.add(path)
+        state, kind = _model(before.get(path), mine.get(path), other.get(path), how)
+        if kind:
+            clashes.add((kind, path))
         if state is not None:
             expected[path] = state
     for path in sorted(expected, key=len, reverse=True):
@@ -141,7 +141,7 @@ def test_path_by_path_it_is_what_one_side_changed_and_conflicts_are_all_named(da
     assert {path: state for path, state in result.items() if state[0] != "directory"} == {
         path: state for path, state in expected.items() if state[0] != "directory"
     }
-    assert {each.path.encode("utf-8", "surrogateescape")[1:] for each in conflicts} == clashes
+    assert {(each.kind, each.path.encode("utf-8", "surrogateescape")[1:]) for each in conflicts} == clashes
 
 
 @given(st.data(), st.sampled_from(["ours", "theirs"]))
@@ -172,32 +172,33 @@ def test_what_two_merge_bases_do_not_agree_on_is_a_conflict() -> None:
     assert [each.path for each in merged(one, theirs, ours, others=[(other, BASE)])[1]] == ["/a"]
 
 
-def _model(before: Any, mine: Any, other: Any, how: str) -> tuple[Any, bool]:
-    """State and whether it is a conflict."""
+def _model(before: Any, mine: Any, other: Any, how: str) -> tuple[Any, str]:
+    """State, and the kind of conflict; "": none."""
     if other in (before, mine):
-        return mine, False
+        return mine, ""
     if mine == before:
-        return other, False
+        return other, ""
     if mine is None or other is None:
         left = mine or other
         if left[0] == "directory":
-            return None, False
-        return (mine if how == "ours" else other), True
+            return None, ""
+        return (mine if how == "ours" else other), "changed_and_removed"
     parts: list[Any] = []
-    is_clash = False
+    kind = ""
     for places in ((0, 3, 4), (1, 2, 5)):
         three = [tuple(state[place] for place in places) if state else None for state in (before, mine, other)]
         if three[2] in (three[0], three[1]):
             parts.append(three[1])
         elif three[1] == three[0]:
             parts.append(three[2])
+        elif places[0] == 0:
+            kind = "type_changed" if mine[0] != other[0] else "both_changed" if before else "both_added"
+            return (mine if how == "ours" else other), kind
         else:
-            is_clash = True
+            kind = "attributes"
             parts.append(three[1] if how == "ours" else three[2])
-            if places[0] == 0:
-                return (mine if how == "ours" else other), True
-    (kind, target, chunks), (mode, uid, xattrs) = parts
-    return (kind, mode, uid, target, chunks, xattrs), is_clash
+    (what, target, chunks), (mode, uid, xattrs) = parts
+    return (what, mode, uid, target, chunks, xattrs), kind
 
 
 @given(st.data())
@@ -272,7 +273,7 @@ BASE = tree(a=[1], b=[2])
         ),
     ],
 )
-def test_kinds_of_conflicts(kind: str, ours: Tree, theirs: Tree, comes_to: dict[How, dict[bytes, Any]]) -> None:
+def test_kinds_of_content(kind: str, ours: Tree, theirs: Tree, comes_to: dict[How, dict[bytes, Any]]) -> None:
     for how, expected in comes_to.items():
         states, conflicts = merged(BASE, ours, theirs, how=how)
         assert content(states) == expected | {b"b": (2,)}, how
@@ -280,6 +281,73 @@ def test_kinds_of_conflicts(kind: str, ours: Tree, theirs: Tree, comes_to: dict[
             (kind, "/a", "main", "b1", how)
         ]
     assert [each.how for each in merged(BASE, ours, theirs)[1]] == ["fail"]
+
+
+@pytest.mark.parametrize("is_base_empty", [True, False])
+def test_both_added(is_base_empty: bool) -> None:
+    """From different bases; and as a link to something else."""
+    base = Tree() if is_base_empty else BASE
+    rest = content(base.states())
+    sides = []
+    for chunks in ((1, 3), (1, 4)):
+        side = base.copy()
+        side.make(ROOT, b"new", Node("file", chunks=chunks))
+        side.nodes[side.nodes[ROOT].names[b"new"]].mtime_ns += chunks[1]
+        sides.append(side)
+    for how, expected in {
+        "ours": {b"new": (1, 3)},
+        "theirs": {b"new": (1, 4)},
+        "newest": {b"new": (1, 4)},
+        "keep-both": {b"new": (1, 3), b"new~b1": (1, 4)},
+        "union": {b"new": (1, 3, 1, 4)},
+    }.items():
+        states, conflicts = merged(base, *sides, how=how)  # type: ignore[arg-type]
+        assert content(states) == {**rest, **expected}, how
+        assert [(each.kind, each.path) for each in conflicts] == [("both_added", "/new")]
+    links = [base.copy(), base.copy()]
+    for link, target in zip(links, (b"here", b"there"), strict=True):
+        link.make(ROOT, b"new", Node("symlink", 0o777, target=target))
+    for how, kept in (("ours", b"here"), ("theirs", b"there")):
+        states, conflicts = merged(base, *links, how=how)  # type: ignore[arg-type]
+        assert (states[b"new"][3], [each.kind for each in conflicts]) == (kept, ["both_added"])
+    assert [each.how for each in merged(base, *links, how="union")[1]] == ["fail"], "a link is not appended to"
+
+
+def test_a_file_that_became_a_link_on_one_side() -> None:
+    as_link, as_file = BASE.copy(), alter(BASE, b"a", chunks=(5,))
+    as_link.make(ROOT, b"a", Node("symlink", 0o777, target=b"b"))
+    as_link.nodes[as_link.nodes[ROOT].names[b"a"]].mtime_ns += 10**9
+    for sides, how_link in (((as_link, as_file), "ours"), ((as_file, as_link), "theirs")):
+        for how in ("ours", "theirs", "newest", "keep-both"):
+            states, conflicts = merged(BASE, *sides, how=how)
+            assert [(each.kind, each.path, each.how) for each in conflicts] == [("type_changed", "/a", how)]
+            is_link = how in (how_link, "newest") or (how == "keep-both" and how_link == "ours")
+            assert states[b"a"][0] == ("symlink" if is_link else "file")
+            if how == "keep-both":
+                assert states[b"a~b1"][0] == ("file" if is_link else "symlink")
+        assert [each.how for each in merged(BASE, *sides, how="union")[1]] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        ({"mode": 0o600}, {"mode": 0o755}),
+        ({"uid": 1}, {"uid": 2}),
+        ({"xattrs": {b"user.x": b"1"}}, {"xattrs": {b"user.x": b"2"}}),
+        ({"mode": 0o600}, {"uid": 2}),
+    ],
+)
+def test_attributes_that_both_have_changed(mine: dict[str, Any], other: dict[str, Any]) -> None:
+    """Content is merged by itself: what one side has written stays, whoever's attributes are taken."""
+    ours, theirs = alter(BASE, b"a", **mine), alter(BASE, b"a", chunks=(1, 3), **other)
+    theirs.nodes[theirs.nodes[ROOT].names[b"a"]].mtime_ns += 10**9
+    for how, side in (("ours", ours), ("theirs", theirs), ("newest", theirs)):
+        states, conflicts = merged(BASE, ours, theirs, how=how)  # type: ignore[arg-type]
+        kind, mode, uid, target, _, xattrs = side.states()[b"a"]
+        assert states[b"a"] == (kind, mode, uid, target, (1, 3), xattrs)
+        assert [(each.kind, each.path, each.how) for each in conflicts] == [("attributes", "/a", how)]
+    for cannot in ("keep-both", "union", "fail"):
+        assert [each.how for each in merged(BASE, ours, theirs, how=cannot)[1]] == ["fail"]
 
 
 def test_what_one_moved_and_another_changed_is_changed_where_it_is_now() -> None:
