@@ -6,10 +6,12 @@ when anything that it may rely on is not there.
     merger      lets two forks of its volume change different files, merges them into it, and deletes them
     keeper      tags versions, prunes the others, brings tagged ones back, deletes its volume and brings it back
     copier      copies versions of others to a store of its own, and back under a new name
-    breaker     commits in a process that is killed at some step, and again what is left of its work
+    breaker     commits in a process that is killed at some step, and again what is left of its work: perhaps when its pin
+                has expired, which lives for PIN_S
+    leaver      mounts, writes, and leaves without a commit; comes back to what it kept, and commits that
     collector   collects until it has deleted packs FREED times and SECONDS are over; what is young is HOUR_S old
 
-The others go on until there is a file HOME/stop, which the collector makes. All but writer and
+The others go on until there is a file HOME/stop, which the collector makes. All but writer, leaver and
 forker use the public API, each on a machine of its own; what they publish is read back, and refusals
 (a version that was pruned meanwhile) are no failures.
 """
@@ -28,25 +30,30 @@ from pathlib import Path
 import pytest
 
 from cowfs.blocking import ROVolume, RWVolume, Volume
+from cowfs.control import MountOptions, MountSpec
 from cowfs.errors import CowfsError, LeaseHeldError, NotFoundError
 from cowfs.format import keys
 from cowfs.maintain import planning
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.planning import Survey
-from cowfs.store import ObjectStore, load_record, open_store
+from cowfs.session.opening import opened
+from cowfs.store import ObjectStore, load_record, open_store, pins
 from cowfs.store.holder import current_holder
 from cowfs.version import pruned
+from cowfs.version.commit import CommitRequest
 from cowfs.version.deletion import delete_volume
 from cowfs.version.volumes import find_head, volume_names
 from tests.maintain.conftest import contents
 from tests.maintain.stores import fork, random_bytes, tree
 from tests.simulation import defects
+from tests.simulation.machine import View
 from tests.version.working_volume import WorkingVolume
 
 CONTENTS = 12
 FREED = 2
 GRACE_S = 1.0
 HOUR_S = 3.0
+PIN_S = 6
 
 
 def write(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
@@ -169,29 +176,68 @@ def copy(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
         Volume.delete(back)
 
 
+def leave(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
+    drawn = random.Random(name)
+    held: dict[bytes, bytes] = {}
+    Volume.new(name).resolve()
+    spec = MountSpec(
+        store_url=store.url,
+        volume=name,
+        mode="rw",
+        source=name,
+        mount_path=str(home / "mount"),
+        registration=name,
+        socket="/nowhere",
+        log="/nowhere",
+        working_copy=str(home / "working"),
+        options=MountOptions(cache_dir=home / "c").resolved(),
+    )
+    while not stop.exists():
+        with opened(spec) as session:
+            assert View(session).tree() == held
+            for _ in range(3):
+                path, data = b"f%d" % drawn.randrange(5), random_bytes(drawn.randrange(CONTENTS), 30_000)
+                View(session).write(path, data)
+                held[path] = data
+            assert session.writer is not None
+            if drawn.random() < 0.5:
+                session.writer.committer.upload_quiet(idle_s=0)
+        time.sleep(drawn.random() * HOUR_S * 2)
+        with opened(spec) as session:
+            assert View(session).tree() == held, "what was kept"
+            assert session.writer is not None
+            base = session.writer.committer.commit(CommitRequest())
+        assert base.version_id is not None
+        assert tree(store, base.version_id, home) == held
+        Volume.prune(Volume.plan_prune(name, last=1))
+
+
 STEPS = ("commit-after-packs", "commit-after-index", "commit-after-manifest", "commit-after-head")
 KILLED = """
 import sys
-import pytest
 
 from cowfs.blocking import Volume
+from cowfs.store import pins
+
+pins.LIFETIME_S = int(sys.argv[3])
 Volume.open(sys.argv[1]).files.upload(sys.argv[2])
 """
 
 
 def break_off(store: ObjectStore, name: str, home: Path, stop: Path) -> None:
     drawn = random.Random(name)
+    pins.LIFETIME_S = PIN_S
     Volume.new(name).resolve()
     work = home / "tree"
     work.mkdir()
     while not stop.exists():
         (work / f"f{drawn.randrange(5)}").write_bytes(random_bytes(drawn.randrange(CONTENTS), 30_000))
-        command = [sys.executable, "-c", KILLED, name, str(work)]
+        command = [sys.executable, "-c", KILLED, name, str(work), str(PIN_S)]
         killed = subprocess.run(
             command, env={**os.environ, "COWFS_FAILPOINT": drawn.choice(STEPS)}, capture_output=True, text=True
         )
         assert killed.returncode in (0, -signal.SIGKILL), killed.stderr
-        time.sleep(drawn.random() * HOUR_S * 1.5)
+        time.sleep(drawn.random() * PIN_S * 2)
         Volume.open(name).files.upload(str(work))
         expect(Volume.version(name), {path.name: path.read_bytes() for path in work.iterdir()})
         Volume.prune(Volume.plan_prune(name, last=1))
@@ -234,6 +280,7 @@ ROLES: dict[str, Callable[[ObjectStore, str, Path, Path], None]] = {
     "keeper": keep,
     "copier": copy,
     "breaker": break_off,
+    "leaver": leave,
     "collector": collect_always,
 }
 
