@@ -452,9 +452,6 @@ class Engine:
     def give_up_ballast(self) -> bool:
         """Gives up a part of it, for a commit or an unmount that needs a little space; False when
         none is left."""
-    def reclaim_staging(self) -> int:
-        """Drops segments of which every byte was overwritten or removed, committed or not, and
-        moves what is left in mostly dead ones; returns bytes freed. May sync."""
     def checkpoint_when_due(self) -> bool:
         """Replaces the journal by a checkpoint of the state if it has become long or cannot be
         synced; whether it did. Syncs. A commit that begins or ends meanwhile is waited for, or does
@@ -463,8 +460,9 @@ class Engine:
         """Likewise if there is a journal that is worth it, so that the next mount has little to
         replay."""
     def reclaim_when_due(self, timeout_s: float) -> int:
-        """Waits up to timeout_s until so much was staged that `reclaim_staging` may pay, and does
-        it; returns bytes freed."""
+        """Waits up to timeout_s until so much was staged that it may pay, then drops segments of which
+        every byte was overwritten or removed, committed or not, and moves what is left in mostly
+        dead ones; returns bytes freed. May sync."""
     def watch(self) -> int:
         """Begins to watch for changes; for `wait_changed`."""
     def wait_changed(self, since: int, timeout_s: float) -> None:
@@ -476,7 +474,7 @@ class Engine:
         """Whether so much was overwritten that `reclaim_overdue` is to be called before the next
         write. Never waits."""
     def reclaim_overdue(self) -> int:
-        """As `reclaim_staging`, if it is overdue still when a pass under way has ended."""
+        """What `reclaim_when_due` does, if it is overdue still when a pass under way has ended."""
     def refused_stores(self) -> list[tuple[int, int, int]]:
         """(ino, bytes, errno) of each named file that lacks bytes stored through a mapping, since
         they could not be staged and nothing was written over them."""

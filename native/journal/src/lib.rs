@@ -26,6 +26,7 @@
 mod append;
 mod checkpoint;
 mod format;
+mod parts;
 mod records;
 mod scan;
 
@@ -38,7 +39,8 @@ use std::path::{Path, PathBuf};
 pub use append::Journal;
 pub use checkpoint::{Checkpoint, CheckpointScan};
 pub use format::MAX_PAYLOAD_BYTES;
-pub use scan::{LayerScan, Part, Payloads, Scan, scan};
+pub use parts::{LayerScan, Part, Payloads, Scan};
+pub use scan::scan;
 
 /// Why a journal cannot be used.
 #[derive(Debug)]

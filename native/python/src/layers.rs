@@ -178,10 +178,6 @@ impl PyEngine {
         self.call(py, |engine| engine.give_up_ballast())
     }
 
-    fn reclaim_staging(&self, py: Python<'_>) -> PyResult<u64> {
-        self.call(py, |engine| engine.reclaim_staging())
-    }
-
     fn checkpoint_when_due(&self, py: Python<'_>) -> PyResult<bool> {
         self.call(py, Engine::checkpoint_when_due)
     }
