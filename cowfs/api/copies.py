@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cowfs import log, sizes
 from cowfs.api import kept_work, mount_paths, stores, tree_publishing
@@ -37,6 +37,7 @@ from cowfs.version.commit import Base, CommitRequest, ProgressListener
 if TYPE_CHECKING:
     from cowfs.session.version_tree import VersionTree
 
+T = TypeVar("T")
 _log = log.get("copy")
 _told: set[int] = set()
 """Processes in which somebody was told that mounts are copies."""
@@ -61,9 +62,9 @@ def why_not_mounted(options: MountOptions) -> MountFailedError | None:
 
 def mounted_or_copied(
     options: MountOptions,
-    mount: Callable[[], Path],
-    copy: Callable[[MountFailedError | None], Path],
-) -> Path:
+    mount: Callable[[], T],
+    copy: Callable[[MountFailedError | None], T],
+) -> T:
     """Does what the mode says. copy: is told why it is not a mount, None if it was asked for."""
     is_mount_only = options.foreground or options.record is not None
     if options.mode == "copy":

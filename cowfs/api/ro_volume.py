@@ -19,7 +19,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from cowfs.api import arguments, copies, file_access, launch, mount_paths, mounts, names, sources, stores
+from cowfs.api import arguments, copies, file_access, launch, mount_paths, mounts, names, new_mounts, sources, stores
 from cowfs.api import scratch as scratches
 from cowfs.api.changes import Change, Located
 from cowfs.api.claiming import claimed
@@ -31,13 +31,12 @@ from cowfs.api.options import shows_options
 from cowfs.api.provenance import author as default_author
 from cowfs.api.provenance import commit_request
 from cowfs.api.storage.storage import Storage
-from cowfs.control import MountOptions, MountSpec, SessionSpec
+from cowfs.control import MountOptions
 from cowfs.control.options import ReadOptions
-from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, MountFailedError, NotFoundError
+from cowfs.errors import CowfsError, InvalidInputError, InvalidStateError, NotFoundError
 from cowfs.format.locator import Locator
 from cowfs.format.manifest import Manifest, Stats
 from cowfs.machine import registry
-from cowfs.machine import scratch as scratch_places
 from cowfs.version import history, volumes
 from cowfs.version.volumes import Head
 
@@ -242,7 +241,12 @@ class ROVolume:
             raise InvalidInputError("a read-only mount has no working copy", hint="Leave meta_dir out.")
         with self._mutex:
             if (entry := self._live()) is None:
-                return self._mount_or_copy(mount_path, chosen, is_scratch=scratch)
+                manifest, store = self._fetched(), self._store()
+                made = new_mounts.of_version(
+                    store, self._named, self._folder, manifest, mount_path, chosen, is_scratch=scratch
+                )
+                self.started, self._mount_id, self._mount_path = made.started, made.id, str(made.path)
+                return made.path
             if entry.is_scratch != scratch:
                 raise InvalidStateError(
                     f"this object is mounted {'as a scratch' if entry.is_scratch else 'read-only'} at {entry.mount_path}",
@@ -250,55 +254,6 @@ class ROVolume:
                 )
             copies.require_mode(entry, chosen)
             return mount_paths.same(entry, mount_path)
-
-    def _mount_or_copy(
-        self, mount_path: str | os.PathLike[str] | None, options: MountOptions, *, is_scratch: bool
-    ) -> Path:
-        manifest, store = self._fetched(), self._store()
-        stores.refuse_memory(store)
-        if is_scratch:
-            return self._mount(mount_path, options, is_scratch=True)
-
-        def copy(why: MountFailedError | None) -> Path:
-            spec = SessionSpec(
-                store_url=store.url,
-                volume=self.name,
-                mode="ro",
-                version=self.id,
-                folder=self.folder,
-                options=options.resolved(),
-            )
-            name = f"{self.name}@{self.id[:12]}"
-            entry = copies.mount_version(spec, store, mount_path, name, manifest.stats.bytes, why)
-            self.started, self._mount_id, self._mount_path = None, entry.id, entry.mount_path
-            return Path(entry.mount_path)
-
-        return copies.mounted_or_copied(options, lambda: self._mount(mount_path, options, is_scratch=False), copy)
-
-    def _mount(self, mount_path: str | os.PathLike[str] | None, options: MountOptions, *, is_scratch: bool) -> Path:
-        store = self._store()
-        scratches.clear(options.meta_path)
-        name = f"{self.name}@{self.id[:12]}{'-scratch' if is_scratch else ''}"
-        with mount_paths.chosen(mount_path, name, store.record.store_id) as path:
-            registration = registry.new_id()
-            place = scratch_places.locate(registration, self.name, meta_dir=options.meta_path).path
-            spec = MountSpec(
-                store_url=store.url,
-                volume=self.name,
-                mode="scratch" if is_scratch else "ro",
-                source=self.locator,
-                version=self.id,
-                folder=os.fsdecode(self._folder),
-                working_copy=str(place) if is_scratch else None,
-                log=str(registry.log_path(registration)),
-                mount_path=path,
-                registration=registration,
-                socket=str(registry.socket_path(registration)),
-                options=options.resolved(),
-            )
-            self.started = launch.start(spec, access=store.access, known=store.known(self._manifest))
-        self._mount_id, self._mount_path = registration, path
-        return Path(path)
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:

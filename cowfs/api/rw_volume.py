@@ -40,6 +40,7 @@ from cowfs.api import (
     launch,
     mount_paths,
     mounts,
+    new_mounts,
     overview,
     rescue,
     sources,
@@ -61,7 +62,7 @@ from cowfs.api.storage.storage import Storage
 from cowfs.api.transfer_report import Target
 from cowfs.api.used_files import UsedFiles
 from cowfs.api.used_mount import UsedMount
-from cowfs.control import MountOptions, MountSpec
+from cowfs.control import MountOptions
 from cowfs.control.options import CACHE_DEFAULTS, WriteOptions
 from cowfs.errors import (
     ConflictError,
@@ -69,7 +70,6 @@ from cowfs.errors import (
     InvalidStateError,
     LeaseHeldError,
     LeaseLostError,
-    MountFailedError,
     NotFoundError,
     UnavailableError,
 )
@@ -311,7 +311,7 @@ class RWVolume:
                     used_mount.require_work_at(self.live(), place, meta_dir)
                 entry = None if chosen.take_over else mount_paths.shared(self.name, store_id, mount_path)
                 if entry is None or not copies.join(entry, chosen):
-                    path = self._mount_or_copy(mount_path, chosen, hears)
+                    path = self._mount(mount_path, chosen, hears)
                 else:  # of this user on this machine: a cell or a task is run again, or one of several workers
                     path = Path(entry.mount_path)
                     if not entry.is_copy and (identity := self._opened().access.identity) is not None:
@@ -320,58 +320,24 @@ class RWVolume:
             self._options = chosen
             return path
 
-    def _mount_or_copy(
-        self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener
-    ) -> Path:
-        store = self._opened()
+    def _mount(self, given: str | os.PathLike[str] | None, options: MountOptions, progress: ProgressListener) -> Path:
         self._mount_used.leave(None)
-        stores.refuse_memory(store)
-        stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
-        working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
-
-        def copy(why: MountFailedError | None) -> Path:
-            target = Target(self.name, store, working_copy)
-            entry = copies.mount_volume(target, given, options, progress, why)
-            self.started = None
-            self._mount_used.use(entry.id, entry.mount_path)
-            sharing.join(entry)
-            return Path(entry.mount_path)
-
-        if options.mode != "copy" and copies.has_work(working_copy, options):
-            return copy(None)  # it goes on where it is
-        return copies.mounted_or_copied(options, lambda: self._mount(given, working_copy, options, progress), copy)
-
-    def _mount(
-        self,
-        given: str | os.PathLike[str] | None,
-        working_copy: WorkingCopy,
-        options: MountOptions,
-        progress: ProgressListener,
-    ) -> Path:
         store = self._opened()
-        kept_work.warn(working_copy, store.record.store_id)
-        with mount_paths.chosen(given, self.name, store.record.store_id) as path:
-            registration = registry.new_id()
-            spec = MountSpec(
-                store_url=store.url,
-                volume=self.name,
-                mode="rw",
-                source=self.name,
-                working_copy=str(working_copy.path),
-                head_number=self._head_number,
-                head_version=str(self._version) if self._version is not None else None,
-                log=str(working_copy.log_path),
-                mount_path=path,
-                registration=registration,
-                socket=str(registry.socket_path(registration)),
-                options=options.resolved(),
-            )
-            self.started = launch.start(spec, access=store.access, known=store.known(), progress=progress)
-            kept_work.warn_if_overtaken(self.name, self.started.ready)
-        self._mount_used.use(registration, path, is_handed_in=options.fuse_fd is not None)
+        working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
+        made = new_mounts.of_volume(
+            Target(self.name, store, working_copy),
+            given,
+            options,
+            progress,
+            head_number=self._head_number,
+            version=self._version,
+        )
+        self.started = made.started
+        is_handed_in = made.started is not None and options.fuse_fd is not None
+        self._mount_used.use(made.id, str(made.path), is_handed_in=is_handed_in)
         if not options.foreground and (entry := self._mount_used.entry()) is not None:
             sharing.join(entry)
-        return Path(path)
+        return made.path
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:

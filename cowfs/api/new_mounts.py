@@ -1,0 +1,135 @@
+"""A mount of a volume or a version: a daemon that serves it, or a folder of plain files.
+
+The caller decides whether there is to be one, and counts it as its own; `copies` decides which of the
+two it is. Here its path is chosen, what the daemon has to know is put together, and it is started.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cowfs import store as stores_layer
+from cowfs.api import copies, kept_work, launch, mount_paths, stores
+from cowfs.api import scratch as scratches
+from cowfs.api.transfer_report import Target
+from cowfs.control import MountOptions, MountSpec, SessionSpec
+from cowfs.errors import MountFailedError
+from cowfs.format.locator import Locator
+from cowfs.format.manifest import Manifest
+from cowfs.ids import VersionId
+from cowfs.machine import registry
+from cowfs.machine import scratch as scratch_places
+from cowfs.machine.registry import MountEntry
+from cowfs.version.commit import ProgressListener
+
+Given = str | os.PathLike[str] | None
+"""Where a caller wants the mount."""
+
+
+@dataclass(frozen=True)
+class NewMount:
+    """id: in the registry. started: its daemon; None: it is a copy."""
+
+    id: str
+    path: Path
+    started: launch.Started | None
+
+
+def of_volume(
+    target: Target,
+    given: Given,
+    options: MountOptions,
+    progress: ProgressListener,
+    *,
+    head_number: int,
+    version: VersionId | None,
+) -> NewMount:
+    """A writable one. head_number, version: the volume's head, as far as the caller knows."""
+    store = target.store
+    stores.refuse_memory(store)
+    stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
+
+    def copy(why: MountFailedError | None) -> NewMount:
+        return _copied(copies.mount_volume(target, given, options, progress, why))
+
+    def mount() -> NewMount:
+        kept_work.warn(target.working_copy, store.record.store_id)
+        with mount_paths.chosen(given, target.name, store.record.store_id) as path:
+            registration = registry.new_id()
+            spec = MountSpec(
+                store_url=store.url,
+                volume=target.name,
+                mode="rw",
+                source=target.name,
+                working_copy=str(target.working_copy.path),
+                head_number=head_number,
+                head_version=str(version) if version is not None else None,
+                log=str(target.working_copy.log_path),
+                mount_path=path,
+                registration=registration,
+                socket=str(registry.socket_path(registration)),
+                options=options.resolved(),
+            )
+            started = launch.start(spec, access=store.access, known=store.known(), progress=progress)
+            kept_work.warn_if_overtaken(target.name, started.ready)
+        return NewMount(registration, Path(path), started)
+
+    if options.mode != "copy" and copies.has_work(target.working_copy, options):
+        return copy(None)  # it goes on where it is
+    return copies.mounted_or_copied(options, mount, copy)
+
+
+def of_version(
+    store: stores.OpenStore,
+    locator: Locator,
+    folder: bytes,
+    manifest: Manifest,
+    given: Given,
+    options: MountOptions,
+    *,
+    is_scratch: bool,
+) -> NewMount:
+    """A read-only one, or a scratch."""
+    stores.refuse_memory(store)
+    name = f"{locator.volume}@{locator.version.hex()[:12]}"
+
+    def copy(why: MountFailedError | None) -> NewMount:
+        spec = SessionSpec(
+            store_url=store.url,
+            volume=locator.volume,
+            mode="ro",
+            version=locator.version.hex(),
+            folder=os.fsdecode(folder),
+            options=options.resolved(),
+        )
+        return _copied(copies.mount_version(spec, store, given, name, manifest.stats.bytes, why))
+
+    def mount() -> NewMount:
+        scratches.clear(options.meta_path)
+        with mount_paths.chosen(given, f"{name}-scratch" if is_scratch else name, store.record.store_id) as path:
+            registration = registry.new_id()
+            place = scratch_places.locate(registration, locator.volume, meta_dir=options.meta_path).path
+            spec = MountSpec(
+                store_url=store.url,
+                volume=locator.volume,
+                mode="scratch" if is_scratch else "ro",
+                source=locator.with_path(folder),
+                version=locator.version.hex(),
+                folder=os.fsdecode(folder),
+                working_copy=str(place) if is_scratch else None,
+                log=str(registry.log_path(registration)),
+                mount_path=path,
+                registration=registration,
+                socket=str(registry.socket_path(registration)),
+                options=options.resolved(),
+            )
+            started = launch.start(spec, access=store.access, known=store.known(manifest))
+        return NewMount(registration, Path(path), started)
+
+    return mount() if is_scratch else copies.mounted_or_copied(options, mount, copy)
+
+
+def _copied(entry: MountEntry) -> NewMount:
+    return NewMount(entry.id, Path(entry.mount_path), None)
