@@ -115,9 +115,6 @@ class Fields:
             raise self.damaged(name, "is not text")
         return value
 
-    def optional_text(self, name: str) -> str | None:
-        return None if self.is_null(name) else self.text(name)
-
     def flag(self, name: str) -> bool:
         value = self._take(name)
         if not isinstance(value, bool):
@@ -135,9 +132,6 @@ class Fields:
             pass
         raise self.damaged(name, f"is not {kind.length * 2} hexadecimal digits")
 
-    def optional_id(self, name: str, kind: type[Id]) -> Id | None:
-        return None if self.is_null(name) else self.id(name, kind)
-
     def items(self, name: str) -> list[Any]:
         value = self._take(name)
         if not isinstance(value, list):
@@ -149,9 +143,6 @@ class Fields:
 
     def object(self, name: str) -> Fields:
         return Fields(self._take(name), f"{self.what}: {name}")
-
-    def optional_object(self, name: str) -> Fields | None:
-        return None if self.is_null(name) else self.object(name)
 
     def ids(self, name: str, kind: type[Id]) -> tuple[Id, ...]:
         return tuple(self.parse_id(f"{name}[{at}]", item, kind) for at, item in enumerate(self.items(name)))

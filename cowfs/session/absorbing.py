@@ -8,7 +8,7 @@ after an upload that failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from cowfs.session.upload_plan import NothingToUpload
 from cowfs.session.upload_reading import LARGE_BYTES, Stopped
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.contents import files_of
-from cowfs.version.publish import Draft
+from cowfs.version.publish import Draft, Source
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index, InodeRow
@@ -32,10 +32,8 @@ THREADS = 16
 WAITING_MAX = 256
 
 
-class Absorbing:
+class Absorbing(Source):
     """hurry: as of `TreeUpload`. Drafting raises NothingToUpload where there are no links."""
-
-    layer = 0
 
     def __init__(
         self,
@@ -90,15 +88,6 @@ class Absorbing:
                 raise
         inodes = Stream(lambda: _inodes(index, contents))
         return Draft(ChangeSet(next_ino=index.next_ino, inodes=inodes, forgets_links=True), contents)
-
-    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
-        return ()  # everything was stored just now
-
-    def published(self, index: Index) -> None:
-        """Nobody reads the version here."""
-
-    def abandoned(self) -> None:
-        """The links are there still."""
 
     def _stored(self, ino: int, link: Link) -> list[ExtentRow]:
         """All rows of a file of the object's bytes."""

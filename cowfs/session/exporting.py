@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from cowfs import apart, clock
 from cowfs.errors import CowfsError, InvalidInputError, NotFoundError, SourceChangedError, UnavailableError
 from cowfs.session import links
+from cowfs.session.upload_plan import Uploaded
 from cowfs.session.upload_reading import Stopped
 from cowfs.store.origin import OriginObject
 from cowfs.version.commit import Progress, ProgressListener
@@ -44,17 +45,6 @@ WAITING_MAX = 256
 REPORT_S = 0.1
 ZEROS = bytes(1 << 20)
 SHOWN = 5
-
-
-@dataclass
-class Exported:
-    files: int = 0
-    directories: int = 0
-    symlinks: int = 0
-    bytes: int = 0
-    skipped: int = 0
-    unchanged: int = 0
-    removed: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ class Export:
         excluded: Callable[[bytes], bool],
         progress: ProgressListener | None,
     ) -> None:
-        self.done = Exported()
+        self.done = Uploaded()
         self._tree = tree
         self._at = at
         self._target = target
@@ -88,7 +78,7 @@ class Export:
         self._done_bytes = 0
         self._told_s = self._recorded_s = clock.monotonic_s()
 
-    def run(self, *, delete: bool) -> Exported:
+    def run(self, *, delete: bool) -> Uploaded:
         items = self._items()
         there = {found.key: found for found in self._target.list()}
         known = self._read_record() if RECORD in there else {}

@@ -26,7 +26,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -43,11 +43,10 @@ from cowfs.session.upload_changes import Directory, File, UploadChanges
 from cowfs.session.upload_plan import NothingToUpload, Uploaded, UploadPlan
 from cowfs.session.upload_reading import Count, FileReader, Read, SourceTree, Stopped, below
 from cowfs.version.commit import ProgressListener
-from cowfs.version.publish import Draft
+from cowfs.version.publish import Draft, Source
 from cowfs.version.tree_changes import INO, MODE
 
 if TYPE_CHECKING:
-    from cowfs.index import Index
     from cowfs.version.publish import Publisher
 
 WAITING_MAX = 512
@@ -55,12 +54,10 @@ BATCH_FILES = 32
 SAME_TICK_NS = 2_000_000_000  # clocks of file servers differ a little from ours
 
 
-class TreeUpload:
-    """A `Source` of `version.publish`. wants_version: whether a version is made though nothing
+class TreeUpload(Source):
+    """A source of `version.publish`. wants_version: whether a version is made though nothing
     differs; else drafting raises NothingToUpload. hurry: is called when it fails, or is interrupted,
     before what waits for the store is waited for."""
-
-    layer = 0
 
     def __init__(
         self,
@@ -87,15 +84,6 @@ class TreeUpload:
         if found.changes.is_empty and not self._wants_version:
             raise NothingToUpload
         return Draft(found.changes.changes(), found.contents)
-
-    def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
-        return ()  # all contents are new inodes'
-
-    def published(self, index: Index) -> None:
-        """Nobody reads the version here."""
-
-    def abandoned(self) -> None:
-        """The source has everything still."""
 
 
 @dataclass

@@ -11,24 +11,18 @@ begins anew.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from cowfs import clock
 from cowfs.errors import LeaseLostError
 from cowfs.ids import VersionId
 from cowfs.version.merge_changes import MergeChanges
 from cowfs.version.merge_states import Merged
-from cowfs.version.publish import Draft, Publisher
-
-if TYPE_CHECKING:
-    from cowfs.index import Index
+from cowfs.version.publish import Draft, Publisher, Source
 
 
-class MergeSource:
+class MergeSource(Source):
     """A `publish.Source`. versions: those that were merged into the target's, or brought back; their
     manifests were read after the publisher was made. are_parents: of what is published."""
-
-    layer = 0
 
     def __init__(
         self, merged: Merged, publisher: Publisher, versions: tuple[VersionId, ...], *, are_parents: bool
@@ -50,9 +44,3 @@ class MergeSource:
 
     def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
         return {(row[0], bytes(row[2]), row[3]) for row in self._publisher.index.content(ino)[0]}
-
-    def published(self, index: Index) -> None:
-        """Nobody reads the version here."""
-
-    def abandoned(self) -> None:
-        """The branches have everything still."""

@@ -93,13 +93,14 @@ class Source(Protocol):
     """Where the changes of one version come from, and who learns what became of them.
 
     Of `published` and `abandoned` one is called, once, as soon as the outcome is known: by
-    `Publisher.publish`, or by a later `resume` if the store did not tell.
+    `Publisher.publish`, or by a later `resume` if the store did not tell. A source that inherits
+    from this keeps nothing, and need not learn it.
     """
 
     @property
     def layer(self) -> int:
         """The writer's number for this work, which the intent carries; 0: it needs none."""
-        ...
+        return 0
 
     def draft(self) -> Draft:
         """Made on the publisher's base of the moment. Called again while what was drafted cannot be
@@ -111,16 +112,16 @@ class Source(Protocol):
     def kept(self, ino: int) -> Collection[tuple[int, bytes, int]]:
         """(offset, chunk hash, number of its pack) of what the file has from the base version: as
         good as the base, whatever is suspected of it."""
-        ...
+        return ()
 
     def published(self, index: Index) -> None:
         """The head is in the line, and was recorded. index: the new version's, for whoever reads
         the one before."""
-        ...
+        return
 
     def abandoned(self) -> None:
         """There is no version of this, and there will be none."""
-        ...
+        return
 
 
 @dataclass
