@@ -201,7 +201,7 @@ class Publisher:
         self._record_intent = record_intent
         self._record_published = record_published
         self._drop_intent = drop_intent
-        self._max_uploads = max_uploads
+        self._new_uploader = partial(PackUploader, store, max_uploads=max_uploads)
         self.chunks = StoredChunks(
             store,
             volume=volume,
@@ -209,7 +209,7 @@ class Publisher:
             packs=packs,
             numbers=numbers,
             protection=protection,
-            max_uploads=max_uploads,
+            new_uploader=self._new_uploader,
             uploads=uploads or UploadLog(None),
         )
         self._unsettled: tuple[_Prepared, Intent, HeadRecord] | None = None
@@ -352,7 +352,7 @@ class Publisher:
         )
 
     def _put_index(self, delta: IndexDelta, catalogue: _NewChunks) -> Published:
-        uploader = PackUploader(self._store, PackKind.INDEX, max_uploads=self._max_uploads)
+        uploader = self._new_uploader(PackKind.INDEX)
         try:
             return publish_index(
                 delta,

@@ -55,13 +55,12 @@ class StoredChunks:
         packs: PackReader,
         numbers: PackNumbers,
         protection: Protection,
-        max_uploads: int,
+        new_uploader: Callable[..., PackUploader],
         uploads: UploadLog,
     ) -> None:
-        self._store = store
         self._numbers = numbers
         self._protection = protection
-        self._max_uploads = max_uploads
+        self._make_uploader = new_uploader
         self._uploads = uploads
         self._uploader = self._new_uploader()
         resumed = uploads.load()
@@ -267,7 +266,7 @@ class StoredChunks:
     # -- packs
 
     def _new_uploader(self) -> PackUploader:
-        return PackUploader(self._store, PackKind.DATA, max_uploads=self._max_uploads, on_durable=self._uploads.append)
+        return self._make_uploader(PackKind.DATA, on_durable=self._uploads.append)
 
     def _claim(self, receipts: Iterable[PackReceipt]) -> None:
         for receipt in receipts:
