@@ -181,6 +181,10 @@ def test_a_volume_that_is_in_use_here_is_read_at_its_last_version_and_written_by
     assert (refused.code, "Leave the message out" in refused.err) == (2, True)
     refused = run("cp", path, "data:within")
     assert (refused.code, "the mount of data" in refused.err) == (2, True)
+    assert run("import", tree / "sub", "data", "--json").json["mount_path"] == str(path)
+    for arguments in (("--link", tree / "sub", "data"), ("--absorb", "data")):
+        refused = run("import", *arguments)
+        assert (refused.code, f"data' is mounted at {path}" in refused.err) == (4, True)
     assert run("log", "data", "--json").json == before, "nothing is published"
     run("unmount", path)
     refused = run("cp", tree / "model", "data:more")
