@@ -4,7 +4,8 @@
 
 Every byte is verified by its hash before use (`PackReader`, `BlockCache`). A miss fetches, in one
 request, the blocks that follow in the index and lie next to each other in the pack: at least 256
-KiB, doubling up to 4 MiB while misses follow on one another. Two threads that miss the same block
+KiB, doubling up to 4 MiB while misses follow on one another. The first segment comes with what lies
+before it in its pack: mostly the blocks that are needed next. Two threads that miss the same block
 wait for one request. `prefetch` fetches many blocks with parallel requests.
 
 A neighbour that turns out to be damaged harms nobody who does not need it: the wanted block is then
@@ -26,10 +27,12 @@ from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection
 from cowfs.ids import ChunkHash, PackId
 from cowfs.index.cache import BlockCache
 from cowfs.index.overlay import PAGE_BYTES, ZERO_PAGE
-from cowfs.store.packs import ChunkRequest, PackReader
+from cowfs.store.packs import ChunkRequest, Lead, PackReader
 
 FETCH_FLOOR_BYTES = 256 << 10
 FETCH_CEILING_BYTES = 4 << 20
+LEAD_BYTES = 128 << 10
+"""The first pages of most indexes, all pages of a small one."""
 PREFETCH_BATCH_BYTES = 1 << 20
 PREFETCH_THREADS = 16
 """Round trips of a scattered change are the blocks it needs divided by this, for each level of the
@@ -110,15 +113,28 @@ class StoreBlocks:
 
     def _load_segment(self, position: int) -> Sequence[BlockRef | None]:
         ref = self.section.segments[position]
-        raw = self.cache.get(ref.hash)
+        raw, lead = self.cache.get(ref.hash), None
         if raw is None:
             request = ChunkRequest(ref.offset, ref.stored_length, ref.raw_length, ref.codec, ref.hash)
-            raw = self._fly(ref.pack, [request])[0].result()
+            if self._segments:
+                raw = self._fly(ref.pack, [request])[0].result()
+            else:
+                raw, lead = self.reader.read_with_lead(ref.pack, request, LEAD_BYTES)
+                self.cache.put(ref.hash, raw)
         what = f"list segment {position} of {self.title}"
         segment = decode_segment(raw, what=what)
         if len(segment) != min(SEGMENT_ENTRIES, self.count - position * SEGMENT_ENTRIES):
             raise CorruptError(f"{what} is damaged: it lists {len(segment)} blocks")
+        if lead is not None:
+            self._keep(segment, lead)
         return segment
+
+    def _keep(self, segment: Sequence[BlockRef | None], lead: Lead) -> None:
+        """The blocks that came with the segment. Damage shows when a damaged block is read."""
+        for ref in segment:
+            if ref is not None and lead.has(ref.pack, ref.offset, ref.stored_length) and not self.cache.holds(ref.hash):
+                with suppress(CorruptError):
+                    self.cache.put(ref.hash, self.reader.read_lead(lead, _requests([ref])[0]))
 
     def _fetch_near(self, number: int, ref: BlockRef) -> bytes:
         with self._lock:

@@ -9,6 +9,8 @@ new chunks.
 - `section.packs` counts, for each index pack, the pages of this version that lie in it. Segments
   and catalogues are named by their refs, not counted: what a version needs is the union of the
   three.
+- The first pages, which have the roots of all tables, are put last, right before the segments: who
+  opens the version gets both with one request (`StoreBlocks`).
 - When blocks lie in more than MAX_PACKS packs, up to REWRITTEN_BLOCKS blocks of the packs with the
   fewest are uploaded again: reading a version stays cheap, and old packs become free. Finding them
   loads all list segments (once for a mount).
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_PACKS = 64
 REWRITTEN_BLOCKS = 64
+FIRST_PAGES = 16  # 256 KiB in memory
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,13 @@ def publish(
     if base_section != (delta.base.section if delta.base is not None else None):
         raise InvalidInputError("the delta was made from another version's index than base_section")
     blocks = _BlockList(delta, uploader)
+    first: list[tuple[int, bytes]] = []
     for page, raw in delta.pages():
+        if page <= FIRST_PAGES:
+            first.append((page, raw))
+        else:
+            blocks.put(page - 1, raw)
+    for page, raw in first:
         blocks.put(page - 1, raw)
     blocks.gather_sparse()
     segments = blocks.upload_segments()

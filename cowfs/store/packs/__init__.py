@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from cowfs.store.packs.directories import DirectoryCache
 from cowfs.store.packs.moved import earlier_moved_records, moved_records, places_now
-from cowfs.store.packs.read import GAP_BYTES, ChunkRequest, PackReader
+from cowfs.store.packs.read import GAP_BYTES, ChunkRequest, Lead, PackReader
 from cowfs.store.packs.upload import PackLocation, PackReceipt, PackUploader
 
 __all__ = [
     "GAP_BYTES",
     "ChunkRequest",
     "DirectoryCache",
+    "Lead",
     "PackLocation",
     "PackReader",
     "PackReceipt",

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -63,6 +64,18 @@ class ChunkRequest:
     hash: ChunkHash
 
 
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Stored bytes of a pack from `start` on, of which nothing was verified."""
+
+    pack: PackId
+    start: int
+    data: memoryview
+
+    def has(self, pack: PackId, offset: int, length: int) -> bool:
+        return pack == self.pack and self.start <= offset and offset + length <= self.start + len(self.data)
+
+
 class PackReader:
     """Verified reads from packs. Any thread may call. sealing: how the store's blobs are named and
     sealed."""
@@ -92,6 +105,28 @@ class PackReader:
             return self._read_home(pack, request)
         except (CorruptError, NotFoundError) as error:
             return self._recover(pack, request, error)
+
+    def read_with_lead(self, pack: PackId, request: ChunkRequest, lead_bytes: int) -> tuple[bytes, Lead | None]:
+        """As `read`, and by the same request what lies before the chunk, at most lead_bytes. None: the
+        pack has moved, or the chunk is not there."""
+        self._check_bounds(pack, request)
+        if self._moved.known(pack) is None:
+            start = max(request.offset - lead_bytes, 0)
+            before = request.offset - start
+            with suppress(CorruptError, NotFoundError):  # `read` says what is wrong, if it is for good
+                found = self._store.get_range(keys.pack(pack), start, before + request.stored_length)
+                lead = Lead(pack, start, memoryview(found))
+                return self.read_lead(lead, request), lead
+        r = request
+        return self.read(pack, r.offset, r.stored_length, r.raw_length, r.codec, r.hash), None
+
+    def read_lead(self, lead: Lead, request: ChunkRequest) -> bytes:
+        """A chunk that lies in it. CorruptError: it is not whole there."""
+        self._check_bounds(lead.pack, request)
+        at = request.offset - lead.start
+        stored = lead.data[at : at + request.stored_length]
+        raw = self._opened(stored, lead.pack, request.offset, request, f"pack {lead.pack}")
+        return self._seen(lead.pack, raw)
 
     def read_many(self, pack: PackId, requests: Sequence[ChunkRequest]) -> list[bytes]:
         """As `read` for each request, in order, with neighbours fetched in one range."""
