@@ -23,6 +23,7 @@ from cowfs.machine import registry
 from cowfs.machine import scratch as scratch_places
 from cowfs.machine.registry import MountEntry
 from cowfs.version.commit import ProgressListener
+from cowfs.version.volumes import Seen
 
 Given = str | os.PathLike[str] | None
 """Where a caller wants the mount."""
@@ -45,8 +46,9 @@ def of_volume(
     *,
     head_number: int,
     version: VersionId | None,
+    seen: Seen | None,
 ) -> NewMount:
-    """A writable one. head_number, version: the volume's head, as far as the caller knows."""
+    """A writable one. head_number, version: the volume's head, as far as the caller knows; seen: beside it."""
     store = target.store
     stores.refuse_memory(store)
     stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
@@ -66,13 +68,15 @@ def of_volume(
                 working_copy=str(target.working_copy.path),
                 head_number=head_number,
                 head_version=str(version) if version is not None else None,
+                lease_epoch=seen.lease_epoch if seen is not None else None,
                 log=str(target.working_copy.log_path),
                 mount_path=path,
                 registration=registration,
                 socket=str(registry.socket_path(registration)),
                 options=options.resolved(),
             )
-            started = launch.start(spec, access=store.access, known=store.known(), progress=progress)
+            known = {**store.known(), **(seen.objects if seen is not None else {})}
+            started = launch.start(spec, access=store.access, known=known, progress=progress)
             kept_work.warn_if_overtaken(target.name, started.ready)
         return NewMount(registration, Path(path), started)
 

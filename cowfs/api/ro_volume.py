@@ -11,13 +11,14 @@ other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from cowfs.api import arguments, copies, file_access, launch, mount_paths, mounts, names, new_mounts, sources, stores
 from cowfs.api import scratch as scratches
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from cowfs.api.tagging import Tag
     from cowfs.api.warming import WarmReport
     from cowfs.version.commit import ProgressListener
+
+A = TypeVar("A")
 
 
 class ROVolume:
@@ -393,7 +396,10 @@ class ROVolume:
         none of this volume's."""
         with self._mutex:
             if self._manifest is None:
-                self._manifest = history.open_named(self._store().objects, self.name, self._named.version)
+                ask = partial(history.read_ahead, version=self._named.version)
+                url, storage = self._named.store_url, self._storage
+                store, data = self._reached(lambda: stores.open_located_asking(url, storage, ask))
+                self._manifest = history.open_named(store.objects, self.name, self._named.version, data)
             return self._manifest
 
     def _require_whole(self, done: str) -> None:
@@ -411,8 +417,11 @@ class ROVolume:
         return self._store()
 
     def _store(self) -> stores.OpenStore:
+        return self._reached(lambda: stores.open_located(self._named.store_url, self._storage))
+
+    def _reached(self, reach: Callable[[], A]) -> A:
         try:
-            return stores.open_located(self._named.store_url, self._storage)
+            return reach()
         except NotFoundError as error:
             raise NotFoundError(
                 f"{self.locator} leads to no cowfs store: {error.message}",

@@ -80,7 +80,7 @@ from cowfs.machine import registry, sharing
 from cowfs.machine.registry import MountEntry
 from cowfs.machine.working_copy import WorkingCopy
 from cowfs.version import volumes
-from cowfs.version.volumes import Head
+from cowfs.version.volumes import Head, Seen
 
 if TYPE_CHECKING:
     from cowfs.version.commit import CommitRequest, ProgressListener
@@ -106,6 +106,7 @@ class RWVolume:
         self._store: stores.OpenStore | None = None
         self._version: VersionId | None = None
         self._head_number = 0
+        self._seen: Seen | None = None
         self._ended = ""
         self._is_discarded = False
         self._options = MountOptions()
@@ -259,15 +260,22 @@ class RWVolume:
         """
         with self._mutex:
             self._require_not_ended()
-            if self._store is not None:
-                return self
-            if self._claim == "existing":
-                store = stores.open_store(self._named)
-            else:
-                store = stores.open_or_initialize(self._named)
-                stores_layer.require_writable(store.record, accept_unsafe=accept_unsafe_store)
-            self._adopt(store, claiming.head(store.objects, self.name, self._claim, strict=self._is_strict))
+            if self._store is None:
+                self._resolve(accept_unsafe_store, to_write=False)
             return self
+
+    def _resolve(self, accept_unsafe_store: bool, *, to_write: bool) -> None:
+        if self._claim == "existing" and to_write:
+            found = sources.find(self.name, self._named, to_write=True)
+            assert found.head is not None
+            self._adopt(found.store, found.head)
+            return
+        if self._claim == "existing":
+            store = stores.open_store(self._named)
+        else:
+            store = stores.open_or_initialize(self._named)
+            stores_layer.require_writable(store.record, accept_unsafe=accept_unsafe_store)
+        self._adopt(store, claiming.head(store.objects, self.name, self._claim, strict=self._is_strict))
 
     # -- mounting
 
@@ -302,7 +310,8 @@ class RWVolume:
             if (entry := self._mount_used.at_its_path()) is not None:
                 return mount_paths.same(entry, mount_path)
             mount_paths.check(mount_path)
-            self.resolve(accept_unsafe_store=chosen.accept_unsafe_store)
+            if self._store is None:
+                self._resolve(chosen.accept_unsafe_store, to_write=True)
             self._end_files(force=False)
             store_id = self._opened().record.store_id
             with mount_paths.turn(self.name, store_id):
@@ -324,6 +333,7 @@ class RWVolume:
         self._mount_used.leave(None)
         store = self._opened()
         working_copy = WorkingCopy.locate(store.record.store_id, self.name, meta_dir=options.meta_path)
+        seen, self._seen = self._seen, None  # it grows old
         made = new_mounts.of_volume(
             Target(self.name, store, working_copy),
             given,
@@ -331,8 +341,11 @@ class RWVolume:
             progress,
             head_number=self._head_number,
             version=self._version,
+            seen=seen,
         )
         self.started = made.started
+        if made.started is not None and (ready := made.started.ready).head_number > self._head_number:
+            self._head_number, self._version = ready.head_number, ready.version
         is_handed_in = made.started is not None and options.fuse_fd is not None
         self._mount_used.use(made.id, str(made.path), is_handed_in=is_handed_in)
         if not options.foreground and (entry := self._mount_used.entry()) is not None:
@@ -669,6 +682,7 @@ class RWVolume:
         self._claim = "existing"
         self._store, self._name = store, head.volume
         self._version, self._head_number = head.version, head.number
+        self._seen = head.seen
 
     @property
     def _is_unclaimed(self) -> bool:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from cowfs.api import stores
 from cowfs.errors import InvalidInputError, NotFoundError
 from cowfs.format.locator import Locator, is_locator
+from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
-from cowfs.version import near_names, source_names, volumes
+from cowfs.version import history, near_names, seen, source_names, volumes
 from cowfs.version.volumes import Head
 
 _LOCATOR_AND_PATH = re.compile(r"(cowfs\+.*?/-/[^/@]+@[0-9a-f]{64}):(.*)", re.DOTALL)
@@ -29,12 +31,13 @@ _LOCATOR_AND_PATH = re.compile(r"(cowfs\+.*?/-/[^/@]+@[0-9a-f]{64}):(.*)", re.DO
 @dataclass(frozen=True)
 class Source:
     """A source that was found. version None: a volume without versions. head: of the volume, if it
-    is the volume itself that was named."""
+    is the volume itself that was named. manifest: of a locator's version, if it was asked for."""
 
     store: stores.OpenStore
     volume: str
     version: VersionId | None
     head: Head | None = None
+    manifest: Manifest | None = None
 
     def locator(self) -> Locator:
         """NotFoundError when there is no version yet."""
@@ -90,20 +93,35 @@ def _placed(source: str, text: str) -> Place:
     return Place(source, b"/".join(parts), is_directory=not parts or text.endswith("/"))
 
 
-def find(text: str, named: stores.Named) -> Source:
+def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifest: bool = False) -> Source:
     """The volume or version that `text` means; named None: the default store, or the locator's
-    own."""
+    own. to_write: a volume is opened next, and what was seen of it is in its head. with_manifest: that of a
+    locator's version is asked for beside the store's record."""
     parsed = source_names.parse_source(text)
     if isinstance(parsed, Locator):
         require_same_store(parsed, named)
-        opened = stores.open_located(parsed.store_url, stores.storage_of(named))
-        return Source(opened, parsed.volume, parsed.version)
+        storage = stores.storage_of(named)
+        if not with_manifest:
+            return Source(stores.open_located(parsed.store_url, storage), parsed.volume, parsed.version)
+        ask = partial(history.read_ahead, version=parsed.version)
+        opened, data = stores.open_located_asking(parsed.store_url, storage, ask)
+        manifest = history.open_named(opened.objects, parsed.volume, parsed.version, data)
+        return Source(opened, parsed.volume, parsed.version, manifest=manifest)
     name, at = parsed
+    if at is None and to_write:
+        store, page = stores.open_asking(named, partial(seen.shown, name=name))
+        head = near_names.read_seen(store.objects, name, page)
+        return Source(store, name, head.version, head)
     store = stores.open_store(named)
     if at is None:
         head = near_names.read_head(store.objects, name)
         return Source(store, name, head.version, head)
     return Source(store, name, source_names.resolve_name(store.objects, name, at))
+
+
+def at(source: Source, locator: str) -> Source:
+    """The same volume, at the version of a locator."""
+    return replace(source, version=Locator.parse(locator).version)
 
 
 def require_same_store(locator: Locator, named: stores.Named) -> None:

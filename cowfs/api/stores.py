@@ -10,8 +10,11 @@ Threads: any.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
+from typing import TypeVar
 
 from cowfs import config
 from cowfs import store as stores
@@ -25,6 +28,7 @@ from cowfs.format.records import StoreRecord
 from cowfs.format.sealing import PLAIN
 from cowfs.format.store_url import StoreUrl
 from cowfs.store import Access, ObjectStore, trust
+from cowfs.store.beside import beside
 from cowfs.store.named import place_named, placed
 from cowfs.store.sealed import sealing_of
 from cowfs.store.unlocking import store_key_of
@@ -54,6 +58,8 @@ class OpenStore:
         return found
 
 
+A = TypeVar("A")
+
 _lock = Lock()
 _open: dict[tuple[int, str, Storage | None], OpenStore] = {}
 MOST_STORAGES = 32
@@ -69,6 +75,12 @@ def open_store(named: Named = None) -> OpenStore:
     return open_located(canonical_url(named), storage_of(named))
 
 
+def open_asking(named: Named, ask: Callable[[ObjectStore], A]) -> tuple[OpenStore, A]:
+    """As open_store, and what `ask` asks beside its record, when it is not known yet whether records are
+    sealed."""
+    return open_located_asking(canonical_url(named), storage_of(named), ask)
+
+
 def open_located(url: str, storage: Storage | None = None) -> OpenStore:
     """As open_store, for a URL that is whole: a locator's. storage: how it is asked."""
     found = _known(url, storage)
@@ -79,6 +91,21 @@ def open_located(url: str, storage: Storage | None = None) -> OpenStore:
     try:
         record = stores.load_record(objects)
         return _remember(url, OpenStore(objects, record, _with_key(chosen, objects), storage))
+    except BaseException:
+        objects.close()
+        raise
+
+
+def open_located_asking(url: str, storage: Storage | None, ask: Callable[[ObjectStore], A]) -> tuple[OpenStore, A]:
+    """As open_located and open_asking."""
+    found = _known(url, storage)
+    if found is not None:
+        return found, ask(found.objects)
+    chosen = access(storage)
+    objects = stores.open_store(url, access=chosen)
+    try:
+        record, answer = beside(partial(stores.load_record, objects), partial(ask, objects))
+        return _remember(url, OpenStore(objects, record, _with_key(chosen, objects), storage)), answer
     except BaseException:
         objects.close()
         raise

@@ -23,14 +23,14 @@ def command(source: str, name: str, store: str | None, as_json: bool) -> None:
     SOURCE as a bare NAME: uncommitted work that this machine has of it is committed first.
     """
     from cowfs.api import names, sources
-    from cowfs.blocking import RWVolume, Volume
+    from cowfs.blocking import ROVolume, RWVolume
 
     wanted = names.checked(name)
-    found = sources.find(source, store)
+    found = sources.find(source, store, with_manifest=True)
     if found.head is not None:
         fork = RWVolume.made(found.store, found.head, None).fork(wanted, strict=True)
     else:
-        fork = Volume.from_locator(found.locator()).fork(wanted, strict=True)
+        fork = ROVolume(found.locator(), found.manifest).resolve().fork(wanted, strict=True)
     base = fork.forked_from
     committed = base.locator if base is not None and base.is_new else None
     if committed is not None:

@@ -62,7 +62,8 @@ class HeartbeatRecord(Record):
 class PinRecord(Record):
     """number: head number that is protected (0: none yet); version: one that is protected besides.
     lifetime_s: how long after the store's time of this record, None: for good. packs: uploaded, and
-    named by no head yet. dead: protects nothing any more.
+    named by no head yet. dead: protects nothing any more. lease: write id of the lease that a writer holds,
+    or wanted; None: not said.
     """
 
     record: ClassVar[str] = "pin"
@@ -76,6 +77,7 @@ class PinRecord(Record):
     kind: PinKind = "writer"
     packs: tuple[PackId, ...] = ()
     version: VersionId | None = None
+    lease: WriteId | None = None
 
     def __post_init__(self) -> None:
         keys.check_volume_name(self.volume)

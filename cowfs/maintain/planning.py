@@ -265,12 +265,16 @@ def checked_now_ns(store: ObjectStore) -> int:
 
 def is_silent(store: ObjectStore, pin: FoundPin) -> bool:
     """Whether nobody is there to acknowledge: who had the volume's lease has died, or was not heard of
-    for two minutes. What the pin names stays protected, for its work may be kept; but it is not
+    for two minutes; or the lease is not that of the pin, whose owner was refused, or another came after
+    it. What the pin names stays protected, for its work may be kept; but it is not
     waited for: a fence makes its owner prove everything else anew, if it comes back."""
     if not pin.must_acknowledge:
         return False
     lease = leases.read(store, pin.record.volume)
-    return lease is not None and lease.state != "held"
+    wanted = pin.record.lease
+    if lease is None:
+        return wanted is not None
+    return lease.state != "held" or wanted not in (None, lease.write_id)
 
 
 def young_since_ns(generations: Generations, pins: list[FoundPin], now_ns: int) -> int:

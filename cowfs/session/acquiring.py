@@ -18,16 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cowfs import log
-from cowfs.errors import AccessDeniedError, CowfsError, InvalidStateError, NotFoundError
-from cowfs.ids import VersionId
+from cowfs import clock, log
+from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.ids import VersionId, WriteId
 from cowfs.index import empty_index, open_index
 from cowfs.machine.state import State
 from cowfs.session.session import Writer
 from cowfs.store import leases, open_store, refs
 from cowfs.store.beside import beside, meanwhile
 from cowfs.store.holder import current_holder
-from cowfs.store.pins import Pin, newest_condemned
+from cowfs.store.pins import Pin
 from cowfs.version.commit import Base
 from cowfs.version.heads import settle_head
 from cowfs.version.history import open_version
@@ -107,29 +107,8 @@ def require_no_copy(working_copy: WorkingCopy) -> None:
 
 def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy) -> tuple[Writer, Head]:
     """Lease and pin, and the volume's head with every earlier writer shut out."""
-    holder = current_holder(spec.place)
-    left_epoch = working_copy.left_epoch
-
-    def take_lease() -> Lease:
-        lease = leases.acquire(store, spec.volume, holder, take_over=spec.options.take_over, left_epoch=left_epoch)
-        stack.callback(_give_back, lease, working_copy)
-        return lease
-
     state = working_copy.state
-    generation = None
-    if state.pin is None:
-        lease, generation = beside(take_lease, partial(newest_condemned, store))
-    else:
-        lease = take_lease()
-    pin = _resume_pin(store, state)
-    if pin is None:
-        pin = Pin.create(
-            store,
-            volume=spec.volume,
-            number=state.head_number,
-            owner=f"{holder.user}@{holder.host}",
-            generation=generation,
-        )
+    lease, pin = _lease_and_pin(spec, stack, store, working_copy)
     working_copy.record_lease(lease.epoch, pin.key)
     protection = Protection(store, pin, lambda key: working_copy.record_lease(lease.epoch, key))
     settle = partial(
@@ -152,17 +131,64 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
         lease.settled()
         lease.renew()
     else:
-        settled, _ = beside(settle, lease.renew)
+        settled, _ = beside(settle, protection.read_lists)
+        if settled.head.number != state.head_number:  # by a fence, perhaps, behind a list that came after the look
+            protection.forget_lists()
     return Writer(working_copy, lease, protection), settled.head
 
 
-def _resume_pin(store: ObjectStore, state: State) -> Pin | None:
+def _lease_and_pin(
+    spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy
+) -> tuple[Lease, Pin]:
+    """A new pin is put beside the lease. It names the lease: one that is left behind by somebody who was
+    refused, and killed then, holds up no collection."""
+    holder, state, left_epoch = current_holder(spec.place), working_copy.state, working_copy.left_epoch
+    write_id = WriteId(clock.random_bytes(WriteId.length))
+    find = partial(leases.find_vacancy, store, spec.volume, left_epoch=left_epoch)
+    vacancy = find(take_over=spec.options.take_over, seen=spec.lease_epoch)
+    may_be_old = spec.lease_epoch is not None
+
+    def take_lease() -> Lease:
+        nonlocal vacancy, may_be_old
+        while True:
+            try:
+                lease = leases.take(store, spec.volume, vacancy, holder, write_id)
+            except ConflictError:
+                vacancy = find(take_over=spec.options.take_over and may_be_old, seen=vacancy.epoch)
+                may_be_old = False
+            else:
+                stack.callback(_give_back, lease, working_copy)
+                return lease
+
+    made: list[Pin] = []
+
+    def make_pin() -> None:
+        owner = f"{holder.user}@{holder.host}"
+        pin = Pin.create(store, volume=spec.volume, number=state.head_number, owner=owner, generation=0, lease=write_id)
+        made.append(pin)
+
+    if state.pin is not None:
+        lease = take_lease()
+        if (resumed := _resume_pin(store, state, write_id)) is not None:
+            return lease, resumed
+        make_pin()
+        return lease, made[0]
+    try:
+        lease, _ = beside(take_lease, make_pin)
+    except BaseException:
+        for pin in made:
+            within("remove the pin", pin.remove)
+        raise
+    return lease, made[0]
+
+
+def _resume_pin(store: ObjectStore, state: State, lease: WriteId) -> Pin | None:
     """The pin the working copy has left, as a writer's and proven alive; None when there is none
     any more."""
     pin = Pin.resume(store, state.pin) if state.pin is not None else None
     try:
         if pin is not None:
-            pin.renew(volume=state.volume, number=state.head_number)
+            pin.renew(volume=state.volume, number=state.head_number, lease=lease)
     except NotFoundError:
         return None
     return pin

@@ -63,6 +63,7 @@ from cowfs.session.residency import Residency
 from cowfs.session.scratch import Scratch
 from cowfs.session.session import Resumed, Session, Writer
 from cowfs.store import AMBIENT, Access, ObjectStore, load_record, require_writable
+from cowfs.store.beside import meanwhile
 from cowfs.store.packs import PackReader
 from cowfs.version.commit import Base, Progress, ProgressListener
 from cowfs.version.heads import is_only_fenced
@@ -243,6 +244,7 @@ def _open_writable(
     with early_base(spec, store, packs, working_copy) as take_early:
         writer, head = claim(spec, stack, store, working_copy)
         opening.enter_context(renewed(writer))
+        opening.enter_context(meanwhile(writer.protection.catch_up))
         if head.version != working_copy.state.base_version and not working_copy.may_have_uncommitted:
             working_copy.rebase(head.number, head.version)  # what it was made from may have been collected
             writer.protection.follow(head.number)

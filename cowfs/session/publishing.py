@@ -36,6 +36,7 @@ from cowfs.session.acquiring import (
 from cowfs.session.during_opening import renewed
 from cowfs.session.session import Writer
 from cowfs.store import AMBIENT, Access, load_record, require_writable
+from cowfs.store.beside import meanwhile
 from cowfs.store.packs import PackReader
 from cowfs.store.patience import CLOSING_S, Patience, patience_of
 from cowfs.version.pack_numbers import PackNumbers
@@ -78,6 +79,7 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         with early_base(spec, store, packs, working_copy) as take_early:
             writer, head = claim(spec, stack, store, working_copy)
             writer.protection.read_lists()  # before anything is looked up, or another version is opened
+            stack.enter_context(meanwhile(writer.protection.catch_up))
             if working_copy.has_records:
                 raise has_uncommitted(spec.volume)
             if is_copy and head.version != working_copy.state.base_version:

@@ -50,13 +50,14 @@ LeaseState = Literal["held", "released", "expired", "dead"]
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
     """heartbeat_age_s: since the last sign of life, by the store's clock; 0 for a released
-    lease."""
+    lease. write_id: by which pins name it."""
 
     epoch: int
     holder: Holder
     since_ns: int
     heartbeat_age_s: float
     state: LeaseState
+    write_id: WriteId
 
 
 class Lease:
@@ -124,6 +125,51 @@ class Lease:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Vacancy:
+    """An epoch that nobody has taken, as far as was seen. predecessor: the lease before it, unless that
+    was given back."""
+
+    epoch: int
+    predecessor: LeaseInfo | None
+
+
+def find_vacancy(
+    store: ObjectStore,
+    volume: str,
+    *,
+    take_over: bool = False,
+    left_epoch: int | None = None,
+    seen: int | None = None,
+) -> Vacancy:
+    """What `take` may try to take. LeaseHeldError: as of `acquire`.
+
+    left_epoch: as of `acquire`. seen: an epoch that was taken, the highest that is known; 0: there was none a
+    moment ago; None: a list is asked for. Two requests in a row where that lease was given back.
+    """
+    ref = refs.lease(volume)
+    listed = refs.newest_listed(store, ref) if seen is None else seen
+    # Whoever gives a lease back never renews it again. So only a later epoch could be in the way, and the put meets that.
+    if listed < refs.FIRST or _is_released(store, volume, listed):
+        return Vacancy(listed + 1, None)
+    newest = _newest_from(store, volume, listed)
+    predecessor = _judge(store, volume, *newest[1:])
+    if predecessor.epoch == left_epoch and predecessor.state == "held":
+        state: LeaseState = "dead" if is_in_another_container(predecessor.holder) else "held"
+        predecessor = replace(predecessor, state=state)
+    if predecessor.state == "held" and not take_over:
+        raise _held(volume, predecessor)
+    return Vacancy(newest[0] + 1, predecessor if predecessor.state != "released" else None)
+
+
+def take(store: ObjectStore, volume: str, vacancy: Vacancy, holder: Holder, write_id: WriteId) -> Lease:
+    """The vacant epoch; of any number of callers exactly one gets it, the others a ConflictError. write_id:
+    random, and the caller's alone."""
+    record = LeaseRecord(epoch=vacancy.epoch, holder=holder, since_ns=clock.now_ns(), write_id=write_id)
+    refs.append(store, refs.lease(volume), record.epoch, record)
+    return Lease(store, volume, record, vacancy.predecessor)
+
+
 def acquire(
     store: ObjectStore, volume: str, holder: Holder, *, take_over: bool = False, left_epoch: int | None = None
 ) -> Lease:
@@ -137,48 +183,36 @@ def acquire(
     people, as the lock of a working copy has them; user, host, mount_path, pid, since_ns,
     heartbeat_age_s, epoch).
     """
-    newest = _newest(store, volume)
-    predecessor = _judge(store, volume, *newest[1:]) if newest else None
-    if predecessor and predecessor.epoch == left_epoch and predecessor.state == "held":
-        state: LeaseState = "dead" if is_in_another_container(predecessor.holder) else "held"
-        predecessor = replace(predecessor, state=state)
-    if predecessor and predecessor.state == "held" and not take_over:
-        raise _held(volume, predecessor)
-    record = LeaseRecord(
-        epoch=newest[0] + 1 if newest else refs.FIRST,
-        holder=holder,
-        since_ns=clock.now_ns(),
-        write_id=WriteId(clock.random_bytes(WriteId.length)),
-    )
-    try:
-        refs.append(store, refs.lease(volume), record.epoch, record)
-    except ConflictError as error:
-        winner = read(store, volume)
-        if winner is None:
-            raise
-        raise _held(volume, winner) from error
-    return Lease(store, volume, record, predecessor if predecessor and predecessor.state != "released" else None)
+    write_id = WriteId(clock.random_bytes(WriteId.length))
+    vacancy = find_vacancy(store, volume, take_over=take_over, left_epoch=left_epoch)
+    while True:
+        try:
+            return take(store, volume, vacancy, holder, write_id)
+        except ConflictError:  # of those who came together one has it, and is not taken over
+            vacancy = find_vacancy(store, volume, seen=vacancy.epoch)
 
 
 def read(store: ObjectStore, volume: str) -> LeaseInfo | None:
     """The newest lease of the volume, None if there never was one."""
-    found = _newest(store, volume)
-    return _judge(store, volume, *found[1:]) if found else None
-
-
-def _newest(store: ObjectStore, volume: str) -> tuple[int, LeaseRecord, HeartbeatRecord | None] | None:
-    """The newest epoch, its lease and its heartbeat, read beside one another."""
     ref = refs.lease(volume)
     listed = refs.newest_listed(store, ref)
-    if listed < refs.FIRST:
-        found, heartbeat = refs.newest(store, ref, listed=0), None
-    else:
-        found, heartbeat = beside(
-            partial(refs.newest, store, ref, listed=listed), partial(_heartbeat, store, volume, listed)
-        )
-    if found is None:
-        return None
-    return *found, heartbeat if found[0] == listed else _heartbeat(store, volume, found[0])
+    if listed < refs.FIRST and (found := refs.newest(store, ref, listed=0)) is not None:
+        listed = found[0]
+    return _judge(store, volume, *_newest_from(store, volume, listed)[1:]) if listed >= refs.FIRST else None
+
+
+def _newest_from(store: ObjectStore, volume: str, epoch: int) -> tuple[int, LeaseRecord, HeartbeatRecord | None]:
+    """The newest epoch, its lease and its heartbeat, read beside one another, where `epoch` was taken."""
+    found, heartbeat = beside(
+        partial(refs.newest, store, refs.lease(volume), listed=epoch), partial(_heartbeat, store, volume, epoch)
+    )
+    assert found is not None
+    return *found, heartbeat if found[0] == epoch else _heartbeat(store, volume, found[0])
+
+
+def _is_released(store: ObjectStore, volume: str, epoch: int) -> bool:
+    heartbeat = _heartbeat(store, volume, epoch)
+    return heartbeat is not None and heartbeat.released
 
 
 def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord | None:
@@ -191,7 +225,7 @@ def _heartbeat(store: ObjectStore, volume: str, epoch: int) -> HeartbeatRecord |
 
 def _judge(store: ObjectStore, volume: str, record: LeaseRecord, heartbeat: HeartbeatRecord | None) -> LeaseInfo:
     def info(state: LeaseState, age_s: float) -> LeaseInfo:
-        return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state)
+        return LeaseInfo(record.epoch, record.holder, record.since_ns, age_s, state, record.write_id)
 
     if heartbeat and heartbeat.released:
         return info("released", 0.0)

@@ -87,6 +87,10 @@ class Pin:
     def owner(self) -> str:
         return self._record.owner
 
+    @property
+    def lease(self) -> WriteId | None:
+        return self._record.lease
+
     @classmethod
     def create(
         cls,
@@ -97,12 +101,14 @@ class Pin:
         owner: str,
         packs: Sequence[PackId] = (),
         generation: int | None = None,
+        lease: WriteId | None = None,
     ) -> Pin:
         """A writer's pin, durable when it returns. It acknowledges every collection that has
-        published its list by now:
+        published its list by now: the owner must read the lists that are there before it looks
+        anything up.
 
-        the owner must read the lists that are there before it looks anything up. generation: what
-        `newest_condemned` said a moment ago; the pin acknowledges no later one then.
+        generation: it acknowledges no later one, and no request is made to find that out. lease: write id
+        of the lease that the owner has, or puts beside the pin: without it, nobody waits for the owner.
         """
         record = PinRecord(
             volume=volume,
@@ -113,6 +119,7 @@ class Pin:
             write_id=_write_id(),
             owner=owner,
             packs=tuple(packs),
+            lease=lease,
         )
         pin = cls(store, record.write_id, 0, record, None)
         pin._append(record)
@@ -141,6 +148,7 @@ class Pin:
         number: int | None = None,
         generation: int | None = None,
         packs: Sequence[PackId] | None = None,
+        lease: WriteId | None = None,
         is_forced: bool = False,
     ) -> None:
         """Moves the lifetime on, and what is given. Call it at each heartbeat: it writes when there
@@ -159,6 +167,7 @@ class Pin:
                 number=old.number if number is None else number,
                 gc_generation=old.gc_generation if generation is None else generation,
                 packs=old.packs if packs is None else tuple(packs),
+                lease=old.lease if lease is None else lease,
             )
             is_young = self._written_s is not None and clock.monotonic_s() - self._written_s < LIFETIME_S * _RENEW_PART
             if record == old and is_young and not is_forced:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from cowfs.errors import AccessDeniedError, NotFoundError
+from cowfs.errors import AccessDeniedError, CowfsError, NotFoundError
 from cowfs.format import keys
 from cowfs.format.manifest import Manifest
 from cowfs.ids import VersionId
@@ -30,11 +30,21 @@ class Past:
     manifest: Manifest | None
 
 
-def open_version(store: ObjectStore, version: VersionId) -> Manifest:
-    """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError."""
+def read_ahead(store: ObjectStore, version: VersionId) -> bytes | None:
+    """For `open_version`, before it is known whether there is a cowfs store, and a sealed one. None: it has
+    to ask itself."""
+    try:
+        return store.get(keys.version(version))
+    except CowfsError:
+        return None
+
+
+def open_version(store: ObjectStore, version: VersionId, data: bytes | None = None) -> Manifest:
+    """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError. data: of `read_ahead`."""
     key = keys.version(version)
     try:
-        data = store.get(key)
+        if data is None:
+            data = store.get(key)
     except NotFoundError as error:
         raise NotFoundError(
             f"{store.url} has no version {version}",
@@ -43,14 +53,14 @@ def open_version(store: ObjectStore, version: VersionId) -> Manifest:
     return Manifest.decode(data, version, what=f"{store.url}/{key}", sealing=sealing_of(store))
 
 
-def open_named(store: ObjectStore, volume: str, version: VersionId) -> Manifest:
+def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes | None = None) -> Manifest:
     """As open_version, for a version that is named as one of `volume`. NotFoundError when the
     volume's line does not have it.
 
     No further request where the volume itself made the version; where a fork has it from its
     origin, as many as `history` takes to find it, at most LINE_LIMIT.
     """
-    manifest = open_version(store, version)
+    manifest = open_version(store, version, data)
     if manifest.volume != volume and not _may_be_in_line(store, volume, version):
         raise NotFoundError(
             f"version {version.hex()[:12]} belongs to volume {manifest.volume!r}, not to {volume!r}",

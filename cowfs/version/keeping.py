@@ -1,7 +1,7 @@
 """Keeps a version for a moment, while the head of a fork is being made, which will protect it. Without
 that a collection could delete the version between the look at it and the head.
 
-    pin (kind fork, names the version) ─▶ lists read: not condemned ─▶ head ─▶ pin still alive? ─▶ pin removed
+    pin (kind fork, names the version) ─▶ lists read: not condemned ─▶ head ─▶ pin still alive? ‖ pin removed
 
 Either the collection sees the pin when it looks at the roots for the last time, and spares the
 version; or its list was there before the pin, and is seen here. A pin that outlives its maker counts
@@ -22,6 +22,7 @@ from cowfs.format import keys
 from cowfs.format.records import PinRecord
 from cowfs.ids import VersionId, WriteId
 from cowfs.store import ObjectStore, refs
+from cowfs.store.beside import beside
 from cowfs.store.pins import condemned_versions
 
 LIFETIME_S = 3600
@@ -33,12 +34,20 @@ class Kept:
     def __init__(self, store: ObjectStore, id: WriteId) -> None:
         self._store = store
         self._id = id
+        self.is_over = False
 
     @property
     def is_alive(self) -> bool:
         """Whether it protects the version still, and so has all the time. Asked when what protects
         the version from now on is there."""
         return self._store.size(keys.pin(self._id, refs.FIRST + 1)) is None
+
+    def end(self) -> bool:
+        """Whether it has protected the version all the time, asked while it is removed: a dead record is
+        not its first one."""
+        self.is_over = True
+        is_alive, _ = beside(lambda: self.is_alive, self.remove)
+        return is_alive
 
     def remove(self) -> None:
         """A dead record, which is number 2, stays. Where it fails, the pin expires."""
@@ -71,7 +80,8 @@ def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str =
     except (ConflictError, InvalidInputError, NotFoundError):
         kept.remove()
         raise
-    kept.remove()
+    if not kept.is_over:
+        kept.remove()
 
 
 def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:

@@ -8,10 +8,11 @@ is no other error.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 
 from cowfs.errors import CowfsError, NotFoundError
 from cowfs.store import ObjectStore
-from cowfs.version import volumes
+from cowfs.version import seen, volumes
 from cowfs.version.volumes import Head
 
 LIMIT = 32
@@ -33,8 +34,17 @@ def find(store: ObjectStore, name: str) -> list[str]:
 def read_head(store: ObjectStore, name: str) -> Head:
     """As `volumes.read_head`, for a name that somebody gave: the hint of its NotFoundError names near
     ones."""
+    return _read(store, name, lambda: volumes.read_head(store, name))
+
+
+def read_seen(store: ObjectStore, name: str, page: seen.Shown) -> Head:
+    """As `seen.read_seen`, likewise."""
+    return _read(store, name, lambda: seen.read_seen(store, name, page))
+
+
+def _read(store: ObjectStore, name: str, read: Callable[[], Head]) -> Head:
     try:
-        return volumes.read_head(store, name)
+        return read()
     except NotFoundError as error:
         found = [repr(each) for each in find(store, name) if each != name]
         if not found or volumes.find_head(store, name) is not None:  # deleted: it is the one that was meant

@@ -81,6 +81,23 @@ class Protection:
             if not self._has_read:
                 self._read()
 
+    def forget_lists(self) -> None:
+        """They are all read again before the first look-up."""
+        with self._lock:
+            self._read_generation, self._has_read = 0, False
+
+    def catch_up(self) -> None:
+        """Acknowledges what was read while the volume was being opened: a new pin had not heard of it. No
+        request when there was nothing."""
+        with self._lock:
+            if not self.is_bound and not self.has_acknowledged:
+                self._pin.renew(generation=self._read_generation)
+
+    @property
+    def has_acknowledged(self) -> bool:
+        """Whether the pin says of every list that was read that it was."""
+        return self._pin.generation >= self._read_generation
+
     @contextmanager
     def publishing(self) -> Iterator[Callable[[], None]]:
         """Nothing is acknowledged inside. Gives what reads new lists, which comes before the
@@ -167,7 +184,9 @@ class Protection:
         _log.warning(
             "the pin expired and a collection went on without it, perhaps while this machine slept; a new one is made"
         )
-        self._pin = Pin.create(self._store, volume=old.volume, number=number, owner=old.owner, packs=sorted(uploaded))
+        self._pin = Pin.create(
+            self._store, volume=old.volume, number=number, owner=old.owner, packs=sorted(uploaded), lease=old.lease
+        )
         self._record_pin(self._pin.key)
         self._lapses += 1
         self._read_generation = 0

@@ -14,7 +14,8 @@ volume. Not here: leases (`store.leases`), moving heads on (`heads`, `publish`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from cowfs import clock, log
@@ -34,6 +35,15 @@ _PAGE = 1000  # objects of a list
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What was read beside a head, for who opens the volume next (`seen`). objects: by key. lease_epoch: the
+    newest that a list has shown, 0: none; None: not known."""
+
+    objects: Mapping[str, bytes]
+    lease_epoch: int | None
+
+
+@dataclass(frozen=True)
 class Head:
     """A volume's newest head: version None until the first commit."""
 
@@ -44,6 +54,7 @@ class Head:
     created_ns: int
     is_void: bool = False
     is_deleted: bool = False
+    seen: Seen | None = field(default=None, compare=False, repr=False)
 
 
 def create_volume(store: ObjectStore, name: str, *, owner: str = "") -> Head:
@@ -66,7 +77,7 @@ def fork_volume(store: ObjectStore, name: str, source: Locator, *, owner: str = 
                 hint="It may have been deleted, or the locator names another store. `cowfs log` and history() list versions.",
             )
         head = _claim(store, name, source.version, str(source))
-        _, is_alive = beside(partial(_describe, store, head, owner), lambda: kept.is_alive)
+        _, is_alive = beside(partial(_describe, store, head, owner), kept.end)
         if not is_alive:  # this process slept for long: the version may have gone
             _make_void(store, head)
             raise being_deleted(store, source.version)
@@ -85,7 +96,10 @@ def find_head(store: ObjectStore, name: str, *, likely: int = 0) -> Head | None:
     found = refs.newest_from(store, ref, likely) if likely >= refs.FIRST else refs.newest(store, ref)
     if found is None:
         return None
-    number, record = found
+    return head_of(name, *found)
+
+
+def head_of(name: str, number: int, record: HeadRecord, seen: Seen | None = None) -> Head:
     return Head(
         name,
         number,
@@ -94,6 +108,7 @@ def find_head(store: ObjectStore, name: str, *, likely: int = 0) -> Head | None:
         record.created_ns,
         is_void=record.kind == "void",
         is_deleted=record.kind == "delete",
+        seen=seen,
     )
 
 

@@ -174,6 +174,9 @@ RECORDS: dict[str, Record] = {
         "my-dataset", 12, 2, CREATED_NS, None, WRITE, "ada@node-7", extra={"expires_ns": CREATED_NS + 3_600_000_000_000}
     ),
     "pin-writer": PinRecord("my-dataset", 12, 2, CREATED_NS, 604_800, WRITE, "ada@node-7", packs=(PACK_A,)),
+    "pin-lease": PinRecord(
+        "my-dataset", 12, 0, CREATED_NS, 604_800, WRITE, "ada@node-7", lease=WriteId(bytes(range(16, 32)))
+    ),
     "pin-reader": PinRecord("my-dataset", 12, 2, CREATED_NS, 604_800, WRITE, "ada@node-7", "reader", version=VERSION),
     "pin-dead": PinRecord("my-dataset", 12, 2, CREATED_NS, None, WRITE, "collector@node-9", "dead"),
     "pin-hold": PinRecord("my-dataset", 12, 2, CREATED_NS, None, WRITE, "ada@node-7", "hold", (PACK_A, PACK_B)),

@@ -165,6 +165,7 @@ def test_a_missing_field_is_named_or_optional(name: str) -> None:
                 "holder",
                 "source",
                 "expires_ns",
+                "lease",
                 "lifetime_s",
                 "shards",
                 "versions",

@@ -18,10 +18,12 @@ from cowfs.ids import VersionId, WriteId
 from cowfs.index import open_index
 from cowfs.maintain.collecting import Collection
 from cowfs.maintain.kept_versions import kept_versions
-from cowfs.maintain.planning import Survey
+from cowfs.maintain.planning import Survey, is_silent
+from cowfs.maintain.roots import RootReader
 from cowfs.session.publishing import publishing
 from cowfs.store import ObjectStore, leases, refs
 from cowfs.store.packs import PackReader
+from cowfs.store.pins import Pin
 from cowfs.version import keeping, tags
 from cowfs.version.commit import CommitRequest
 from cowfs.version.deletion import delete_volume
@@ -119,6 +121,37 @@ def test_what_a_list_names_is_not_restored_wherever_it_lies(store: ObjectStore, 
         with pytest.raises(NotFoundError, match="being deleted"):
             line.publisher.publish(source, CommitRequest())
     assert read_head(store, "v").version == last
+
+
+def test_who_was_refused_holds_up_no_collection(store: ObjectStore, tmp_path: Path) -> None:
+    """He was killed before he could remove his pin, which lay beside the lease that another got. That one is
+    alive, and is waited for; the fence costs it a look at what it uses."""
+    versions = three_versions(store, tmp_path)
+    prune(store, "v", 2)
+    age(tmp_path)
+    lost, won = (WriteId(bytes([number]) * 16) for number in (1, 2))
+    Pin.create(store, volume="v", number=4, owner="killed", generation=0, lease=lost)
+    lease = leases.take(store, "v", leases.find_vacancy(store, "v"), ME, won)
+    pin = Pin.create(store, volume="v", number=4, owner="alive", generation=0, lease=won)
+    assert [late.record.owner for late in collect(store, tmp_path).waits_for] == ["alive"]
+    pin.renew(generation=9)  # each one that may follow
+    outcome = collect(store, tmp_path)
+    assert not outcome.waits_for
+    newest = refs.newest(store, refs.head("v"))
+    assert newest is not None
+    assert newest[1].kind == "fence"
+    lease.release()
+    assert read_head(store, "v").version == versions[2]
+
+
+def test_who_opened_and_got_no_lease_holds_up_no_collection(store: ObjectStore, tmp_path: Path) -> None:
+    """Killed between the two, of a volume that nobody has written to but by copies."""
+    three_versions(store, tmp_path)
+    Pin.create(store, volume="v", number=4, owner="killed", generation=0, lease=WriteId(bytes(16)))
+    (pin,) = RootReader(store).pins()
+    assert is_silent(store, pin)
+    leases.acquire(store, "v", ME)
+    assert is_silent(store, pin)
 
 
 def test_a_fork_whose_outcome_is_unknown_may_still_come(store: ObjectStore, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Event
 from typing import Any
@@ -13,13 +15,21 @@ import pytest
 
 from cowfs import store as stores
 from cowfs.control import MountOptions, SessionSpec
+from cowfs.errors import LeaseHeldError
+from cowfs.format import keys
+from cowfs.format.records import HeadRecord
+from cowfs.ids import PackId, WriteId
 from cowfs.machine.working_copy import WorkingCopy
+from cowfs.maintain.generations import Condemned, Generations
 from cowfs.session import acquiring, opening
 from cowfs.session import publishing as session_publishing
 from cowfs.session.opening import open_session
 from cowfs.session.publishing import publishing
-from cowfs.store import ObjectStore, initialize, leases
+from cowfs.store import ObjectInfo, ObjectStore, initialize, leases, refs
 from cowfs.store.contract import Data
+from cowfs.store.holder import current_holder
+from cowfs.store.retrying import RetryingStore
+from cowfs.version import seen
 from cowfs.version.volumes import Head, create_volume, read_head
 from tests.faulty_store import FaultyStore
 from tests.store.test_pins import declare_dead
@@ -38,24 +48,29 @@ def volume_with_a_version(tmp_path: Path) -> Head:
     return read_head(store, "v")
 
 
-def spec_of(tmp_path: Path, seen: Head | None) -> SessionSpec:
+def spec_of(tmp_path: Path, found: Head | None) -> SessionSpec:
     return SessionSpec(
         store_url=(tmp_path / "store").as_uri(),
         volume="v",
         mode="rw",
-        head_number=seen.number if seen is not None else 0,
-        head_version=str(seen.version) if seen is not None else None,
+        head_number=found.number if found is not None else 0,
+        head_version=str(found.version) if found is not None else None,
         working_copy=str(tmp_path / "working"),
         options=MountOptions(cache_dir=tmp_path / "cache").resolved(),
     )
 
 
-def opened_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Head | None) -> list[str]:
+def opened_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Head | None) -> list[str]:
     """The requests that concern the protocol of writers, as `method what`. What goes on beside the
     opening is left out: it asks for other volumes, and there is none."""
+    return opened_by(tmp_path, monkeypatch, spec_of(tmp_path, found), {})
+
+
+def opened_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: SessionSpec, known: Mapping[str, bytes]
+) -> list[str]:
     counting = FaultyStore(stores.open_store((tmp_path / "store").as_uri()))
-    monkeypatch.setattr(acquiring, "open_store", lambda url, **_: counting)
-    spec = spec_of(tmp_path, seen)
+    monkeypatch.setattr(acquiring, "open_store", lambda url, **_: RetryingStore(counting, known=known))
     discard = Event()
     with ExitStack() as stack:
         open_session(spec, stack, discard)
@@ -68,15 +83,51 @@ def opened_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Head | No
 def test_a_first_opening_makes_each_request_once(
     has_seen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = volume_with_a_version(tmp_path)
-    asked = opened_with(tmp_path, monkeypatch, seen if has_seen else None)
+    found = volume_with_a_version(tmp_path)
+    asked = opened_with(tmp_path, monkeypatch, found if has_seen else None)
     before = asked[: asked.index("put_if_absent lease")]
+    before = [each for each in before if each != "put_if_absent pins"]
     assert before.count("list head") == (0 if has_seen else 1), "what the caller has seen is not read again"
     assert before.count("get head") == (0 if has_seen else 2), "the head, and the look for the next"
-    assert sorted(each for each in before if "head" not in each.split()) == ["get lease", "list gc", "list lease"]
-    after = asked[asked.index("put_if_absent lease") + 1 :]
-    assert after[0] == "put_if_absent pins", "before anything of the volume is relied on"
-    assert sorted(after[1:5]) == ["get head", "get head", "put heartbeat", "size lease"]
+    assert [each for each in before if "head" not in each.split()] == ["list lease"]
+    claimed = 1 + max(asked.index("put_if_absent lease"), asked.index("put_if_absent pins"))
+    assert claimed == len(before) + 2, "nothing of the volume is relied on before"
+    assert sorted(asked[claimed:]) == ["get head", "get head", "list gc"]
+
+
+def test_what_the_caller_has_seen_is_not_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is left is what must come behind lease and pin, and those."""
+    volume_with_a_version(tmp_path)
+    store = stores.open_store((tmp_path / "store").as_uri())
+    leases.acquire(store, "v", current_holder("/before")).release()
+    head = seen.read_seen(store, "v", seen.shown(store, "v"))
+    assert head.seen is not None
+    spec = replace(spec_of(tmp_path, head), lease_epoch=head.seen.lease_epoch)
+    asked = opened_by(tmp_path, monkeypatch, spec, head.seen.objects)
+    assert sorted(asked[:2]) == ["put_if_absent lease", "put_if_absent pins"]
+    assert sorted(asked[2:]) == ["get head", "list gc"]
+
+
+def test_what_the_caller_has_seen_may_be_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer came and went meanwhile, and yet another is there when the lease is put."""
+    volume_with_a_version(tmp_path)
+    store = stores.open_store((tmp_path / "store").as_uri())
+    head = seen.read_seen(store, "v", seen.shown(store, "v"))
+    assert head.seen is not None
+    assert head.seen.lease_epoch == 0
+    spec = replace(spec_of(tmp_path, head), lease_epoch=0)
+    for _ in range(2):
+        leases.acquire(store, "v", current_holder("/before")).release()
+    with WorkingVolume(store, "v", tmp_path / "other") as volume:
+        volume.write(b"g", b"y")
+        volume.commit()
+    opened_by(tmp_path, monkeypatch, spec, head.seen.objects)
+    assert WorkingCopy(tmp_path / "working").state.head_number == read_head(store, "v").number
+    held, pins = leases.acquire(store, "v", current_holder("/now")), store.list("pins/")
+    with pytest.raises(LeaseHeldError):
+        opened_by(tmp_path, monkeypatch, spec, head.seen.objects)
+    assert store.list("pins/") == pins, "who is refused leaves none"
+    held.release()
 
 
 def test_a_working_copy_knows_where_it_stood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +159,9 @@ class MeetingStore(FaultyStore):
 
 
 def test_the_version_is_read_while_the_volume_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = volume_with_a_version(tmp_path)
+    found = volume_with_a_version(tmp_path)
     monkeypatch.setattr(sys.modules[__name__], "FaultyStore", MeetingStore)
-    assert "put_if_absent lease" in opened_with(tmp_path, monkeypatch, seen)
+    assert "put_if_absent lease" in opened_with(tmp_path, monkeypatch, found)
 
 
 def test_what_was_read_before_the_claim_is_left_when_the_head_moves(
@@ -118,20 +169,20 @@ def test_what_was_read_before_the_claim_is_left_when_the_head_moves(
 ) -> None:
     """Another writer publishes right before the lease is taken: of what was seen until then nothing
     counts."""
-    seen = volume_with_a_version(tmp_path)
-    acquire = leases.acquire
+    found = volume_with_a_version(tmp_path)
+    take = leases.take
 
-    def acquire_late(store: ObjectStore, *args: Any, **options: Any) -> leases.Lease:
+    def take_late(store: ObjectStore, *args: Any) -> leases.Lease:
         with WorkingVolume(store, "v", tmp_path / "other") as volume:
             volume.write(b"g", b"y")
             volume.commit()
-        return acquire(store, *args, **options)
+        return take(store, *args)
 
-    monkeypatch.setattr(leases, "acquire", acquire_late)
+    monkeypatch.setattr(leases, "take", take_late)
     store = stores.open_store((tmp_path / "store").as_uri())
     with ExitStack() as stack:
-        session = open_session(spec_of(tmp_path, seen), stack, Event())
-        assert session.base.version_id == read_head(store, "v").version != seen.version
+        session = open_session(spec_of(tmp_path, found), stack, Event())
+        assert session.base.version_id == read_head(store, "v").version != found.version
         assert session.files.read("/g") == b"y"
 
 
@@ -142,7 +193,7 @@ def test_a_pin_that_dies_between_the_claim_and_the_head(
 ) -> None:
     """A collection takes whoever opens the volume for dead right after the claim, when the version has been
     read already: what is opened stands on the newest version, behind a pin that lives and is written down."""
-    seen = volume_with_a_version(tmp_path)
+    found = volume_with_a_version(tmp_path)
     store = stores.open_store((tmp_path / "store").as_uri())
     if has_moved:
         with WorkingVolume(store, "v", tmp_path / "other") as volume:
@@ -162,7 +213,7 @@ def test_a_pin_that_dies_between_the_claim_and_the_head(
 
     for module in (opening, session_publishing):
         monkeypatch.setattr(module, "claim", claim_and_pause)
-    spec = spec_of(tmp_path, seen)
+    spec = spec_of(tmp_path, found)
     with ExitStack() as stack:
         if writer is publishing:
             publisher = stack.enter_context(publishing(spec)).publisher
@@ -176,3 +227,47 @@ def test_a_pin_that_dies_between_the_claim_and_the_head(
         assert WorkingCopy(tmp_path / "working").state.pin == protection.pin.key != dead[0]
         protection.pin.renew(is_forced=True)
         assert publisher.chunks.proven_lapses == protection.lapses
+
+
+class LateStore(FaultyStore):
+    """Answers the look for a newer head after the look at the lists, and behind what `between` does."""
+
+    def __init__(self, store: ObjectStore, late_key: str, between: Callable[[], None]) -> None:
+        super().__init__(store)
+        self._late_key, self._between = late_key, between
+        self._is_listed = Event()
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> list[ObjectInfo]:
+        found = super().list(prefix, start_after=start_after, limit=limit)
+        if prefix == keys.GC:
+            self._is_listed.set()
+        return found
+
+    def get(self, key: str) -> bytes:
+        if key == self._late_key and self._is_listed.wait(60):
+            self._between()
+        return super().get(key)
+
+
+def test_a_fence_that_came_before_the_look_makes_the_lists_be_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer sleeps behind its look at the lists: a collection takes it for gone, publishes a list, and fences
+    the volume. Nothing but the list tells the writer then what it must not use."""
+    found = volume_with_a_version(tmp_path)
+    store = stores.open_store((tmp_path / "store").as_uri())
+    pack, fence = PackId(bytes(PackId.length)), HeadRecord("fence", found.version, 0, 1, WriteId(bytes(16)))
+
+    def collect() -> None:
+        generations = Generations(store)
+        generations.condemn(generations.begin(current_holder("gc")).number, Condemned(frozenset([pack])))
+        refs.append(store, refs.head("v"), found.number + 1, fence)
+
+    late = LateStore(store, keys.head("v", found.number + 1), collect)
+    monkeypatch.setattr(acquiring, "open_store", lambda url, **_: late)
+    with ExitStack() as stack:
+        session = open_session(spec_of(tmp_path, found), stack, Event())
+        assert session.writer is not None
+        session.writer.protection.read_lists()
+        assert session.writer.protection.condemned == {pack}
+        assert session.base.head_number == found.number + 1

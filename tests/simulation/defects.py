@@ -341,6 +341,12 @@ def condemned_versions_merged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Publisher, "require_kept", lambda self, versions: None)
 
 
+def lists_count_behind_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """A writer that slept between its look at the lists and its look at the head, which a collection's fence came
+    before, does not read them again."""
+    patch.setattr(Protection, "forget_lists", lambda self: None)
+
+
 def forks_not_pinned(patch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
@@ -373,6 +379,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     drafted_again_behind_a_fence,
     lists_read_before_the_head_alone,
     condemned_versions_merged,
+    lists_count_behind_a_fence,
     forks_not_pinned,
     whatever_moved_goes,
     new_records_forget,

@@ -6,10 +6,6 @@ The mirror has no faults and is never collected: what becomes of the world's sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from typing import Any
-
 from cowfs.errors import CorruptError, CowfsError, NotFoundError
 from cowfs.ids import VersionId
 from cowfs.maintain.pushing import Push
@@ -27,33 +23,6 @@ REST = 60  # turns
 COPIES = 12
 SHARE = 4
 RECENT = 6
-
-
-class AtOnce:
-    """In place of a thread pool: each request of a copy is a turn of its own, too."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        pass
-
-    def __enter__(self) -> AtOnce:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def submit(self, action: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(action(*arguments))
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
-    def shutdown(self, *arguments: Any, **named: Any) -> None:
-        pass
-
-    def map(self, action: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        return map(action, items)
 
 
 class Pusher(Actor):

@@ -35,7 +35,8 @@ from tests.simulation.keeper import Keeper
 from tests.simulation.machine import Machine
 from tests.simulation.merger import Merger
 from tests.simulation.owner import Owner
-from tests.simulation.pusher import AtOnce, Pusher
+from tests.simulation.pools import AtOnce, in_any_order
+from tests.simulation.pusher import Pusher
 from tests.simulation.repairer import Repairer
 from tests.simulation.world import World
 
@@ -43,7 +44,6 @@ TURNS = 1500
 SHARED_MEMORY = Path("/dev/shm")
 AT_ONCE = (
     refs,
-    beside,
     pack_copies,
     tags,
     pruning,
@@ -54,7 +54,8 @@ AT_ONCE = (
     kept_versions,
     pack_check,
 )
-"""Have thread pools whose work an actor may do itself, one request after the other."""
+"""Have thread pools whose work an actor may do itself, one request after the other. `beside` has others: there
+either order must be right."""
 
 
 def seeds() -> list[int]:
@@ -100,6 +101,7 @@ def simulate(
         world.actors = [*machines, *collectors, *owners, *forkers, *mergers, *pushers, *keepers, *repairers]
         for module in AT_ONCE:
             patch.setattr(module, "ThreadPoolExecutor", AtOnce)
+        patch.setattr(beside, "ThreadPoolExecutor", in_any_order(world.random))
         patch.setattr(errors, "redacted", str)  # looks through the environment for each error: a fifth of the time
         if not world.conditions.has_keeper:
             patch.setattr(roots, "pruned_heads", all_but_the_newest)

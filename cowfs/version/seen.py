@@ -1,0 +1,65 @@
+"""What somebody has seen of a volume who is about to open it for writing: handed to whoever opens it,
+so that it need not be asked for again.
+
+    list of volumes/<name>/           shows the newest head and the newest lease
+    head n ‖ heartbeat of the lease   beside one another
+
+A list may be late, so none of it is the last word: the opener looks for a newer head behind its
+lease and pin, and that no newer lease is there only its put says. Three requests, two in a row.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cowfs.errors import InvalidInputError, NotFoundError
+from cowfs.format import keys
+from cowfs.format.records import HeartbeatRecord
+from cowfs.store import ObjectInfo, ObjectStore, refs
+from cowfs.store.beside import beside
+from cowfs.version.volumes import Head, Seen, head_of, read_head
+
+PAGE = 1000
+Shown = list[ObjectInfo] | None
+"""The beginning of a list; None: the store has no lists."""
+
+
+def shown(store: ObjectStore, name: str) -> Shown:
+    """One request. It may be made before it is known whether there is a cowfs store."""
+    try:
+        return store.list(keys.volume(name), limit=PAGE)
+    except InvalidInputError:
+        return None
+
+
+def read_seen(store: ObjectStore, name: str, page: Shown) -> Head:
+    """As `volumes.read_head`, of a volume that is opened next; perhaps not the newest head."""
+    number, epoch = _newest(page or [], keys.head_prefix(name)), _newest(page or [], keys.lease_prefix(name))
+    if page is None or number < refs.FIRST:
+        return read_head(store, name)
+    record, heartbeat = beside(
+        partial(refs.read, store, refs.head(name), number), partial(_released, store, name, epoch)
+    )
+    head = head_of(name, number, record)
+    if head.is_void or head.is_deleted:  # nothing to be said by a list that may be late
+        return read_head(store, name)
+    is_whole = len(page) < PAGE or epoch >= refs.FIRST
+    return head_of(
+        name, number, record, Seen({keys.head(name, number): record.encode(), **heartbeat}, epoch if is_whole else None)
+    )
+
+
+def _newest(page: list[ObjectInfo], prefix: str) -> int:
+    return max((keys.parse_number(info.key) or 0 for info in page if info.key.startswith(prefix)), default=0)
+
+
+def _released(store: ObjectStore, name: str, epoch: int) -> dict[str, bytes]:
+    """The heartbeat of a lease that was given back, which stays as it is; nothing of any other."""
+    if epoch < refs.FIRST:
+        return {}
+    key = keys.heartbeat(name, epoch)
+    try:
+        data = store.get(key)
+    except NotFoundError:
+        return {}
+    return {key: data} if HeartbeatRecord.decode(data, what=f"the heartbeat of volume {name}").released else {}
