@@ -167,6 +167,10 @@ class Committer:
         finally:
             self._mutex.release()
 
+    def expect_work(self) -> None:
+        """Something was written: a commit or an upload will follow. Returns at once."""
+        self._publisher.chunks.expect_work()
+
     def heed_collections(self) -> None:
         """Renews the pin, and acknowledges what collections have condemned, so that they need not
         wait for the next commit.

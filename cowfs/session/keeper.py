@@ -8,7 +8,7 @@
                               not on a resident mount
     heap          both        every HEAP_PAUSE_S: returns memory that malloc keeps and nobody uses (heap.py)
     checkpoint    writable    every CHECKPOINT_PAUSE_S while anything changes: replaces a journal that has become long, or cannot
-                              be synced, by a checkpoint
+                              be synced, by a checkpoint; has catalogues loaded once there is something to store
     trim          both        every TRIM_PAUSE_S: keeps caches and committed staged bytes within the cache size (room.py)
     record        both        every RECORD_PAUSE_S, of a mount that records: writes down what was read (recording.py)
     watch         both        every WATCH_PAUSE_S: ends loads that nobody is at any more, and whatever else the daemon looks after
@@ -141,8 +141,11 @@ class Keeper:
         return True  # the next beat must not come later than usual
 
     def _may_rest(self) -> bool:
-        """Whether the lease was renewed less than IDLE_BEAT_S ago, and there is nothing to lose with it."""
-        engine = self._session.engine
+        """Whether the lease was renewed less than IDLE_BEAT_S ago, there is nothing to lose with it, and no
+        collection waits."""
+        engine, writer = self._session.engine, self._session.writer
+        if writer is not None and not writer.protection.has_acknowledged:
+            return False
         is_recent = clock.monotonic_s() - self.renewed_s < IDLE_BEAT_S - HEARTBEAT_S / 2
         return is_recent and not engine.is_broken() and not engine.is_dirty()
 
@@ -191,6 +194,8 @@ class Keeper:
         return True
 
     def _checkpoint(self) -> bool:
+        if (writer := self._session.writer) is not None and self._session.engine.is_dirty():
+            writer.committer.expect_work()
         try:
             self._session.engine.checkpoint_when_due()
         except OSError as error:

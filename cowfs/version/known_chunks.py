@@ -14,7 +14,8 @@ directory could not be read, never counts: each look-up asks, and `is_usable` an
 earlier.
 
 What was uploaded before a restart, and catalogues, are loaded by a background thread within
-BUDGET_BYTES. `wait_loaded` is called before a commit looks anything up, so that equal content is
+BUDGET_BYTES: from `begin` on, which whoever has something to store calls, since each other volume costs
+a few requests. `wait_loaded` is called before a commit looks anything up, so that equal content is
 found from a machine that never saw it. Thread-safe: two threads that want to store the same chunk
 at once store it once.
 """
@@ -83,12 +84,21 @@ class KnownChunks:
         self._unanswered: set[PackId] = set()  # of these, since the store did not answer in time
         self._own_are_loaded = threading.Event()
         self._closing = threading.Event()
-        self._loader = threading.Thread(target=self._load_all, args=(section,), name="cowfs-catalogues", daemon=True)
-        self._loader.start()
+        self._own = section.catalogues if section is not None else ()
+        self._has_begun = False
+        self._has_ended = threading.Event()
 
     @property
     def is_loaded(self) -> bool:
-        return not self._loader.is_alive()
+        return self._has_ended.is_set()
+
+    def begin(self) -> None:
+        """Loads what the store has, unless that was begun before. Returns at once."""
+        with self._lock:
+            if self._has_begun or self._closing.is_set():
+                return
+            self._has_begun = True
+        threading.Thread(target=self._load_all, name="cowfs-catalogues", daemon=True).start()
 
     def wait_loaded(self, new_bytes: int = 0) -> None:
         """Waits for the catalogues within the budget, the own ones at most LOAD_WAIT_S.
@@ -96,18 +106,23 @@ class KnownChunks:
         For those of other volumes no longer than storing new_bytes may take: it is all that they
         can save.
         """
+        self.begin()
         since_s = clock.monotonic_s()
         self._own_are_loaded.wait(LOAD_WAIT_S)
         left_s = LOAD_WAIT_S - (clock.monotonic_s() - since_s)
-        self._loader.join(max(min(left_s, FOREIGN_WAIT_S + new_bytes / FOREIGN_WAIT_BYTES_PER_S), 0.0))
+        self._has_ended.wait(max(min(left_s, FOREIGN_WAIT_S + new_bytes / FOREIGN_WAIT_BYTES_PER_S), 0.0))
 
     def wait_own_loaded(self) -> None:
         """However long it takes: what it saves may be most of an upload."""
+        self.begin()
         self._own_are_loaded.wait()
 
     def close(self) -> None:
-        self._closing.set()
-        self._loader.join()
+        with self._lock:
+            self._closing.set()
+            has_begun = self._has_begun
+        if has_begun:
+            self._has_ended.wait()
 
     # -- storing a chunk
 
@@ -191,7 +206,8 @@ class KnownChunks:
         request.
         """
         if not self.is_loaded:
-            self._loaded.update(ref.hash for ref in section.catalogues)
+            before = {ref.hash for ref in self._own}
+            self._loaded.update(ref.hash for ref in section.catalogues if ref.hash not in before)
         for data in catalogues:
             if self._loaded_bytes + len(data) <= BUDGET_BYTES:
                 self._loaded_bytes += len(data)
@@ -258,13 +274,18 @@ class KnownChunks:
                     self._unanswered.add(pack)
             return PackDirectory(b"")
 
-    def _load_all(self, own: IndexSection | None) -> None:
+    def _load_all(self) -> None:
         try:
-            self.take_up(self._uploaded)
-            if own is not None:
-                self._load(own.catalogues)
+            try:
+                self.take_up(self._uploaded)
+                self._load(self._own)
+            finally:
+                self._own_are_loaded.set()
+            self._load_others()
         finally:
-            self._own_are_loaded.set()
+            self._has_ended.set()
+
+    def _load_others(self) -> None:
         try:
             for name in volume_names(self._store, limit=MAX_VOLUMES):
                 if self._closing.is_set() or self._loaded_bytes >= BUDGET_BYTES:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from cowfs.version.recut import Read
 
 
+FEW_BYTES = 64 << 10
+
+
 class StoredChunks:
     """section: of the base version's index, whose catalogues are looked through first."""
 
@@ -155,9 +158,14 @@ class StoredChunks:
         return self._storer.known_rows(parts)
 
     def wait_for_catalogues(self, new_bytes: int) -> None:
-        """Until it is known what the store has, as far as waiting pays for that many new bytes."""
-        if not self._known.is_loaded:
+        """Until it is known what the store has, as far as waiting pays for that many new bytes; of FEW_BYTES
+        a request would cost more than it can save."""
+        if new_bytes > FEW_BYTES and not self._known.is_loaded:
             self._known.wait_loaded(new_bytes)
+
+    def expect_work(self) -> None:
+        """There is something to store soon: what the store has is looked for meanwhile."""
+        self._known.begin()
 
     def wait_for_uploads(self) -> None:
         """Until it is known what an earlier writer of this working copy has uploaded, and what the

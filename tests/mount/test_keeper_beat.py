@@ -42,6 +42,7 @@ class Beating:
         self.writer: Any = SimpleNamespace(
             lease=lease,
             committer=volume.committer,
+            protection=volume.publisher._protection,
             lease_lost=None,
         )
         engine = SimpleNamespace(is_dirty=lambda: True, is_broken=lambda: False)
@@ -99,11 +100,15 @@ def test_a_collected_pin_is_made_anew_and_noted(store: ObjectStore, tmp_path: Pa
         assert reader.tree() == {b"f": NEW}
 
 
-@pytest.mark.parametrize(("is_dirty", "fails", "beats"), [(False, False, 3), (True, False, 9), (False, True, 7)])
+@pytest.mark.parametrize(
+    ("is_dirty", "fails", "has_acknowledged", "beats"),
+    [(False, False, True, 3), (True, False, True, 9), (False, True, True, 7), (False, False, False, 9)],
+)
 def test_a_mount_with_nothing_uncommitted_renews_its_lease_once_a_minute(
-    is_dirty: bool, fails: bool, beats: int, monkeypatch: pytest.MonkeyPatch
+    is_dirty: bool, fails: bool, has_acknowledged: bool, beats: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In three minutes. One whose lease could not be renewed goes on trying."""
+    """In three minutes. One whose lease could not be renewed goes on trying, and so does one that a collection
+    may be waiting for."""
     now_s, renewed = 100.0, 0
 
     def renew() -> None:
@@ -114,7 +119,8 @@ def test_a_mount_with_nothing_uncommitted_renews_its_lease_once_a_minute(
 
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
     lease, committer = SimpleNamespace(renew=renew), SimpleNamespace(heed_collections=lambda: None)
-    writer = SimpleNamespace(lease=lease, committer=committer, lease_lost=None)
+    protection = SimpleNamespace(has_acknowledged=has_acknowledged)
+    writer = SimpleNamespace(lease=lease, committer=committer, protection=protection, lease_lost=None)
     engine = SimpleNamespace(is_dirty=lambda: is_dirty, is_broken=lambda: False)
     keeper = Keeper(cast("Session", SimpleNamespace(writer=writer, engine=engine)))
     for _ in range(int(180 / HEARTBEAT_S)):

@@ -29,3 +29,19 @@ def test_a_store_that_does_not_answer_is_asked_for_one_pack(store: ObjectStore) 
     asked = {key for method, key in faulty.calls if method == "get_range"}
     assert len(asked) == 1
     assert known.uploaded_packs() == set()
+
+
+def test_nothing_is_asked_before_there_is_something_to_store(store: ObjectStore) -> None:
+    """Each other volume costs a few requests."""
+    head = create_volume(store, "v")
+    create_volume(store, "other")
+    protection = Protection(store, Pin.create(store, volume="v", number=head.number, owner="test"))
+    counting = FaultyStore(store)
+    known = KnownChunks(counting, PackReader(counting), protection, volume="v", section=None)
+    assert counting.calls == []
+    known.begin()
+    known.begin()
+    known.wait_loaded(1 << 40)
+    assert known.is_loaded
+    assert [method for method, key in counting.calls if key == "volumes/"] == ["list"]
+    known.close()

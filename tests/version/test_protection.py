@@ -418,7 +418,7 @@ def test_a_commit_before_the_uploads_of_an_earlier_mount_are_found_keeps_them(
         volume.committer.commit(CommitRequest())
         assert volume.publisher.chunks.uploaded_packs() >= uploaded & packs(store)
         gate.set()
-        volume.publisher.chunks._known._loader.join()
+        volume.publisher.chunks._known._has_ended.wait()
         volume.write(b"f", data)
         base = volume.committer.commit(CommitRequest())
     assert tree(store, base.version_id, tmp_path / "r") == {b"f": data, b"g": b"small"}
