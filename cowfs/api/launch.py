@@ -2,7 +2,8 @@
 standard input.
 
     to the daemon      stdin: one MountSpec as JSON, and behind it a line with the credentials that a Storage gave, if one did
-                       (control.handover); its environment (all other credentials come that way); stderr: the log
+                       (control.handover); its environment (all other credentials come that way). It may have been started
+                       before (`prepared`), and opens its log itself then
     from the daemon    stdout: lines {"progress": {stage, done, total}} while it replays a journal, at last one line,
                        {"ready": {…}} or {"error": {kind, message, hint, details}}
 
@@ -18,7 +19,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import cowfs
 from cowfs import clock
-from cowfs.api import feeding
+from cowfs.api import feeding, prepared
+from cowfs.api.prepared import Prepared
 from cowfs.control import MountSpec
 from cowfs.control.handover import Handover
 from cowfs.control.messages import Ready
@@ -68,57 +68,44 @@ def start(
     given = access.identity.ready() if access.identity is not None else None
     key = access.key.value.hex() if isinstance(access.key, StoreKey) else None
     texts = {name: data.decode() for name, data in known.items()}
-    handover = Handover(given, access.path_style, access.credential_process, access.is_fed, key, texts)
-    process = _spawn(spec)
+    handover = Handover(
+        given, access.path_style, access.credential_process, access.is_fed, key, texts, trust.exported()
+    )
+    process, early = _process(spec)
     try:
         answer = _exchange(process, spec, handover, progress, ready_timeout_s)
         if "ready" not in answer:
-            raise _refusal(process, spec, answer)
+            raise _refusal(process, spec, answer, early)
         ready = from_json(Ready, answer["ready"], "what the mount daemon says")
     except BaseException:
         _end(process)
         raise
+    finally:
+        if early is not None:
+            early.close()
     if access.identity is not None and access.is_fed:
         feeding.start(spec.socket, access.identity, given)
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
     return Started(ready, process.pid, process.wait)
 
 
-def _spawn(spec: MountSpec) -> subprocess.Popen[bytes]:
-    if spec.options.fuse_fd is not None:
+def _process(spec: MountSpec) -> tuple[subprocess.Popen[bytes], Prepared | None]:
+    fuse_fd = spec.options.fuse_fd
+    if fuse_fd is not None:
         try:
-            os.fstat(spec.options.fuse_fd)
+            os.fstat(fuse_fd)
         except OSError as error:
             raise InvalidInputError(
-                f"descriptor {spec.options.fuse_fd} is not open",
+                f"descriptor {fuse_fd} is not open",
                 hint="Hand in an open /dev/fuse descriptor that this process inherited.",
             ) from error
     log = _open_log(Path(spec.log))
     try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "cowfs.daemon"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if spec.options.foreground else log,
-            start_new_session=True,
-            cwd="/",
-            pass_fds=() if spec.options.fuse_fd is None else (spec.options.fuse_fd,),
-            env=_environment(),
-        )
+        if fuse_fd is None and not spec.options.foreground and (early := prepared.take()) is not None:
+            return early.process, early
+        return prepared.spawn(prepared.environment(), None if spec.options.foreground else log, fuse_fd), None
     finally:
         os.close(log)
-
-
-def _environment() -> dict[str, str]:
-    """Ours, and where cowfs itself was imported from. Not all of sys.path: a script's own modules
-    are none of the daemon's."""
-    home = str(Path(cowfs.__file__).resolve().parents[1])
-    known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(os.path.abspath, known), home]),
-        trust.VARIABLE: trust.exported(),
-    }
 
 
 def _open_log(path: Path) -> int:
@@ -176,11 +163,16 @@ def _parse(line: bytes) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _refusal(process: subprocess.Popen[bytes], spec: MountSpec, answer: dict[str, Any]) -> Exception:
+def _refusal(
+    process: subprocess.Popen[bytes], spec: MountSpec, answer: dict[str, Any], early: Prepared | None
+) -> Exception:
     if isinstance(answer.get("error"), dict):
         return from_record(answer["error"])
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_TIMEOUT_S)
+    if early is not None:
+        with Path(spec.log).open("ab") as log:
+            log.write(early.last_words())
     return MountFailedError(
         f"the mount daemon of {spec.volume!r} ended before it was ready (exit status {process.returncode})",
         hint=f"Its log, {spec.log}, ends: {_last_line(Path(spec.log))}",

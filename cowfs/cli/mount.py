@@ -106,6 +106,24 @@ def command(
     SOURCE: NAME (writable), NAME@TAG, NAME@VERSION or a LOCATOR (read-only). --scratch: of a NAME
     its last version. NAME@VERSION:FOLDER or LOCATOR/FOLDER: that folder of it, read-only.
     """
+    from cowfs.api import prepared
+
+    is_usual = not foreground and tuning["fuse_fd"] is None and tuning["mode"] != "copy"
+    with prepared.prepare(is_wanted=is_usual):  # before everything else is imported
+        _mount(source, path, read_only, scratch, progress_style, store, as_json, foreground, tuning)
+
+
+def _mount(
+    source: str,
+    path: str,
+    read_only: bool,
+    scratch: bool,
+    progress_style: str,
+    store: str | None,
+    as_json: bool,
+    foreground: bool,
+    tuning: dict[str, Any],
+) -> None:
     from cowfs.api import sources, targets
     from cowfs.blocking import MountOptions, ROVolume, RWVolume
 
@@ -113,7 +131,7 @@ def command(
         raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
     options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
     place = sources.place(source)
-    found = sources.find(place.source, store)
+    found = sources.find(place.source, store, to_write=not (read_only or scratch), with_manifest=True)
     mounted: RWVolume | ROVolume
     if found.head is not None and not (read_only or scratch):
         if place.path:
@@ -125,8 +143,10 @@ def command(
         with output.progress(progress_style) as progress:
             canonical = mounted.mount(path, progress=progress, options=options)
         targets.keep_mounted(mounted)
+        if (newest := mounted.locator) is not None:  # what was found may have been overtaken
+            found = sources.at(found, newest)
     else:
-        mounted = ROVolume(found.locator(), folder=place.path)
+        mounted = ROVolume(found.locator(), found.manifest, folder=place.path)
         canonical = mounted.mount(path, scratch=scratch, options=options)
     started = mounted.started
     is_copy = started is None and isinstance(mounted, ROVolume)

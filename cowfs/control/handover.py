@@ -22,7 +22,8 @@ class Handover:
     """How a daemon asks its store. credentials None: with what its environment has.
     credential_process: prints others. is_fed: the process that gives them will make others, too.
     store_key: of an encrypted store, in hexadecimal. known: texts of objects of the store, by key, that
-    were read a moment ago."""
+    were read a moment ago. trusted: servers that may see the credentials of the environment, as `trust.VARIABLE`
+    has them."""
 
     credentials: Credentials | None = field(default=None, repr=False)
     path_style: bool | None = None
@@ -30,6 +31,7 @@ class Handover:
     is_fed: bool = False
     store_key: str | None = field(default=None, repr=False)
     known: dict[str, str] = field(default_factory=dict, repr=False)
+    trusted: str = ""
 
     def to_line(self) -> bytes:
         return json.dumps(to_json(self)).encode() + b"\n"

@@ -58,6 +58,7 @@ from cowfs.session.keeper import Keeper
 from cowfs.session.looks import Looks
 from cowfs.session.opening import open_session
 from cowfs.session.session import Session
+from cowfs.store import trust
 from cowfs.version.commit import Progress
 
 PASSTHROUGH_VARIABLE = "COWFS_PASSTHROUGH"
@@ -300,7 +301,7 @@ class Daemon:
         self._tune()
         keeper.start()  # before the answer: a mount that cannot have its threads is none
         if not spec.options.foreground:
-            _leave_starter(Path(spec.log))
+            _leave_starter()
         ready = Ready(
             pid=os.getpid(),
             registration=spec.registration,
@@ -456,8 +457,12 @@ def _run(answer_fd: int) -> int:
     """Exit status: 0 for a mount that was served to a clean end."""
     daemon: Daemon | None = None
     try:
-        specification, _, line = sys.stdin.buffer.read().partition(b"\n")
+        specification, line = sys.stdin.buffer.readline(), sys.stdin.buffer.readline()
         spec, handover = MountSpec.from_json(specification), Handover.from_line(line) if line else Handover()
+        if not spec.options.foreground:
+            _log_to(Path(spec.log))
+        if handover.trusted:
+            os.environ[trust.VARIABLE] = handover.trusted
         heap.map_large_blocks(heap.READ_ONLY_MAPPED_BYTES if spec.is_read_only else heap.MAPPED_BYTES)
         daemon = Daemon(spec, answer_fd, handover)
         daemon.run()
@@ -476,21 +481,26 @@ def _run(answer_fd: int) -> int:
     return 1
 
 
-def _leave_starter(log_path: Path) -> None:
-    """Leaves the starter's session and terminal; from now on standard error is the log file."""
+def _log_to(path: Path) -> None:
+    """From now on standard error is the log file, which the starter has made."""
     try:
-        log_fd = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise AccessDeniedError(f"{log_path} cannot be written: {error.strerror}", hint="Make it writable.") from error
+        raise AccessDeniedError(f"{path} cannot be written: {error.strerror}", hint="Make it writable.") from error
     if os.fstat(log_fd).st_size > LOG_LIMIT_BYTES:
         os.ftruncate(log_fd, 0)
+    for target in (1, 2):
+        os.dup2(log_fd, target)
+    os.close(log_fd)
+
+
+def _leave_starter() -> None:
+    """Leaves the starter's session and terminal."""
     with contextlib.suppress(PermissionError):  # the starter made us leader of a session already
         os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    for source, target in ((nothing, 0), (log_fd, 1), (log_fd, 2)):
-        os.dup2(source, target)
+    os.dup2(nothing, 0)
     os.close(nothing)
-    os.close(log_fd)
 
 
 def _interrupted(number: int, frame: object) -> NoReturn:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cowfs.api import launch
+from cowfs.api import launch, prepared
+from cowfs.api.prepared import prepare
 from cowfs.blocking import Volume
 from cowfs.control import MountOptions, MountSpec
 from cowfs.control.messages import Ready
@@ -55,6 +58,36 @@ def test_a_daemon_that_dies_is_reported_with_its_last_words(
     with pytest.raises(MountFailedError, match="exit status 3") as caught:
         launch.start(spec(tmp_path))
     assert "out of luck" in caught.value.hint
+    with prepare(), pytest.raises(MountFailedError, match="exit status 3") as caught:
+        launch.start(spec(tmp_path))
+    assert "out of luck" in caught.value.hint
+
+
+@pytest.mark.mount
+@pytest.mark.usefixtures("place")
+def test_a_daemon_that_was_started_before_is_taken_or_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    spawn = prepared.spawn
+
+    def spawned(*arguments: Any) -> subprocess.Popen[bytes]:
+        started.append(spawn(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(prepared, "spawn", spawned)
+    volume = Volume.new("early")
+    with prepare():
+        volume.mount()
+    assert [process.pid for process in started] == [registry.list_mounts()[0].pid]
+    volume.unmount()
+    with prepare():
+        monkeypatch.setenv("COWFS_SPIN", "0")
+        volume.mount()
+    assert [process.pid for process in started[2:]] == [registry.list_mounts()[0].pid]
+    assert started[1].returncode == -signal.SIGKILL, "it did not have the environment of the moment"
+    volume.unmount()
+    with pytest.raises(KeyboardInterrupt), prepare():
+        raise KeyboardInterrupt
+    assert started[3].returncode == -signal.SIGKILL
 
 
 @pytest.mark.quick

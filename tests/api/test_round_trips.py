@@ -93,14 +93,14 @@ def test_a_daemon_takes_what_was_read_for_it(monkeypatch: pytest.MonkeyPatch, pl
     away = place / "away"
     away.mkdir()
     taken = [place / "store/cowfs.json", *(place / "store/versions").glob("*/*")]
-    spawn = launch._spawn
+    start = launch._process
 
     def spawned(spec: MountSpec) -> Any:
         for path in taken:
             path.rename(away / path.name)
-        return spawn(spec)
+        return start(spec)
 
-    monkeypatch.setattr(launch, "_spawn", spawned)
+    monkeypatch.setattr(launch, "_process", spawned)
     try:
         assert (version.mount() / "file").read_bytes() == b"x"
     finally:

@@ -10,7 +10,6 @@ import click
 import pytest
 
 from cowfs import config
-from cowfs.api import launch
 from cowfs.store import trust
 from tests.cli.conftest import Run
 from tests.store.scripted_server import Answer, Request, ScriptedServer, response
@@ -104,4 +103,4 @@ def test_a_store_named_on_the_command_line_is_remembered(run: Run, monkeypatch: 
         run("ls", "--store", f"{server.endpoint}/x")
         assert SECRET in server.requests[0].headers["authorization"]
         assert config.trusted_endpoints() == [server.endpoint]
-        assert server.endpoint in launch._environment()[trust.VARIABLE].split()
+        assert server.endpoint in trust.exported().split()
