@@ -147,6 +147,8 @@ class FileRows:
     def get(self, ino: int) -> tuple[int, list[ExtentRow]] | None:
         """Data version and rows."""
     def version(self, ino: int) -> int | None: ...
+    def packs(self) -> list[int]:
+        """Numbers of the packs that rows name."""
     def page(self, place: int, limit: int) -> tuple[list[tuple[int, int, list[ExtentRow]]], int]:
         """Up to limit files from `place` on (0: the first), in the order in which they were put,
         and the place behind them. Nothing may be put in between."""
@@ -162,15 +164,50 @@ class ChunkPlaces:
         """Remembers where a chunk lies, instead of what was known."""
     def name(self, files: FileRows) -> None:
         """From now on the fresh chunks in rows of `files` are named, and no others."""
-    def named(self, first: int, limit: int) -> tuple[list[tuple[bytes, tuple[bytes, int, int, int, int]]], int] | None:
-        """Up to limit named chunks from the table's chunk `first` on, with where to go on; None:
-        there are no more."""
+    def named(self, first: int, limit: int) -> tuple[bytes, list[bytes], int, int] | None:
+        """Up to limit named chunks from the table's chunk `first` on, as a catalogue lists them: its entries, the
+        packs that they number, the chunks' raw bytes, and where to go on. None: there are no more."""
     def published(self, left: int) -> None:
         """A version that names the named chunks is in the store: only the last `left` other fresh
         ones stay."""
     def fresh_packs(self) -> list[bytes]: ...
     def keep_fresh_in(self, packs: Sequence[bytes]) -> None:
         """Forgets all but the fresh chunks in these packs."""
+
+class SmallFiles:
+    """A batch of small files on its way into packs: at most one chunk each, already named. In this order:
+    `look_up` and `doubt`, `found` for some of `missing_in`, `compress`, `pour` until `is_poured`,
+    `finish`. Equal files are one chunk; a chunk's number is of this batch."""
+
+    def count(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Bytes that were read."""
+    def last_ino(self) -> int | None: ...
+    def read_inodes(self) -> list[int]:
+        """Files whose bytes were read."""
+    def look_up(self, places: ChunkPlaces) -> None: ...
+    def packs(self) -> list[bytes]:
+        """Packs in which chunks were placed, each once."""
+    def doubt(self, packs: Sequence[bytes]) -> None:
+        """Chunks that were found in these packs are missing."""
+    def missing_in(self, catalogues: Sequence[tuple[bytes, int]], noted: Sequence[bytes]) -> list[tuple[int, bytes]]:
+        """(number, hash) of the chunks without a place that may have one: that were doubted, are among
+        `noted`, or begin as an entry of a catalogue does, each given as its bytes and where its entries
+        begin."""
+    def found(self, number: int, place: tuple[bytes, int, int, int, int]) -> None:
+        """Where a missing chunk lies."""
+    def compress(self) -> None:
+        """What is missing still is to be poured."""
+    def is_poured(self) -> bool: ...
+    def pour(
+        self, pack: bytes, offset: int, room: bytearray | memoryview, target: int, margins: tuple[int, int]
+    ) -> tuple[int, bytes]:
+        """Puts chunks into `room`, from `offset` of their pack on, until they and their entries have `target`
+        bytes or the room is full. margins: bytes left free before and behind each. Returns how many bytes
+        the chunks take, and their entries as a pack's directory has them."""
+    def finish(self, places: ChunkPlaces, numbers: dict[bytes, int], rows: FileRows) -> None:
+        """Tells `places` where chunks lie, and gives every file its rows. numbers: of each of `packs`, in the
+        index."""
 
 class DirectoryRows:
     """The entries of one directory on their way into an engine, a page after the other."""
@@ -407,9 +444,9 @@ class Engine:
         changed. None: nothing changed since the last commit. A failed earlier layer is part of the
         new one. At most one layer is frozen at a time."""
     #    A layer is read in pages, each behind `after` and in the order of the index's keys; an empty page is behind the last.
-    def layer_inodes(self, layer: int, after: int, limit: int) -> list[InodeRow]:
+    def layer_inodes(self, layer: int, after: int, limit: int, contents: FileRows) -> list[InodeRow]:
         """Inodes whose row changed and which still have a name (nlink > 0), as they were at the
-        freeze."""
+        freeze. Inodes in contents count the bytes that are mapped there."""
     def layer_removed(self, layer: int, after: int, limit: int) -> list[int]:
         """Inodes of the base version (or of an earlier layer) that have no name any more."""
     def layer_entries(self, layer: int, after: tuple[int, bytes], limit: int) -> list[tuple[int, bytes, int]]:
@@ -420,6 +457,14 @@ class Engine:
     def layer_totals(self, layer: int) -> tuple[int, int]:
         """How many files `layer_contents` has, and how many bytes of them are staged and in no
         chunk. Looks at every file."""
+    def layer_small_files(
+        self, layer: int, after: int, limit: int, stored: Sequence[FileRows], name_key: bytes | None = None
+    ) -> SmallFiles:
+        """Files of `layer_contents` behind `after`, in its order, with their bytes: up to the first that is not
+        small (`native/engine/src/layers/small_files.rs`) or cannot be read, and no more than `limit`. stored:
+        what was made of files before, small or not; the first that has this version of a file counts."""
+    def live_small_files(self, inodes: Sequence[int], name_key: bytes | None = None) -> SmallFiles:
+        """The same of these files as they are now: up to the first that is not small, or gone."""
     def layer_extents(self, layer: int, ino: int) -> list[LayerExtent]: ...
     def layer_xattrs(self, layer: int, after: int, limit: int) -> list[tuple[int, list[tuple[bytes, bytes]]]]:
         """Inodes whose extended attributes changed, each with all it has."""
@@ -559,6 +604,16 @@ def cut_points(
     final False: only ends that no later bytes can move. Sizes: 128 KiB minimum, 512 KiB average,
     2 MiB maximum; `docs/format/chunks.md` says why. gear: another table than the public one, 256 numbers of
     8 bytes, big-endian. Nobody may write to data meanwhile."""
+
+def plain_inodes(rows: list[InodeRow], last: int, next_ino: int) -> int:
+    """How many of the first rows are plainly right by themselves, with numbers that ascend behind `last` and lie
+    below next_ino. It says nothing about any other row."""
+
+def plain_entries(rows: list[tuple[int, bytes, int]], last: tuple[int, bytes]) -> int:
+    """The same of (parent, name, ino)."""
+
+def plain_contents(rows: list[tuple[int, list[ExtentRow]]], last: int) -> int:
+    """The same of a file's extents, (ino, rows)."""
 
 def compressed(data: bytes | bytearray | memoryview) -> bytes | None:
     """data as one zstd frame that declares its content size; None where that saves less than 3 %.

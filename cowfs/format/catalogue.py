@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -68,26 +68,14 @@ class Candidate:
     offset: int
 
 
-def encode_catalogue(packs: Sequence[CataloguePack], entries: Iterable[CatalogueEntry]) -> bytes:
-    """At most MAX_ENTRIES entries; a larger commit writes several catalogues. packs may grow while
-    entries are gone through."""
-    buckets = [
-        bytearray() for _ in range(256)
-    ]  # by first byte: sorted one by one, so that few records are objects at a time
-    count = 0
-    for entry in entries:
-        if len(entry.prefix) != PREFIX_BYTES or not 0 <= entry.pack < len(packs):
-            raise InvalidInputError("a catalogue entry has 8 prefix bytes and a pack of its table")
-        buckets[entry.prefix[0]] += _pack(_ENTRY, entry.prefix, entry.pack, entry.offset)
-        count += 1
-    if count > MAX_ENTRIES or len(packs) > MAX_ENTRIES:
-        raise InvalidInputError(f"a catalogue has at most {MAX_ENTRIES} entries", hint="Write several.")
+def encode_catalogue(packs: Sequence[CataloguePack], entries: bytes) -> bytes:
+    """entries: as they are stored, in order, none twice, at most MAX_ENTRIES (`native.chunks.ChunkPlaces`
+    makes them so); a larger commit writes several catalogues."""
+    count, rest = divmod(len(entries), _ENTRY.size)
+    if rest or count > MAX_ENTRIES or len(packs) > MAX_ENTRIES:
+        raise InvalidInputError(f"a catalogue has at most {MAX_ENTRIES} whole entries", hint="Write several.")
     table = (_pack(_PACK, p.pack, p.directory_offset, p.directory_length) for p in packs)
-    return b"".join((_HEADER.pack(MAGIC, FORMAT, 0, len(packs)), *table, *map(_sorted_records, buckets)))
-
-
-def _sorted_records(bucket: bytearray) -> bytes:
-    return b"".join(sorted({bytes(bucket[at : at + _ENTRY.size]) for at in range(0, len(bucket), _ENTRY.size)}))
+    return b"".join((_HEADER.pack(MAGIC, FORMAT, 0, len(packs)), *table, entries))
 
 
 def merge_catalogues(catalogues: Sequence[Catalogue]) -> bytes:
@@ -159,6 +147,11 @@ class Catalogue:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def searched(self) -> tuple[bytes, int]:
+        """The bytes that are looked up in, and where the entries begin in them: for who looks many up."""
+        return self._data, self._start
 
     def lookup(self, prefix: bytes) -> list[Candidate]:
         """Candidates for the first 8 bytes of a hash (a longer hash is cut), at most 16."""

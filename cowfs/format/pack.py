@@ -26,16 +26,16 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import Self, overload
+from typing import Protocol, Self, overload
 
 from blake3 import blake3
 
 from cowfs.errors import CorruptError, InvalidInputError, InvalidStateError
-from cowfs.format.codec import check_lengths
+from cowfs.format.codec import MAX_RAW_BYTES, check_lengths
 from cowfs.format.fields import check_format
 from cowfs.format.sealing import DIRECTORY_CODEC, PLAIN_BLOBS, BlobSealing
 from cowfs.ids import ChunkHash
@@ -157,6 +157,16 @@ class Room:
         self._memory[self._end : end] = data
         self._end = end
 
+    def fill(self, put: Callable[[memoryview], int], least_bytes: int) -> int:
+        """Appends what `put` puts at the beginning of the memory it is given, of `least_bytes` or more; it
+        returns how much that is. There must be no view of it."""
+        if len(self._memory) - self._end < least_bytes:
+            self._memory.resize(max(self._end + least_bytes, 2 * len(self._memory)))
+        with memoryview(self._memory) as memory, memory[self._end :] as space:
+            length = put(space)
+        self._end += length
+        return length
+
     def view(self) -> memoryview:
         """What was appended."""
         return memoryview(self._memory)[: self._end]
@@ -170,6 +180,14 @@ class Room:
             return False
         self._end = 0
         return True
+
+
+class Pourable(Protocol):
+    """As the engine's `SmallFiles`."""
+
+    def pour(
+        self, pack: bytes, offset: int, room: memoryview, target: int, margins: tuple[int, int]
+    ) -> tuple[int, bytes]: ...
 
 
 class PackBuilder:
@@ -225,6 +243,21 @@ class PackBuilder:
         self._room.append(self._blobs.tail)
         self._end += stored_length
         return entry
+
+    def pour(self, chunks: Pourable, pack: bytes, target_bytes: int) -> None:
+        """Appends chunks of a data pack with this id until it has target_bytes, or there are no more."""
+        if self._sealed or self._kind != PackKind.DATA:
+            raise InvalidStateError("a sealed pack takes no more blobs, and only data packs take chunks")
+        margins = len(self._blobs.head), len(self._blobs.tail)
+        entries = b""
+
+        def put(space: memoryview) -> int:
+            nonlocal entries
+            length, entries = chunks.pour(pack, self._end, space, max(target_bytes - self.size_bytes, 1), margins)
+            return length
+
+        self._end += self._room.fill(put, MAX_RAW_BYTES + sum(margins))
+        self._directory += entries
 
     def seal(self) -> memoryview:
         """The whole pack, a view of its room; add refuses from now on."""

@@ -11,55 +11,27 @@ it. The list keeps the order of age: a merged catalogue stands where its younges
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
 
 from cowfs.errors import CowfsError
-from cowfs.format.catalogue import (
-    MAX_ENTRIES,
-    MAX_PER_TIER,
-    Catalogue,
-    CatalogueEntry,
-    CataloguePack,
-    encode_catalogue,
-    merge_catalogues,
-    to_merge,
-)
+from cowfs.format.catalogue import MAX_PER_TIER, Catalogue, merge_catalogues, to_merge
 from cowfs.format.manifest import CatalogueRef
 from cowfs.format.pack import BlobKind
 from cowfs.store.packs import PackReader, PackUploader
 
 
-def add_catalogue(
-    old: Sequence[CatalogueRef],
-    packs: Sequence[CataloguePack],
-    entries: Iterable[CatalogueEntry],
-    *,
-    uploader: PackUploader,
-    reader: PackReader,
-) -> tuple[tuple[CatalogueRef, ...], list[bytes]]:
-    """The catalogues of the new version, and the bytes of those that list what is new. What is
-    uploaded is durable after the uploader's next flush. entries are gone through once, and never
-    all of them in memory as objects."""
+def add_catalogues(
+    old: Sequence[CatalogueRef], new: Iterable[bytes], *, uploader: PackUploader, reader: PackReader
+) -> tuple[CatalogueRef, ...]:
+    """The catalogues of the new version, of which `new` list what is new. What is uploaded is durable
+    after the uploader's next flush."""
     refs = list(old)
-    added: list[bytes] = []
-    for is_first, batch in _batches(entries):
-        if is_first:
+    for position, raw in enumerate(new):
+        if position == 0:
             refs = _merged(refs, uploader, reader)
-        added.append(_encoded(packs, batch))
-        refs.append(_upload(added[-1], uploader))
-    return tuple(refs), added
-
-
-def _batches(entries: Iterable[CatalogueEntry]) -> Iterator[tuple[bool, Iterator[CatalogueEntry]]]:
-    """Runs of MAX_ENTRIES, each to be gone through before the next is asked for, and whether it is
-    the first."""
-    rest = iter(entries)
-    is_first = True
-    while (first := next(rest, None)) is not None:
-        yield is_first, chain((first,), islice(rest, MAX_ENTRIES - 1))
-        is_first = False
+        refs.append(_upload(raw, uploader))
+    return tuple(refs)
 
 
 def _merged(refs: list[CatalogueRef], uploader: PackUploader, reader: PackReader) -> list[CatalogueRef]:
@@ -69,21 +41,6 @@ def _merged(refs: list[CatalogueRef], uploader: PackUploader, reader: PackReader
     merged = _upload(merge_catalogues(list(parts.values())), uploader)
     refs[max(refs.index(ref) for ref in parts)] = merged
     return [ref for ref in refs if ref not in parts]
-
-
-def _encoded(packs: Sequence[CataloguePack], entries: Iterable[CatalogueEntry]) -> bytes:
-    """With only those packs that the entries name."""
-    named: list[CataloguePack] = []
-    numbers: dict[int, int] = {}
-
-    def counted() -> Iterator[CatalogueEntry]:
-        for entry in entries:
-            if (number := numbers.get(entry.pack)) is None:
-                number = numbers[entry.pack] = len(named)
-                named.append(packs[entry.pack])
-            yield CatalogueEntry(entry.prefix, number, entry.offset)
-
-    return encode_catalogue(named, counted())
 
 
 def _load(refs: Sequence[CatalogueRef], reader: PackReader) -> dict[CatalogueRef, Catalogue]:

@@ -16,8 +16,9 @@ from the store waits without a lock that others need.
 
 from __future__ import annotations
 
+import json
 import stat
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from cowfs.index.links import Link, read_link, read_links
 from cowfs.index.overlay import Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import (
     checked_entries,
+    checked_extent,
     checked_extents,
     checked_inode,
     checked_places,
@@ -181,6 +183,12 @@ class Index:
         with self._connections.connection() as connection:
             extents = list(checked_extents(connection.title, connection.rows(statements.READ_EXTENTS, (ino,))))
             return extents, list(checked_xattrs(connection.title, connection.rows(statements.READ_XATTRS, (ino,))))
+
+    def stored_extents(self, inodes: Iterable[int]) -> list[ExtentRow]:
+        """Those of all these files."""
+        with self._connections.connection() as connection:
+            rows = connection.rows(statements.READ_EXTENTS_OF, (json.dumps(list(inodes)),))
+            return [checked_extent(connection.title, row) for row in rows]
 
     @property
     def may_have_links(self) -> bool:

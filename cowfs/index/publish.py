@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING
 
 from cowfs.errors import CorruptError, InvalidInputError
 from cowfs.format.blocklist import BlockRef, encode_segment
-from cowfs.format.catalogue import CatalogueEntry, CataloguePack
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
 from cowfs.format.pack import BlobKind
 from cowfs.ids import ChunkHash, PackId
-from cowfs.index.catalogues import add_catalogue
+from cowfs.index.catalogues import add_catalogues
 from cowfs.index.overlay import ZERO_PAGE
 from cowfs.store.packs import PackReader, PackReceipt, PackUploader
 
@@ -48,12 +47,10 @@ FIRST_PAGES = 16  # 256 KiB in memory
 
 @dataclass(frozen=True)
 class Published:
-    """section is what the manifest names; receipts prove that the index packs it added are durable;
-    catalogues: those of the new chunks, encoded."""
+    """section is what the manifest names; receipts prove that the index packs it added are durable."""
 
     section: IndexSection
     receipts: Sequence[PackReceipt]
-    catalogues: Sequence[bytes]
 
 
 def publish(
@@ -62,14 +59,13 @@ def publish(
     uploader: PackUploader,
     reader: PackReader,
     base_section: IndexSection | None,
-    catalogue_packs: Sequence[CataloguePack] = (),
-    catalogue: Iterable[CatalogueEntry] = (),
+    catalogues: Iterable[bytes] = (),
 ) -> Published:
     """Everything the returned section names is durable when this returns.
 
     uploader: one of kind index that nobody else uses; flushed here. base_section: what the delta's
-    base was opened from (None: `empty_index`). catalogue: the chunks this version adds, their packs
-    counted in catalogue_packs. Requests: a put for each 16 MiB. May be repeated after an error with
+    base was opened from (None: `empty_index`). catalogues: of the chunks this version adds, encoded.
+    Requests: a put for each 16 MiB. May be repeated after an error with
     a new uploader: what the first attempt left is garbage, never damage.
     """
     if base_section != (delta.base.section if delta.base is not None else None):
@@ -85,25 +81,20 @@ def publish(
         blocks.put(page - 1, raw)
     blocks.gather_sparse()
     segments = blocks.upload_segments()
-    catalogues, added = add_catalogue(
-        base_section.catalogues if base_section is not None else (),
-        catalogue_packs,
-        catalogue,
-        uploader=uploader,
-        reader=reader,
-    )
+    old = base_section.catalogues if base_section is not None else ()
+    named = add_catalogues(old, catalogues, uploader=uploader, reader=reader)
     section = IndexSection(
         pages=delta.page_count,
         segments=segments,
         packs=tuple(PackUse(pack, live) for pack, live in sorted(blocks.live.items())),
-        catalogues=catalogues,
+        catalogues=named,
     )
     receipts = uploader.flush()
     for digest, raw in blocks.uploaded():
         delta.cache.put(digest, raw)
     delta.cache.let_go(blocks.replaced)
     delta.reader = reader
-    return Published(section, receipts, added)
+    return Published(section, receipts)
 
 
 class _BlockList:

@@ -121,6 +121,11 @@ def checked_places(title: str, rows: Iterable[Any], last: tuple[int, bytes]) -> 
     return places
 
 
+def checked_extent(title: str, row: Any) -> ExtentRow:
+    _refuse(title, extent_problem(row, 0))
+    return row  # type: ignore[no-any-return]
+
+
 def checked_extents(title: str, rows: Iterator[Any]) -> Iterator[ExtentRow]:
     end = 0
     for row in rows:

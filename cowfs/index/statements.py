@@ -11,7 +11,12 @@ READ_INODE = (
     "SELECT ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target "
     "FROM inodes WHERE ino = ?"
 )
-READ_SIZES = "SELECT mode, size, mapped_bytes FROM inodes WHERE ino = ?"
+READ_INODES = (
+    "SELECT ino, mode, nlink, uid, gid, rdev, size, mapped_bytes, atime_ns, mtime_ns, ctime_ns, flags, target "
+    "FROM inodes WHERE ino IN (SELECT value FROM json_each(?))"
+)
+READ_SIZES = "SELECT ino, mode, size, mapped_bytes FROM inodes WHERE ino IN (SELECT value FROM json_each(?))"
+READ_SIZES_BETWEEN = "SELECT ino, mode, size, mapped_bytes FROM inodes WHERE ino BETWEEN ? AND ?"
 READ_ENTRY = "SELECT ino FROM dirents WHERE parent = ? AND name = ?"
 READ_ENTRIES = "SELECT parent, name, ino FROM dirents WHERE (parent, name) > (?, ?) ORDER BY parent, name LIMIT ?"
 READ_PLACES = (
@@ -28,6 +33,10 @@ READ_DIRECTORY = (
 READ_EXTENTS = (
     "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec "
     "FROM extents WHERE ino = ? ORDER BY offset"
+)
+READ_EXTENTS_OF = (
+    "SELECT offset, length, hash, pack, pack_offset, stored_length, raw_length, skip, codec FROM extents "
+    "WHERE ino IN (SELECT value FROM json_each(?))"
 )
 READ_USED_PACKS = "SELECT DISTINCT pack FROM extents"
 READ_STORED_PLACES = "SELECT DISTINCT pack, pack_offset, stored_length FROM extents"

@@ -1,14 +1,18 @@
 """Whether a change set makes sense by itself: types, ranges, order, nothing twice. What it says
 about the base is the writer's.
 
+A change set is gone through in windows of WINDOW_ROWS. Of each window most rows are found to be right
+natively (`native.rows`); what is not plainly right is looked at here.
+
 A caller's mistake must not become a version that nobody can read, so rows are held to exactly what
-readers accept (`rows`). Each function passes rows on as it has checked them and raises
+readers accept (`rows`). Each function passes windows on as it has checked them and raises
 InvalidInputError at the first that is wrong: a change set may be larger than memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from cowfs.errors import InvalidInputError
@@ -17,6 +21,10 @@ from cowfs.index.changes import ChangeSet, Content, Entry, InodeRow, Xattrs
 from cowfs.index.links import MAX_INO, Link, link_problem
 from cowfs.index.rows import extent_problem, inode_problem, name_problem, xattr_problem
 from cowfs.native.constants import ROOT_INO
+from cowfs.native.rows import plain_contents, plain_entries, plain_inodes
+
+WINDOW_ROWS = 4096
+"""About 4 MB of rows as objects, and enough scattered keys for a round trip. Guessed."""
 
 T = TypeVar("T")
 
@@ -25,49 +33,62 @@ def refuse(problem: str) -> NoReturn:
     raise InvalidInputError(f"the change set is wrong: {problem}", hint="Nothing was published. Please report this.")
 
 
-def checked_inodes(changes: ChangeSet) -> Iterator[InodeRow]:
+def checked_inodes(changes: ChangeSet) -> Iterator[list[InodeRow]]:
     removed = iter(changes.removed)
     gone = next(removed, None)
-    for row in _in_order("inode", changes.inodes, lambda row: row[0], inode_problem):
-        if row[0] >= changes.next_ino:
-            refuse(f"inode {row[0]} lies beyond next_ino {changes.next_ino}")
-        while gone is not None and gone < row[0]:
+
+    def plain(rows: list[InodeRow], last: InodeRow | None) -> int:
+        return plain_inodes(rows, last[0] if last is not None else 0, changes.next_ino)
+
+    for window in _in_order("inode", _windows(changes.inodes), lambda row: row[0], inode_problem, plain):
+        if window[-1][0] >= changes.next_ino:
+            refuse(f"inode {window[-1][0]} lies beyond next_ino {changes.next_ino}")
+        while gone is not None and gone <= window[-1][0]:
+            if gone >= window[0][0] and any(row[0] == gone for row in window):
+                refuse(f"inode {gone} is both written and removed")
             gone = next(removed, None)
-        if gone == row[0]:
-            refuse(f"inode {row[0]} is both written and removed")
-        yield row
+        yield window
 
 
-def checked_removed(changes: ChangeSet) -> Iterator[int]:
+def checked_removed(changes: ChangeSet) -> Iterator[list[int]]:
     problem = {ROOT_INO: "the root is removed"}
-    return _in_order("removed inode", changes.removed, lambda ino: ino, problem.get)
+    return _in_order("removed inode", _windows(changes.removed), lambda ino: ino, problem.get)
 
 
-def checked_entries(changes: ChangeSet) -> Iterator[Entry]:
-    return _in_order("entry", changes.entries, lambda entry: entry[:2], lambda entry: name_problem(entry[1]))
+def checked_entries(changes: ChangeSet) -> Iterator[list[Entry]]:
+    def plain(rows: list[Entry], last: Entry | None) -> int:
+        return plain_entries(rows, last[:2] if last is not None else (0, b""))
+
+    windows = _windows(changes.entries)
+    return _in_order("entry", windows, lambda entry: entry[:2], lambda entry: name_problem(entry[1]), plain)
 
 
-def checked_contents(changes: ChangeSet) -> Iterator[Content]:
+def checked_contents(changes: ChangeSet) -> Iterator[list[Content]]:
+    def plain(rows: list[Content], last: Content | None) -> int:
+        return plain_contents(rows, last[0] if last is not None else 0)  # type: ignore[arg-type]  # else not plain
+
+    windows = _windows(changes.contents, lambda some: len(some[1]) + 1)
     return _in_order(
-        "the content of inode", changes.contents, lambda some: some[0], lambda some: _extents_problem(some[1])
+        "the content of inode", windows, lambda some: some[0], lambda some: _extents_problem(some[1]), plain
     )
 
 
-def checked_xattrs(changes: ChangeSet) -> Iterator[Xattrs]:
-    for ino, xattrs in _in_order("the attributes of inode", changes.xattrs, lambda some: some[0], lambda _: None):
-        for xattr in xattrs:
-            _hold(xattr_problem(xattr))
-        _once("extended attribute", (name for name, _ in xattrs))
-        yield ino, xattrs
+def checked_xattrs(changes: ChangeSet) -> Iterator[list[Xattrs]]:
+    windows = _windows(changes.xattrs, lambda some: WINDOW_ROWS // 64)  # short ones: values may be large
+    for window in _in_order("the attributes of inode", windows, lambda some: some[0], lambda _: None):
+        for _, xattrs in window:
+            for xattr in xattrs:
+                _hold(xattr_problem(xattr))
+            _once("extended attribute", (name for name, _ in xattrs))
+        yield window
 
 
-def checked_links(changes: ChangeSet) -> Iterator[tuple[int, Link]]:
-    for ino, link in _in_order(
-        "the link of inode", changes.links, lambda some: some[0], lambda some: link_problem(some[1])
-    ):
-        if ino > MAX_INO:
-            refuse(f"inode {ino} is too large a number for a link")
-        yield ino, link
+def checked_links(changes: ChangeSet) -> Iterator[list[tuple[int, Link]]]:
+    windows = _windows(changes.links)
+    for window in _in_order("the link of inode", windows, lambda some: some[0], lambda some: link_problem(some[1])):
+        if window[-1][0] > MAX_INO:
+            refuse(f"inode {window[-1][0]} is too large a number for a link")
+        yield window
 
 
 def check_packs(packs: Mapping[int, PackId]) -> None:
@@ -77,15 +98,43 @@ def check_packs(packs: Mapping[int, PackId]) -> None:
     _once("pack", packs.values())
 
 
-def _in_order(what: str, rows: Iterable[T], key: Callable[[T], Any], problem: Callable[[T], str | None]) -> Iterator[T]:
-    last: Any = None
-    for row in rows:
-        _hold(problem(row))
-        at = key(row)
-        if last is not None and at <= last:
-            refuse(f"{what} {at!r} is there twice or out of order")
-        last = at
-        yield row
+def _windows(rows: Iterable[T], weight: Callable[[T], int] | None = None) -> Iterator[list[T]]:
+    """Rows by WINDOW_ROWS, or so many of what weight counts."""
+    rest = iter(rows)
+    if weight is None:
+        while window := list(islice(rest, WINDOW_ROWS)):
+            yield window
+        return
+    window, size = [], 0
+    for row in rest:
+        window.append(row)
+        size += weight(row)
+        if size >= WINDOW_ROWS:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
+def _in_order(
+    what: str,
+    windows: Iterable[list[T]],
+    key: Callable[[T], Any],
+    problem: Callable[[T], str | None],
+    plain: Callable[[list[T], T | None], int] = lambda rows, last: 0,
+) -> Iterator[list[T]]:
+    """plain: how many of the first rows behind `last` need not be looked at."""
+    last: T | None = None
+    for window in windows:
+        done = plain(window, last)
+        if done:
+            last = window[done - 1]
+        for row in window[done:]:
+            _hold(problem(row))
+            if last is not None and key(row) <= key(last):
+                refuse(f"{what} {key(row)!r} is there twice or out of order")
+            last = row
+        yield window
 
 
 def _extents_problem(rows: Sequence[Any]) -> str | None:

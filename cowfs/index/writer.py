@@ -23,9 +23,10 @@ again.
 
 from __future__ import annotations
 
+import json
 import stat
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,13 +39,11 @@ from cowfs.index.connection import Connection
 from cowfs.index.links import Link, LinkWriter, read_link
 from cowfs.index.overlay import PAGE_BYTES, Blocks, MemoryBlocks, Overlay
 from cowfs.index.rows import checked_inode
-from cowfs.index.validation import refuse
+from cowfs.index.validation import WINDOW_ROWS, refuse
 from cowfs.native.constants import ROOT_INO
 
 VERIFIED_ROWS = 1000
-WINDOW_ROWS = 4096
-"""About 4 MB of rows as objects, and enough scattered keys for a round trip. Guessed."""
-
+DENSE = 4  # of so many new inodes one is asked for at least: then all are read
 # A sparse file may claim 8 EiB; two of them would not fit in the 64 bits of a total.
 COUNTED_BYTES = 1 << 43
 
@@ -128,20 +127,6 @@ class _Paths:
         prefetch_paths(self._overlay, {self._roots[table]: sorted(wanted) for table, wanted in keys.items()})
 
 
-def _windows(rows: Iterator[T], weight: Callable[[T], int] = lambda row: 1) -> Iterator[tuple[bool, list[T]]]:
-    """Rows by WINDOW_ROWS (of what weight counts), and whether it is the first window."""
-    window: list[T] = []
-    is_first, size = True, 0
-    for row in rows:
-        window.append(row)
-        size += weight(row)
-        if size >= WINDOW_ROWS:
-            yield is_first, window
-            window, is_first, size = [], False, 0
-    if window:
-        yield is_first, window
-
-
 def _verify(overlay: Overlay, changes: ChangeSet, facts: Mapping[str, int]) -> None:
     """Reads the new pages with a fresh connection, as every reader will: what is published is what
     was meant.
@@ -213,24 +198,23 @@ class _Transaction:
             if not old:
                 self._session.execute(statements.INSERT_PACK, (number, bytes(pack)))
 
-    def _old_inode(self, ino: int) -> InodeRow | None:
-        """The row of the base, as long as the change set has not come to it."""
-        if ino >= self._meta["next_ino"]:
-            return None
-        rows = self._session.execute(statements.READ_INODE, (ino,))
-        return checked_inode(self._session.title, rows[0]) if rows else None
+    def _old_inodes(self, inodes: Iterable[int]) -> dict[int, InodeRow]:
+        """Rows of the base, of those that it has; as long as the change set has not come to them."""
+        old = [ino for ino in inodes if ino < self._meta["next_ino"]]
+        rows = self._session.execute(statements.READ_INODES, (json.dumps(old),)) if old else []
+        return {row[0]: checked_inode(self._session.title, row) for row in rows}
 
     def _remove_inodes(self) -> array[int]:
         """Rows of inodes that are gone, with all that hangs on them; returns those that were
         directories."""
         directories = array("q")
-        for is_first, window in _windows(validation.checked_removed(self._changes)):
-            if not is_first:
+        for number, window in enumerate(validation.checked_removed(self._changes)):
+            if number:
                 self._paths.fetch(inodes=window, extents=window, xattrs=window)
             self._links.outdate(window)
+            old_rows = self._old_inodes(window)
             for ino in window:
-                old = self._old_inode(ino)
-                if old is None:
+                if (old := old_rows.get(ino)) is None:
                     continue
                 self._count(old, -1)
                 if stat.S_ISDIR(old[1]):
@@ -240,12 +224,13 @@ class _Transaction:
         return directories
 
     def _write_inodes(self) -> None:
-        for is_first, window in _windows(validation.checked_inodes(self._changes)):
-            if not is_first:
+        for number, window in enumerate(validation.checked_inodes(self._changes)):
+            if number:
                 self._paths.fetch(inodes=(row[0] for row in window))
             rows = []
+            old_rows = self._old_inodes([row[0] for row in window])
             for row in window:
-                old = self._old_inode(row[0])
+                old = old_rows.get(row[0])
                 if old == row:
                     continue
                 if old is not None:
@@ -264,16 +249,16 @@ class _Transaction:
         self._totals = Totals(files, directories, size)
 
     def _write_entries(self) -> None:
-        for is_first, window in _windows(validation.checked_entries(self._changes)):
-            if not is_first:
-                named = {entry[2] for entry in window} | {entry[0] for entry in window}
-                self._paths.fetch(inodes=named - {0}, entries=(entry[:2] for entry in window))
+        for number, window in enumerate(validation.checked_entries(self._changes)):
+            named = {entry[2] for entry in window if entry[2]} | {entry[0] for entry in window}
+            if number:
+                self._paths.fetch(inodes=named, entries=(entry[:2] for entry in window))
+            sizes = self._sizes_of(named)
             for parent in {entry[0] for entry in window if entry[2]}:
-                mode = self._mode(parent)
-                if mode is None or not stat.S_ISDIR(mode):
+                if parent not in sizes or not stat.S_ISDIR(sizes[parent][0]):
                     refuse(f"an entry lies in {parent}, which is no directory")
             for _, name, ino in window:
-                if ino and self._mode(ino) is None:
+                if ino and ino not in sizes:
                     refuse(f"the entry {name!r} names inode {ino}, which does not exist")
             self._session.execute_many(statements.DELETE_ENTRY, [entry[:2] for entry in window if not entry[2]])
             self._session.execute_many(statements.WRITE_ENTRY, [entry for entry in window if entry[2]])
@@ -286,22 +271,33 @@ class _Transaction:
 
     def _sizes(self, ino: int) -> tuple[int, int, int] | None:
         """Mode, size and mapped bytes, likewise."""
-        rows = self._session.execute(statements.READ_SIZES, (ino,))
-        if rows and tuple(map(type, rows[0])) != (int, int, int):
-            raise CorruptError(f"{self._session.title} is damaged: inode {ino} has values of the wrong type")
-        return rows[0] if rows else None
+        return self._sizes_of((ino,)).get(ino)
+
+    def _sizes_of(self, inodes: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        """The same of all of them that exist."""
+        new = [ino for ino in inodes if ino >= self._meta["next_ino"]]
+        is_dense = len(new) > 1 and max(new) - min(new) < DENSE * len(new)
+        single = [ino for ino in inodes if ino < self._meta["next_ino"]] if is_dense else list(inodes)
+        rows = self._session.execute(statements.READ_SIZES, (json.dumps(single),))
+        if is_dense:
+            rows += self._session.execute(statements.READ_SIZES_BETWEEN, (min(new), max(new)))
+        for row in rows:
+            if tuple(map(type, row)) != (int, int, int, int):
+                raise CorruptError(f"{self._session.title} is damaged: inode {row[0]} has values of the wrong type")
+        return {ino: (mode, size, mapped_bytes) for ino, mode, size, mapped_bytes in rows}
 
     def _write_contents(self) -> None:
         known_packs = set(self._changes.packs)
-        for is_first, window in _windows(validation.checked_contents(self._changes), lambda some: len(some[1]) + 1):
-            if not is_first:
-                inodes = [some[0] for some in window]
+        for number, window in enumerate(validation.checked_contents(self._changes)):
+            inodes = [some[0] for some in window]
+            if number:
                 self._paths.fetch(inodes=inodes, extents=inodes)
-            self._links.outdate(ino for ino, _ in window)
+            self._links.outdate(inodes)
+            sizes = self._sizes_of(inodes)
             gone: list[tuple[int, int]] = []
             written: list[tuple[Any, ...]] = []
             for ino, rows in window:
-                self._check_file(ino, rows)
+                _check_file(ino, rows, sizes.get(ino))
                 old = self._old_rows(statements.READ_EXTENTS, ino)
                 gone += _keys_gone(ino, old, rows)
                 written += [(ino, *row) for row in rows if old.get(row[0]) != row]
@@ -311,8 +307,8 @@ class _Transaction:
             self._session.execute_many(statements.WRITE_EXTENT, written)
 
     def _new_links(self) -> Iterator[tuple[int, Link]]:
-        for is_first, window in _windows(validation.checked_links(self._changes)):
-            if not is_first:
+        for number, window in enumerate(validation.checked_links(self._changes)):
+            if number:
                 inodes = [ino for ino, _ in window]
                 self._paths.fetch(inodes=inodes, extents=inodes)
             for ino, link in window:
@@ -329,21 +325,9 @@ class _Transaction:
             if not self._session.execute(statements.READ_PACK, (pack,)):
                 refuse(f"extents lie in pack {pack}, which has no id")
 
-    def _check_file(self, ino: int, rows: Sequence[tuple[Any, ...]]) -> None:
-        sizes = self._sizes(ino)
-        if sizes is None or not stat.S_ISREG(sizes[0]):
-            refuse(f"inode {ino} has contents but is no regular file")
-        _, size, claimed_bytes = sizes
-        if rows and rows[-1][0] + rows[-1][1] > size:
-            refuse(f"file {ino} has {size} bytes but an extent that ends at {rows[-1][0] + rows[-1][1]}")
-        mapped_bytes = sum(extent[1] for extent in rows)
-        if claimed_bytes != mapped_bytes:
-            refuse(f"file {ino} claims {claimed_bytes} mapped bytes, its extents have {mapped_bytes}")
-
     def _write_xattrs(self) -> None:
-        attributes = _windows(validation.checked_xattrs(self._changes), lambda some: WINDOW_ROWS // 64)
-        for is_first, window in attributes:  # short ones: values may be large
-            if not is_first:
+        for number, window in enumerate(validation.checked_xattrs(self._changes)):
+            if number:
                 self._paths.fetch(xattrs=(ino for ino, _ in window))
             gone: list[tuple[int, bytes]] = []
             written: list[tuple[Any, ...]] = []
@@ -374,6 +358,17 @@ class _Transaction:
         self._session.execute_many(statements.INSERT_META, new)
         self._session.execute_many(statements.DELETE_META, [(key,) for key in self._meta.keys() - facts.keys()])
         return facts
+
+
+def _check_file(ino: int, rows: Sequence[tuple[Any, ...]], sizes: tuple[int, int, int] | None) -> None:
+    if sizes is None or not stat.S_ISREG(sizes[0]):
+        refuse(f"inode {ino} has contents but is no regular file")
+    _, size, claimed_bytes = sizes
+    if rows and rows[-1][0] + rows[-1][1] > size:
+        refuse(f"file {ino} has {size} bytes but an extent that ends at {rows[-1][0] + rows[-1][1]}")
+    mapped_bytes = sum(extent[1] for extent in rows)
+    if claimed_bytes != mapped_bytes:
+        refuse(f"file {ino} claims {claimed_bytes} mapped bytes, its extents have {mapped_bytes}")
 
 
 def _keys_gone(ino: int, old: Mapping[Any, Any], rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, Any]]:

@@ -56,7 +56,12 @@ class Committer:
         self._mutex = threading.Lock()
         self._contents = StagedContents(engine, publisher, residency.read_linked, residency.fetch)
         self._early = EarlyUploads(
-            engine, self._contents.rows, self.lost.lose_unreadable, lambda: publisher.chunks.doubts
+            engine,
+            self._contents.rows,
+            publisher.put_small,
+            publisher.chunks.name_key,
+            self.lost.lose_unreadable,
+            lambda: publisher.chunks.doubts,
         )
         self._commit_waits = threading.Event()
 

@@ -19,26 +19,33 @@ from cowfs.native.chunks import FileRows
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
     from cowfs.native import Engine
-    from cowfs.native.chunks import LayerExtent
+    from cowfs.native.chunks import LayerExtent, SmallFiles
 
 FILES = 4096  # asked for at once
+SMALL_FILES = 1024  # stored at once, before the next look whether somebody waits
 
 Rows: TypeAlias = "list[ExtentRow]"
+QuietFile: TypeAlias = tuple[tuple[int, int], int]  # as `Engine.quiet_files` has it
 
 
 class EarlyUploads:
-    """store makes a file's rows and may raise. unreadable is told of an inode whose staged bytes
+    """store makes a file's rows and may raise; store_small adds those of many small files, which are named
+    by name_key. unreadable is told of an inode whose staged bytes
     cannot be read. doubts: a number that changes when rows made until then count no longer."""
 
     def __init__(
         self,
         engine: Engine,
         store: Callable[[int, Sequence[LayerExtent]], Rows],
+        store_small: Callable[[SmallFiles, FileRows], None],
+        name_key: bytes | None,
         unreadable: Callable[[int, OSError], None],
         doubts: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._store = store
+        self._store_small = store_small
+        self._name_key = name_key
         self._unreadable = unreadable
         self._doubts = doubts
         self._doubts_met = doubts()
@@ -57,11 +64,14 @@ class EarlyUploads:
         self._heed_doubts()
         done_bytes = 0
         while files := self._engine.quiet_files(idle_s, self._until, FILES):
-            for written, found in files:
+            done = 0
+            while done < len(files):
                 if is_in_the_way():
                     return done_bytes
-                done_bytes += self._upload(written[1], found)
-                self._until = written
+                count, stored_bytes = self._upload_some(files[done : done + SMALL_FILES])
+                done += count
+                done_bytes += stored_bytes
+                self._until = files[done - 1][0]
             if len(files) < FILES:
                 break
         return done_bytes
@@ -75,6 +85,15 @@ class EarlyUploads:
     def _heed_doubts(self) -> None:
         if self._doubts_met != self._doubts():
             self.forget()
+
+    def _upload_some(self, files: Sequence[QuietFile]) -> tuple[int, int]:
+        """How many of them are done, one at least, and how many bytes were stored."""
+        rows = self.rows
+        wanted = [(at, ino) for at, ((_, ino), found) in enumerate(files) if rows.version(ino) != found]
+        small = self._engine.live_small_files([ino for _, ino in wanted], self._name_key)
+        self._store_small(small, rows)
+        done = wanted[small.count()][0] if small.count() < len(wanted) else len(files)
+        return (done, small.size_bytes()) if done else (1, self._upload(files[0][0][1], files[0][1]))
 
     def _upload(self, ino: int, found: int) -> int:
         if self.rows.version(ino) == found:

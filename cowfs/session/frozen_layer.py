@@ -2,7 +2,7 @@
 and tells of the outcome.
 
 Of each changed file the rows are taken that an earlier draft, or an early upload, has made of the
-same data version, if they still hold; else the file is stored now. The engine gets the rows of the
+same data version, if they still hold; else the file is stored now, small ones many at once. The engine gets the rows of the
 version back, so that it reads what was staged from chunks from then on.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cowfs import clock
 from cowfs.index import ChangeSet
 from cowfs.native.chunks import FileRows
-from cowfs.session.layer_changes import layer_changes, layer_files
+from cowfs.session.layer_changes import layer_changes
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.publish import Draft
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cowfs.ids import PackId
     from cowfs.index import ExtentRow, Index
     from cowfs.native import Engine
-    from cowfs.native.chunks import LayerExtent
     from cowfs.session.early import EarlyUploads
     from cowfs.session.lost import LostFiles
     from cowfs.session.residency import Residency
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from cowfs.version.publish import Publisher
 
 PROGRESS_S = 0.1
+SMALL_FILES = 1024  # at once: some milliseconds
+SINGLE_FILES = 64  # behind one that is not small, before small ones are looked for again
 
 
 class FrozenLayer:
@@ -93,18 +94,31 @@ class FrozenLayer:
         stored = FileRows()
         count = _Count(self._progress, *self._engine.layer_totals(number))
         suspects = self._publisher.chunks.suspects
-        for ino, version in layer_files(self._engine, number):
-            rows = self._made(earlier, ino, version, suspects)
-            if rows is None:
-                extents = self._engine.layer_extents(number, ino)
-                try:
-                    rows = self._contents.rows(ino, extents)
-                except OSError as error:
-                    self._lost.refuse_unreadable(number, ino, error)
-                count.add_bytes(extents)
-            stored.put(ino, version, rows)
+        made = [] if suspects else [earlier, self._early.rows]  # what may be stale, `_made` looks at
+        after, single = 0, 1
+        while True:
+            small = self._engine.layer_small_files(number, after, SMALL_FILES, made, self._publisher.chunks.name_key)
+            if (last := small.last_ino()) is not None:
+                self._publisher.put_small(small, stored)
+                count.add_bytes(small.size_bytes())
+                after, single = last, 1
+            elif not (found := self._engine.layer_contents(number, after, single)):
+                return stored
+            else:
+                for ino, version in found:
+                    rows = self._made(earlier, ino, version, suspects)
+                    stored.put(ino, version, rows if rows is not None else self._store_file(number, ino, count))
+                    count.tell(stored.count())
+                after, single = found[-1][0], min(2 * single, SINGLE_FILES)
             count.tell(stored.count())
-        return stored
+
+    def _store_file(self, number: int, ino: int, count: _Count) -> Sequence[ExtentRow]:
+        extents = self._engine.layer_extents(number, ino)
+        count.add_bytes(sum(each.length for each in extents if each.segment >= 0 and each.chunk is None))
+        try:
+            return self._contents.rows(ino, extents)
+        except OSError as error:
+            self._lost.refuse_unreadable(number, ino, error)
 
     def _still_trusted(self) -> FileRows:
         """What the draft before this one has made, unless chunks that it names may be gone."""
@@ -132,8 +146,8 @@ class _Count:
         self._done_bytes = 0
         self._told_s = -PROGRESS_S
 
-    def add_bytes(self, extents: Sequence[LayerExtent]) -> None:
-        self._done_bytes += sum(each.length for each in extents if each.segment >= 0 and each.chunk is None)
+    def add_bytes(self, more: int) -> None:
+        self._done_bytes += more
 
     def tell(self, done: int) -> None:
         is_last = done == self._total

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cowfs.index import ChangeSet, Entry, InodeRow, Stream, Xattrs
-from cowfs.version.contents import files_of
 
 if TYPE_CHECKING:
     from cowfs.native import Engine
@@ -46,17 +45,9 @@ def layer_files(engine: Engine, layer: int) -> Iterator[tuple[int, int]]:
 
 def _inodes(engine: Engine, layer: int, contents: FileRows) -> Iterator[InodeRow]:
     """With the bytes that are mapped after cutting, which may have made holes of zeros."""
-    files = files_of(contents)
-    ino, _, rows = next(files, (0, 0, []))
     after = 0
-    while page := engine.layer_inodes(layer, after, PAGE_ROWS):
-        for row in page:
-            while 0 < ino < row[0]:
-                ino, _, rows = next(files, (0, 0, []))
-            if row[0] == ino:
-                yield (*row[:7], sum(extent[1] for extent in rows), *row[8:])
-            else:
-                yield row
+    while page := engine.layer_inodes(layer, after, PAGE_ROWS, contents):
+        yield from page
         after = page[-1][0]
 
 

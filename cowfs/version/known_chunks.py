@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from cowfs import clock, log
 from cowfs.errors import CorruptError, CowfsError, NotFoundError, UnavailableError, UnsupportedFormatError
 from cowfs.flights import Flights
-from cowfs.format.catalogue import Candidate, Catalogue, merge_catalogues, to_merge
+from cowfs.format.catalogue import MAX_ENTRIES, Candidate, Catalogue, merge_catalogues, to_merge
 from cowfs.format.manifest import CatalogueRef, IndexSection
 from cowfs.format.pack import BlobKind, PackDirectory, PackEntry
 from cowfs.ids import ChunkHash, PackId
-from cowfs.native.chunks import ChunkPlaces, FileRows
+from cowfs.native.chunks import ChunkPlaces, FileRows, SmallFiles
 from cowfs.store import ObjectStore
 from cowfs.store.packs import DirectoryCache, PackLocation, PackReader, PackReceipt
 from cowfs.version.history import open_version
@@ -47,7 +47,6 @@ FOREIGN_WAIT_S = 0.5  # and not longer than this for those of other volumes, plu
 FOREIGN_WAIT_BYTES_PER_S = 20 << 20
 DIRECTORY_BYTES = 4 << 20  # pack directories kept in memory: 90,000 chunks
 MAX_NOTED = 4096  # chunks of files' earlier content; all of the file at hand whatever their number
-NAMED_AT_ONCE = 1024
 
 _log = log.get("known-chunks")
 
@@ -148,6 +147,25 @@ class KnownChunks:
             return None
         return PackLocation(PackId(found[0]), *found[1:])
 
+    def find_small(self, files: SmallFiles) -> None:
+        """Tells the files where their chunks lie, as far as that is known; the others have to be stored. May
+        ask the store."""
+        with self._lock:
+            files.look_up(self._places)
+        suspects = self.suspects
+        if suspects and (doubted := [pack for pack in files.packs() if pack in suspects]):
+            files.doubt(doubted)
+        with self._lock:
+            noted = list(self._noted)
+        for number, name in files.missing_in([each.searched for each in self._catalogues], noted):
+            if (location := self.find(ChunkHash(name))) is not None:
+                files.found(number, _row(location))
+
+    def finish_small(self, files: SmallFiles, numbers: dict[bytes, int], rows: FileRows) -> None:
+        """All their chunks have a place: remembers them, and adds the files' rows."""
+        with self._lock:
+            files.finish(self._places, numbers, rows)
+
     def find(self, hash: ChunkHash) -> PackLocation | None:
         """Where the chunk lies, if that can be relied on; None: it has to be stored. May ask the
         store."""
@@ -187,16 +205,15 @@ class KnownChunks:
 
     # -- what a commit adds
 
-    def name(self, contents: FileRows) -> Iterator[tuple[ChunkHash, PackLocation]]:
-        """Those chunks of a version's new rows that this writer uploaded and no catalogue names
-        yet: what its catalogues add."""
+    def name(self, contents: FileRows) -> Iterator[tuple[bytes, list[PackId], int]]:
+        """Those chunks of a version's new rows that this writer uploaded and no catalogue names yet, as its
+        catalogues list them: the entries of each, the packs that they number, the chunks' raw bytes."""
         with self._lock:
             self._places.name(contents)
         first = 0
-        while (page := self._places.named(first, NAMED_AT_ONCE)) is not None:
-            chunks, first = page
-            for hash, place in chunks:
-                yield ChunkHash(hash), PackLocation(PackId(place[0]), *place[1:])
+        while (named := self._places.named(first, MAX_ENTRIES)) is not None:
+            entries, packs, raw_bytes, first = named
+            yield entries, list(map(PackId, packs)), raw_bytes
 
     def published(self, catalogues: Sequence[bytes], section: IndexSection) -> None:
         """A version with what was named last is in the store: it is looked up in its catalogues

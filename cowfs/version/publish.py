@@ -37,7 +37,7 @@ from cowfs import clock
 from cowfs.errors import ConflictError, CowfsError, LeaseLostError
 from cowfs.failpoints import hit
 from cowfs.format import keys
-from cowfs.format.catalogue import PREFIX_BYTES, CatalogueEntry, CataloguePack
+from cowfs.format.catalogue import CataloguePack, encode_catalogue
 from cowfs.format.heads import Intent
 from cowfs.format.manifest import LINKS, Manifest, Stats, version_id
 from cowfs.format.pack import PackKind
@@ -61,6 +61,7 @@ from cowfs.version.volumes import find_head
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow, Index, IndexDelta
+    from cowfs.native.chunks import SmallFiles
     from cowfs.store import ObjectStore
     from cowfs.store.packs import PackReader
     from cowfs.version.cut_file import ReadInto
@@ -145,24 +146,22 @@ class _Prepared:
 
 
 class _NewChunks:
-    """The catalogue's entries, made one by one; packs and raw_bytes are whole once they were gone
-    through."""
+    """Catalogues of the chunks that a version adds, encoded when they are first gone through; they and
+    raw_bytes are whole afterwards."""
 
     def __init__(self, chunks: StoredChunks, contents: FileRows) -> None:
-        self.packs: list[CataloguePack] = []
+        self.catalogues: list[bytes] = []
         self.raw_bytes = 0
         self._chunks = chunks
         self._new = chunks.name(contents)
-        self._order: dict[PackId, int] = {}
 
-    def __iter__(self) -> Iterator[CatalogueEntry]:
-        for hash, location in self._new:
-            position = self._order.setdefault(location.pack, len(self.packs))
-            if position == len(self.packs):
-                receipt = self._chunks.receipt(location.pack)
-                self.packs.append(CataloguePack(location.pack, receipt.directory_offset, receipt.directory_length))
-            self.raw_bytes += location.raw_length
-            yield CatalogueEntry(bytes(hash[:PREFIX_BYTES]), position, location.offset)
+    def __iter__(self) -> Iterator[bytes]:
+        for entries, packs, raw_bytes in self._new:
+            receipts = map(self._chunks.receipt, packs)
+            table = [CataloguePack(each.pack, each.directory_offset, each.directory_length) for each in receipts]
+            self.catalogues.append(encode_catalogue(table, entries))
+            self.raw_bytes += raw_bytes
+            yield self.catalogues[-1]
 
 
 class Publisher:
@@ -300,6 +299,11 @@ class Publisher:
         or `Source.draft`."""
         return self.chunks.rows(extents, read, self._earlier(ino))
 
+    def put_small(self, files: SmallFiles, rows: FileRows) -> None:
+        """As `rows`, of many small files, whose rows are added to `rows`."""
+        old = [ino for ino in files.read_inodes() if ino < self._index.next_ino]
+        self.chunks.put_small(files, rows, self._index.stored_extents(old) if old else ())
+
     def file_rows(self, ino: int, ranges: Iterable[tuple[int, int]], read_into: ReadInto) -> list[ExtentRow]:
         """As `rows`, of a large file that keeps no chunk: with new bytes in `ranges`, (offset, length) in
         order, and holes elsewhere."""
@@ -328,13 +332,13 @@ class Publisher:
                 packs = self.chunks.new_packs(contents)
                 rows = Stream(lambda: ((ino, rows) for ino, _, rows in files_of(contents)))
                 with self._index.apply(replace(draft.changes, contents=rows, packs=packs)) as delta:
-                    catalogue = _NewChunks(self.chunks, contents)
-                    published = self._put_index(delta, catalogue)
+                    new = _NewChunks(self.chunks, contents)
+                    published = self._put_index(delta, new)
                     hit("commit-after-index")
                     index = delta.as_index(published.section)
                     undo.callback(index.close)
             hit("commit-after-packs")
-            manifest = self._manifest(delta, published, catalogue.raw_bytes, request, draft.parents)
+            manifest = self._manifest(delta, published, new.raw_bytes, request, draft.parents)
             data = bytes(sealing_of(self._store).seal_object(keys.VERSIONS, manifest.encode()))
             undo.pop_all()
         return _Prepared(
@@ -342,7 +346,7 @@ class Publisher:
             contents,
             draft.taken_from,
             packs,
-            published.catalogues,
+            new.catalogues,
             index,
             frozenset(receipt.pack for receipt in published.receipts),
             manifest,
@@ -351,7 +355,7 @@ class Publisher:
             self.chunks.proven_lapses,
         )
 
-    def _put_index(self, delta: IndexDelta, catalogue: _NewChunks) -> Published:
+    def _put_index(self, delta: IndexDelta, new: _NewChunks) -> Published:
         uploader = self._new_uploader(PackKind.INDEX)
         try:
             return publish_index(
@@ -359,8 +363,7 @@ class Publisher:
                 uploader=uploader,
                 reader=self._packs,
                 base_section=self._index.section,
-                catalogue_packs=catalogue.packs,
-                catalogue=catalogue,
+                catalogues=new,
             )
         finally:
             uploader.close()

@@ -25,7 +25,7 @@ from cowfs.format.manifest import IndexSection
 from cowfs.format.pack import PackKind
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.packs import PackReceipt, PackUploader
-from cowfs.version.contents import ContentStorer, files_of
+from cowfs.version.contents import ContentStorer
 from cowfs.version.known_chunks import KnownChunks
 from cowfs.version.recut import E
 from cowfs.version.uploads import UploadLog
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cowfs.format.codec import Blob
     from cowfs.format.sealing import Sealing
     from cowfs.index import ExtentRow
-    from cowfs.native.chunks import FileRows
+    from cowfs.native.chunks import FileRows, SmallFiles
     from cowfs.store import ObjectStore
-    from cowfs.store.packs import PackLocation, PackReader
+    from cowfs.store.packs import PackReader
     from cowfs.version.cut_file import ReadInto
     from cowfs.version.pack_numbers import PackNumbers
     from cowfs.version.protection import Protection
@@ -128,6 +128,16 @@ class StoredChunks:
         there equal chunks are looked for first."""
         self._storer.note(earlier)
         return self._storer.rows(extents, read, self._uploader)
+
+    def put_small(self, files: SmallFiles, rows: FileRows, earlier: Iterable[ExtentRow] = ()) -> None:
+        """As `rows`, of many small files, whose rows are added to `rows`. Nobody else stores meanwhile: of a
+        chunk that two threads have, each would store one."""
+        self._storer.note(earlier)
+        self._known.find_small(files)
+        files.compress()
+        self._uploader.add_small(files)
+        numbers = {pack: self._numbers.number(PackId(pack)) for pack in files.packs()}
+        self._known.finish_small(files, numbers, rows)
 
     def blob_rows(self, blob: Blob, length: int, earlier: Iterable[ExtentRow] = ()) -> list[ExtentRow]:
         """As `rows`, of a small file that is one blob, of `length` raw bytes, named by `name_key`."""
@@ -256,11 +266,10 @@ class StoredChunks:
 
     def new_packs(self, contents: FileRows) -> dict[int, PackId]:
         """Those that rows name by a number which no version has yet."""
-        return self._numbers.new_among({row[3] for _, _, rows in files_of(contents) for row in rows})
+        return self._numbers.new_among(contents.packs())
 
-    def name(self, contents: FileRows) -> Iterator[tuple[ChunkHash, PackLocation]]:
-        """Those chunks of a version's new rows that were stored here and that no catalogue names
-        yet."""
+    def name(self, contents: FileRows) -> Iterator[tuple[bytes, list[PackId], int]]:
+        """As `KnownChunks.name`: what the version's catalogues add."""
         return self._known.name(contents)
 
     def published(self, catalogues: Sequence[bytes], section: IndexSection) -> None:

@@ -128,7 +128,7 @@ def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
     assert engine.quiet_files(1e9, (0, 0), 10) == []
     layer = engine.freeze()
     assert layer == 1
-    rows = {row[0]: row for row in engine.layer_inodes(layer, 0, 10)}
+    rows = {row[0]: row for row in engine.layer_inodes(layer, 0, 10, FileRows())}
     assert set(rows) == {ROOT, ino}
     assert rows[ino][6:8] == (1000, 1000)
     assert rows[ino][11] == INODE_HAS_XATTRS
@@ -155,7 +155,7 @@ def test_a_layer_is_published_through_rows(tmp_path: Path) -> None:
     assert extent.segment >= 1, "still cached"
     assert extent.chunk == ChunkRef(HASH, 1, 2, 3, 1000, CODEC_RAW)
     with pytest.raises(OSError, match="Invalid argument"):
-        engine.layer_inodes(layer, 0, 10)
+        engine.layer_inodes(layer, 0, 10, FileRows())
 
 
 def test_recovery_tells_what_the_journal_held(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import cowfs
 from cowfs import native
-from cowfs.native import chunks, constants, local
+from cowfs.native import chunks, constants, local, rows
 
 pytestmark = pytest.mark.quick
 
@@ -41,7 +41,7 @@ def real_parameters(function: object) -> list[tuple[str, bool, bool]]:
 
 
 def named(name: str) -> Any:
-    return next(getattr(home, name) for home in (native, chunks, local) if name in home.__all__)
+    return next(getattr(home, name) for home in (native, chunks, local, rows) if name in home.__all__)
 
 
 def test_names_of_the_module() -> None:
@@ -49,9 +49,9 @@ def test_names_of_the_module() -> None:
         node.target.id for node in STUB.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     ]
     names = {node.name for node in CLASSES} | {node.name for node in FUNCTIONS} | set(annotated)
-    assert sorted(names - ALIASES) == sorted([*native.__all__, *chunks.__all__, *constants.__all__, *local.__all__]), (
-        "each has one home"
-    )
+    assert sorted(names - ALIASES) == sorted(
+        [*native.__all__, *chunks.__all__, *constants.__all__, *local.__all__, *rows.__all__]
+    ), "each has one home"
 
 
 @pytest.mark.parametrize("node", FUNCTIONS, ids=[node.name for node in FUNCTIONS])

@@ -41,6 +41,7 @@ from cowfs.format.records import (
 from cowfs.format.sealed import Sealed
 from cowfs.format.sealing import PLAIN, Sealing
 from cowfs.ids import PackId, StoreId, VersionId, WriteId
+from tests.format.catalogues import catalogue_entries
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -308,7 +309,7 @@ SAMPLES: list[Sample] = [
     ),
     _blob_sample(
         "catalogue.bin",
-        lambda: encode_catalogue(CATALOGUE_PACKS, CATALOGUE_ENTRIES),
+        lambda: encode_catalogue(CATALOGUE_PACKS, catalogue_entries(CATALOGUE_ENTRIES)),
         decode_catalogue,
         (CATALOGUE_PACKS, CATALOGUE_ENTRIES),
     ),

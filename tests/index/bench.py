@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cowfs.errors import UnavailableError
 from cowfs.format.blocklist import BlockRef, encode_segment
-from cowfs.format.catalogue import CatalogueEntry, CataloguePack
+from cowfs.format.catalogue import CatalogueEntry, CataloguePack, encode_catalogue
 from cowfs.format.codec import hash_of
 from cowfs.format.manifest import SEGMENT_ENTRIES, IndexSection, PackUse, SegmentRef
 from cowfs.format.pack import BlobKind, PackKind
@@ -23,6 +23,7 @@ from cowfs.index.cache import BlockCache
 from cowfs.store import ObjectInfo, ObjectStore, open_store
 from cowfs.store.contract import Data
 from cowfs.store.packs import PackReader, PackUploader
+from tests.format.catalogues import catalogue_entries
 
 NOW_NS = 1_750_000_000_000_000_000
 
@@ -120,8 +121,7 @@ class Bench:
                     uploader=uploader,
                     reader=self.reader,
                     base_section=index.section,
-                    catalogue_packs=catalogue_packs,
-                    catalogue=catalogue,
+                    catalogues=[encode_catalogue(catalogue_packs, catalogue_entries(catalogue))] if catalogue else [],
                 )
                 changed = delta.as_index(published.section)
         finally:

@@ -15,7 +15,6 @@ from cowfs.errors import CowfsError, LeaseLostError, UnavailableError
 from cowfs.format import catalogue
 from cowfs.format.locator import Locator
 from cowfs.ids import VersionId
-from cowfs.index import catalogues
 from cowfs.session import early
 from cowfs.store import ObjectStore, initialize, open_store
 from cowfs.store.contract import Data
@@ -246,7 +245,7 @@ def test_what_commits_leave_in_memory_does_not_grow(
 def test_a_commit_of_many_chunks_writes_several_catalogues(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (catalogue, catalogues):
+    for module in (catalogue, known_chunks):
         monkeypatch.setattr(module, "MAX_ENTRIES", 4)
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         for number in range(10):
@@ -281,23 +280,24 @@ def test_background_upload_reaches_every_file_however_many_are_quiet(
 def test_a_file_overwritten_while_it_is_uploaded_early_is_left_for_later(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    old, new = (random.Random(seed).randbytes(70_000) for seed in (1, 2))  # too long for many at once
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
-        volume.write(b"f", b"old")
+        volume.write(b"f", old)
         storer = volume.publisher.chunks._storer
         real = storer.rows
 
         def rows(*_: object) -> list[Any]:
             monkeypatch.setattr(storer, "rows", real)
-            volume.write(b"f", b"new")
+            volume.write(b"f", new)
             raise OSError(errno.EIO, "the segment of what was overwritten is gone")
 
         monkeypatch.setattr(storer, "rows", rows)
         assert volume.committer.upload_quiet(idle_s=0) == 0
-        assert volume.committer.upload_quiet(idle_s=0) == 3
+        assert volume.committer.upload_quiet(idle_s=0) == len(new)
         base = volume.commit()
         assert base.version_id
     with ReadingVolume(store, base.version_id, tmp_path / "r") as version:
-        assert version.tree() == {b"f": b"new"}
+        assert version.tree() == {b"f": new}
 
 
 class CountingStore:

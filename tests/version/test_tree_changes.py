@@ -35,9 +35,7 @@ def looped(store: ObjectStore, tmp_path: Path) -> Index:
     )
     uploader = PackUploader(store, PackKind.INDEX)
     with base.apply(changes) as delta:
-        published = publish_index(
-            delta, uploader=uploader, reader=reader, base_section=None, catalogue_packs=[], catalogue=[]
-        )
+        published = publish_index(delta, uploader=uploader, reader=reader, base_section=None)
     uploader.close()
     return open_index(store, reader, published.section, cache_dir=tmp_path / "cache")
 

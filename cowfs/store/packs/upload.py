@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cowfs import clock
 from cowfs.errors import CowfsError, InvalidStateError, from_record, to_record
@@ -29,6 +30,9 @@ from cowfs.format.pack import FOOTER_BYTES, BlobKind, PackBuilder, PackKind, Roo
 from cowfs.ids import ChunkHash, PackId
 from cowfs.store.contract import ObjectStore
 from cowfs.store.sealed import sealing_of
+
+if TYPE_CHECKING:
+    from cowfs.native.chunks import SmallFiles
 
 # 8 packs of 16 MiB on their way: more does not make one machine's uploads faster, and this is the
 # daemon's memory.
@@ -110,18 +114,17 @@ class PackUploader:
     ) -> PackLocation:
         """Appends what `codec.compress` has made; the bytes are copied before it returns."""
         with self._changed:
-            if self._pending_bytes >= MEMORY_BYTES:
-                self._changed.wait_for(lambda: self._pending_bytes < MEMORY_BYTES or self._error or self._closed)
-            self._check_usable()
-            if self._builder is None:
-                self._pack = PackId(clock.random_bytes(PackId.length))
-                self._keeps_rooms = True
-                self._builder = PackBuilder(self._kind, self.sealing.pack(self._pack), self._take_room())
-            entry = self._builder.add(hash, stored, raw_length, how, blob_kind)
+            entry = self._current().add(hash, stored, raw_length, how, blob_kind)
             location = PackLocation(self._pack, entry.offset, entry.stored_length, entry.raw_length, entry.codec)
-            if self._builder.size_bytes >= self._target_bytes:
-                self._submit_current()
+            self._submit_full()
         return location
+
+    def add_small(self, files: SmallFiles) -> None:
+        """Appends those chunks of the files that were compressed and have no place yet."""
+        while not files.is_poured():
+            with self._changed:
+                self._current().pour(files, self._pack, self._target_bytes)
+                self._submit_full()
 
     def send(self) -> list[PackReceipt]:
         """Hands the last pack to the pool. What the receipts of all packs that were not claimed yet will
@@ -180,6 +183,23 @@ class PackUploader:
             self._rooms.clear()
             self._changed.notify_all()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _current(self) -> PackBuilder:
+        """The pack that takes the next blobs. The lock is held, and released while MEMORY_BYTES are on their
+        way."""
+        if self._pending_bytes >= MEMORY_BYTES:
+            self._changed.wait_for(lambda: self._pending_bytes < MEMORY_BYTES or self._error or self._closed)
+        self._check_usable()
+        if self._builder is None:
+            self._pack = PackId(clock.random_bytes(PackId.length))
+            self._keeps_rooms = True
+            self._builder = PackBuilder(self._kind, self.sealing.pack(self._pack), self._take_room())
+        return self._builder
+
+    def _submit_full(self) -> None:
+        """The lock is held."""
+        if self._builder is not None and self._builder.size_bytes >= self._target_bytes:
+            self._submit_current()
 
     def _check_usable(self) -> None:
         if self._closed:

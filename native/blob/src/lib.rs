@@ -15,7 +15,7 @@ mod make;
 mod open;
 mod run;
 
-pub use make::{Blob, compressed};
+pub use make::{Blob, compressed, name_of};
 pub use open::{MAX_RAW_BYTES, Opener, Stored};
 pub use run::Run;
 

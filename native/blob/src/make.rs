@@ -30,15 +30,20 @@ pub struct Blob {
 impl Blob {
     /// The blob of these bytes. `key`: of a store that names its blobs by one.
     pub fn of(raw: &[u8], key: Option<&[u8; 32]>) -> Blob {
-        let name = match key {
-            Some(key) => blake3::keyed_hash(key, raw),
-            None => blake3::hash(raw),
-        };
         Blob {
-            name: *name.as_bytes(),
+            name: name_of(raw, key),
             stored: compressed(raw),
         }
     }
+}
+
+/// What these bytes are named. `key`: of a store that names its blobs by one.
+pub fn name_of(raw: &[u8], key: Option<&[u8; 32]>) -> [u8; 32] {
+    let name = match key {
+        Some(key) => blake3::keyed_hash(key, raw),
+        None => blake3::hash(raw),
+    };
+    *name.as_bytes()
 }
 
 /// One zstd frame of `raw`, where it saves at least 3 %.

@@ -20,7 +20,7 @@ mod places;
 use fastcdc::v2020::Normalization;
 
 pub use gear::Gear;
-pub use places::{ChunkPlaces, Hash, Pack, Place};
+pub use places::{ChunkPlaces, Hash, Named, Pack, Place, RECORD_BYTES};
 
 /// No chunk is shorter, but for the last before a hole or the end of the file.
 pub const MIN_BYTES: usize = 128 << 10;

@@ -30,6 +30,22 @@ pub struct Place {
     pub codec: u8,
 }
 
+/// Bytes of a chunk in a catalogue.
+pub const RECORD_BYTES: usize = 16;
+
+/// Named chunks as a catalogue lists them (`docs/format/catalogue.md`).
+#[derive(Debug, Default)]
+pub struct Named {
+    /// First 8 bytes of the hash, number of the pack, offset in it; ascending, none twice.
+    pub records: Vec<[u8; RECORD_BYTES]>,
+    /// The packs that they name, by number.
+    pub packs: Vec<Pack>,
+    /// Of the chunks.
+    pub raw_bytes: u64,
+    /// Where to go on.
+    pub next: usize,
+}
+
 #[derive(Debug, Clone)]
 struct Entry {
     hash: Hash,
@@ -97,20 +113,34 @@ impl ChunkPlaces {
         }
     }
 
-    /// Up to `limit` named chunks from the `first` chunk of the table on, and where to go on; None:
-    /// there are no more.
-    pub fn named(&self, first: usize, limit: usize) -> Option<(Vec<(Hash, Place)>, usize)> {
-        let mut found = Vec::new();
+    /// Up to `limit` named chunks from the `first` chunk of the table on; None: there are no more.
+    pub fn named(&self, first: usize, limit: usize) -> Option<Named> {
+        let mut named = Named {
+            next: self.count(),
+            ..Named::default()
+        };
+        let mut numbers: HashMap<u32, u32> = HashMap::new();
         for at in first..self.count() {
             let entry = self.entry(at as u32);
-            if entry.marks & NAMED != 0 {
-                found.push((entry.hash, self.place(entry)));
-                if found.len() == limit {
-                    return Some((found, at + 1));
-                }
+            if entry.marks & NAMED == 0 {
+                continue;
             }
+            if named.records.len() == limit {
+                named.next = at;
+                break;
+            }
+            let number = *numbers.entry(entry.pack).or_insert_with(|| {
+                named.packs.push(self.packs[entry.pack as usize]);
+                (named.packs.len() - 1) as u32
+            });
+            named
+                .records
+                .push(record(&entry.hash, number, entry.offset));
+            named.raw_bytes += u64::from(entry.raw_length);
         }
-        (!found.is_empty()).then_some((found, self.count()))
+        named.records.sort_unstable();
+        named.records.dedup();
+        (!named.records.is_empty()).then_some(named)
     }
 
     /// A version that names the named chunks is in the store: only the last `left` other fresh ones
@@ -212,6 +242,14 @@ fn entry_of(pages: &[Vec<Entry>], at: u32) -> &Entry {
     &pages[at as usize / PAGE][at as usize % PAGE]
 }
 
+fn record(hash: &Hash, pack: u32, offset: u32) -> [u8; RECORD_BYTES] {
+    let mut record = [0; RECORD_BYTES];
+    record[..8].copy_from_slice(&hash[..8]);
+    record[8..12].copy_from_slice(&pack.to_be_bytes());
+    record[12..].copy_from_slice(&offset.to_be_bytes());
+    record
+}
+
 /// The hash is as good as random.
 fn short(hash: &Hash) -> u64 {
     u64::from_le_bytes(hash[..8].try_into().expect("eight bytes"))
@@ -237,14 +275,27 @@ mod tests {
         }
     }
 
-    fn all_named(places: &ChunkPlaces) -> Vec<Hash> {
+    /// Their records without the packs' numbers, ascending.
+    fn all_named(places: &ChunkPlaces) -> Vec<([u8; 8], Pack, u32)> {
         let (mut found, mut at) = (Vec::new(), 0);
-        while let Some((some, next)) = places.named(at, 3) {
-            assert!(some.len() <= 3);
-            found.extend(some.iter().map(|(hash, _)| *hash));
-            at = next;
+        while let Some(named) = places.named(at, 3) {
+            assert!(named.records.len() <= 3);
+            for record in &named.records {
+                let number = |from: usize| {
+                    u32::from_be_bytes(record[from..from + 4].try_into().expect("four bytes"))
+                };
+                let prefix = record[..8].try_into().expect("eight bytes");
+                found.push((prefix, named.packs[number(8) as usize], number(12)));
+            }
+            at = named.next;
         }
+        found.sort_unstable();
         found
+    }
+
+    fn named_as(number: u64, pack: u8) -> ([u8; 8], Pack, u32) {
+        let prefix = hash(number)[..8].try_into().expect("eight bytes");
+        (prefix, [pack; 16], 0)
     }
 
     #[test]
@@ -269,10 +320,12 @@ mod tests {
         }
         places.name((5..8).map(hash));
         places.name([3, 4, 12, 99].into_iter().map(hash));
-        assert_eq!(all_named(&places), [hash(3), hash(4)]);
+        let mut wanted = [named_as(3, 1), named_as(4, 0)];
+        wanted.sort_unstable();
+        assert_eq!(all_named(&places), wanted);
         places.published(10);
         assert_eq!(places.len(), 8);
-        assert_eq!(all_named(&places), [[0; 32]; 0]);
+        assert_eq!(all_named(&places), []);
         assert_eq!(places.get(&hash(3)), None);
         assert_eq!(places.get(&hash(12)), None);
         assert_eq!(places.get(&hash(5)), Some(place(1, 0)));

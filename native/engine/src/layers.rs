@@ -11,6 +11,7 @@ pub(crate) mod effect;
 pub(crate) mod file_rows;
 pub(crate) mod layer_pages;
 pub(crate) mod recovery;
+pub(crate) mod small_files;
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ mod tables;
 // The folders are for readers; inside of the crate every module goes by its own name.
 pub(crate) use base::{ahead, backing, evict, reads};
 pub(crate) use disk::{lost, reclaim, refused, relief, staged, survey};
-pub(crate) use layers::{checkpoint, effect, file_rows, recovery};
+pub(crate) use layers::{checkpoint, effect, file_rows, recovery, small_files};
 pub(crate) use operations::{acl, attributes, handle, listing, namespace, read, rename, xattr};
 pub(crate) use tables::{
     away, changes, content, directory, entry_set, extents, inode, key_order, state,
@@ -56,4 +56,5 @@ pub use row::{
     Caller, ChunkRef, ExtentRow, INODE_HAS_XATTRS, InodeRow, LayerExtent, NAME_MAX_BYTES,
     SIZE_MAX_BYTES, TARGET_MAX_BYTES,
 };
+pub use small_files::{SmallContent, SmallFile, SmallFiles};
 pub use xattr::{XATTR_CREATE, XATTR_REPLACE, XATTR_VALUE_MAX_BYTES};

@@ -3,7 +3,7 @@
 mod support;
 
 use cowfs_base::Errno;
-use cowfs_engine::{AttrChange, Error, ExtentRow, FileRows};
+use cowfs_engine::{AttrChange, Error, ExtentRow, FileRows, SmallContent};
 use support::{Base, ROOT, World, read_all, root_user, tree_of};
 
 #[test]
@@ -558,4 +558,58 @@ fn a_version_reads_back_through_another_engine() {
     other.write_at("f", 5, b"fork").expect("writes");
     assert_eq!(other.get("f")[5..9], *b"fork");
     assert_eq!(world.get("f"), bytes, "a fork is another world");
+}
+
+#[test]
+fn small_files_come_together_up_to_one_that_is_none() {
+    let world = World::new();
+    let inos: Vec<_> = (1..6_u8)
+        .map(|n| world.put(&format!("f{n}"), &vec![n; usize::from(n) * 1000]))
+        .collect();
+    let large = world.put("large", &[9; 70_000]);
+    let last = world.put("last", b"last");
+    let layer = world.freeze().expect("changed");
+    world.put("f4", b"written since");
+    let files = |after, limit, stored: &[&FileRows]| {
+        let engine = world.engine();
+        engine
+            .layer_small_files(layer, after, limit, stored)
+            .expect("reads")
+    };
+    let found = files(0, 10, &[]);
+    let numbers: Vec<_> = found.files.iter().map(|file| file.ino).collect();
+    assert_eq!(numbers, inos, "in order, and not the large one");
+    for (n, file) in (1..).zip(&found.files) {
+        let SmallContent::Staged { offset, at, length } = file.content else {
+            panic!("{file:?} is staged");
+        };
+        assert_eq!(offset, 0);
+        assert_eq!(found.bytes[at..at + length], vec![n as u8; n * 1000]);
+    }
+    assert_eq!(files(0, 2, &[]).files.len(), 2);
+    assert!(files(inos[4], 10, &[]).files.is_empty());
+    let behind = files(large, 10, &[]);
+    assert_eq!(behind.files[0].ino, last);
+    assert_eq!(behind.bytes, b"last");
+
+    let (mut older, mut stored) = (FileRows::default(), FileRows::default());
+    older.put(large, u64::MAX, &[]);
+    let versions = world.engine().layer_contents(layer, 0, 10).expect("lists");
+    let version = versions
+        .iter()
+        .find(|file| file.0 == large)
+        .expect("there")
+        .1;
+    stored.put(large, version, &[]);
+    let all = files(0, 10, &[&older, &stored]);
+    assert_eq!(all.files.len(), 7);
+    assert_eq!(all.files[5].content, SmallContent::Stored(Vec::new()));
+
+    let live = world
+        .engine()
+        .live_small_files(&[last, inos[3], large, inos[1]]);
+    let live = live.expect("reads");
+    assert_eq!(live.files.len(), 2);
+    assert_eq!(live.files[1].ino, inos[3]);
+    assert_eq!(live.bytes.len(), "lastwritten since".len());
 }

@@ -57,8 +57,13 @@ impl PyEngine {
         layer: u64,
         after: u64,
         limit: usize,
+        contents: &PyFileRows,
     ) -> PyResult<Vec<InodeOut<'py>>> {
-        let rows = self.call(py, |engine| engine.layer_inodes(layer, after, limit))?;
+        let rows = self.call(py, |engine| {
+            let mut rows = engine.layer_inodes(layer, after, limit)?;
+            contents.lock().count_mapped(&mut rows);
+            Ok(rows)
+        })?;
         Ok(rows.iter().map(|row| inode_out(py, row)).collect())
     }
 

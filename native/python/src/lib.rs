@@ -13,6 +13,8 @@ mod layers;
 mod local;
 mod operations;
 mod residency;
+mod rows;
+mod storing;
 mod tables;
 mod values;
 
@@ -34,6 +36,10 @@ mod native {
     use crate::lane::PyLane;
     #[pymodule_export]
     use crate::local::{list_directory, open_beneath, read_small_files};
+    #[pymodule_export]
+    use crate::rows::{plain_contents, plain_entries, plain_inodes};
+    #[pymodule_export]
+    use crate::storing::PySmallFiles;
     #[pymodule_export]
     use crate::tables::{PyChunkPlaces, PyDirectoryRows, PyFileRows};
     #[pymodule_export]

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cowfs_chunking::{ChunkPlaces, Hash, Pack, Place};
+use cowfs_chunking::{ChunkPlaces, Pack, Place};
 use cowfs_engine::{ExtentRow, FileRows, InodeRow};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use crate::convert::{ExtentOut, ExtentTuple, InodeIn, extent_out, extent_rows};
 
 /// Whoever panicked while it held the lock left a table that says less than it might, not one that
 /// is wrong.
-fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -60,6 +60,10 @@ impl PyFileRows {
         self.lock().version(ino)
     }
 
+    fn packs(&self, py: Python<'_>) -> Vec<u64> {
+        py.detach(|| self.lock().packs().into_iter().collect())
+    }
+
     fn page<'py>(&self, py: Python<'py>, place: u64, limit: usize) -> (Vec<ContentOut<'py>>, u64) {
         let (mut files, mut place) = (Vec::new(), place);
         let table = self.lock();
@@ -82,16 +86,30 @@ impl PyFileRows {
 /// Where chunks lie.
 #[pyclass(name = "ChunkPlaces", module = "cowfs._native", frozen)]
 #[derive(Default)]
-pub struct PyChunkPlaces(Mutex<ChunkPlaces>);
+pub struct PyChunkPlaces(pub(crate) Mutex<ChunkPlaces>);
 
+pub(crate) type PlaceIn = (PyBackedBytes, u32, u32, u32, u8);
 type PlaceOut<'py> = (Bound<'py, PyBytes>, u32, u32, u32, u8);
-type NamedOut<'py> = (Bound<'py, PyBytes>, PlaceOut<'py>);
 
-fn sized<const N: usize>(bytes: &[u8]) -> PyResult<[u8; N]> {
+pub(crate) fn sized<const N: usize>(bytes: &[u8]) -> PyResult<[u8; N]> {
     bytes
         .try_into()
         .map_err(|_| PyValueError::new_err(format!("{N} bytes are wanted, not {}", bytes.len())))
 }
+
+pub(crate) fn place_in(place: PlaceIn) -> PyResult<Place> {
+    let (pack, offset, stored_length, raw_length, codec) = place;
+    Ok(Place {
+        pack: sized(&pack)?,
+        offset,
+        stored_length,
+        raw_length,
+        codec,
+    })
+}
+
+/// Records, packs, raw bytes, where to go on.
+type NamedOut<'py> = (Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>, u64, usize);
 
 fn place_out<'py>(py: Python<'py>, place: &Place) -> PlaceOut<'py> {
     (
@@ -115,21 +133,8 @@ impl PyChunkPlaces {
         Ok(place.map(|place| place_out(py, &place)))
     }
 
-    fn put(
-        &self,
-        hash: &[u8],
-        place: (PyBackedBytes, u32, u32, u32, u8),
-        is_fresh: bool,
-    ) -> PyResult<()> {
-        let (pack, offset, stored_length, raw_length, codec) = place;
-        let place = Place {
-            pack: sized(&pack)?,
-            offset,
-            stored_length,
-            raw_length,
-            codec,
-        };
-        locked(&self.0).put(&sized(hash)?, &place, is_fresh);
+    fn put(&self, hash: &[u8], place: PlaceIn, is_fresh: bool) -> PyResult<()> {
+        locked(&self.0).put(&sized(hash)?, &place_in(place)?, is_fresh);
         Ok(())
     }
 
@@ -141,15 +146,11 @@ impl PyChunkPlaces {
         });
     }
 
-    fn named<'py>(
-        &self,
-        py: Python<'py>,
-        first: usize,
-        limit: usize,
-    ) -> Option<(Vec<NamedOut<'py>>, usize)> {
-        let (chunks, next) = locked(&self.0).named(first, limit)?;
-        let out = |(hash, place): &(Hash, Place)| (PyBytes::new(py, hash), place_out(py, place));
-        Some((chunks.iter().map(out).collect(), next))
+    fn named<'py>(&self, py: Python<'py>, first: usize, limit: usize) -> Option<NamedOut<'py>> {
+        let named = py.detach(|| locked(&self.0).named(first, limit))?;
+        let records = PyBytes::new(py, named.records.as_flattened());
+        let packs = named.packs.iter().map(|pack| PyBytes::new(py, pack));
+        Some((records, packs.collect(), named.raw_bytes, named.next))
     }
 
     fn published(&self, left: usize) {

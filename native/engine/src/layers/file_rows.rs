@@ -16,10 +16,12 @@
 //! bytes are of such records, the rest is moved together. Files come out in the order in which they
 //! were put, as long as none is put twice.
 
+use std::collections::BTreeSet;
+
 use cowfs_base::{ChunkHash, Ino};
 use hashbrown::HashTable;
 
-use crate::row::{ChunkRef, ExtentRow};
+use crate::row::{ChunkRef, ExtentRow, InodeRow};
 
 /// A block is not enlarged beyond this; a record that is larger has one of its own.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -102,6 +104,21 @@ impl FileRows {
                 return Some((content, next));
             }
             place = next;
+        }
+    }
+
+    /// Numbers of the packs that rows name.
+    pub fn packs(&self) -> BTreeSet<u64> {
+        let rows = self.iter().flat_map(|(_, _, rows)| rows);
+        rows.map(|row| row.chunk.pack).collect()
+    }
+
+    /// Inodes whose rows are here count the bytes that those map.
+    pub fn count_mapped(&self, inodes: &mut [InodeRow]) {
+        for inode in inodes {
+            if let Some((_, rows)) = self.get(inode.ino) {
+                inode.mapped_bytes = rows.iter().map(|row| row.length).sum();
+            }
         }
     }
 

@@ -18,12 +18,17 @@ use crate::row::{InodeRow, LayerExtent};
 use crate::state::State;
 
 /// A layer's keys, without a lock.
-struct Keys {
+pub(crate) struct Keys {
     changes: Arc<Changes>,
     order: Arc<OnceLock<KeyOrder>>,
 }
 
 impl Keys {
+    /// Inodes behind `after` whose extents changed.
+    pub fn content_inodes(&self, after: Ino) -> impl Iterator<Item = Ino> {
+        self.inodes(after, EXTENTS)
+    }
+
     fn order(&self) -> &KeyOrder {
         self.order.get_or_init(|| KeyOrder::of(&self.changes))
     }
@@ -147,7 +152,7 @@ impl Engine {
         Ok(self.read()?.frozen_layer(layer)?.next_ino)
     }
 
-    fn layer_keys(&self, layer: Layer) -> Result<Keys> {
+    pub(crate) fn layer_keys(&self, layer: Layer) -> Result<Keys> {
         let state = self.read()?;
         let frozen = state.frozen_layer(layer)?;
         Ok(Keys {
