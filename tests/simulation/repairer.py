@@ -2,8 +2,8 @@
 collections move and delete packs, and writers use what is left of it.
 
 Until the repair is done the pack counts as there. From then on it counts as gone: versions that need it
-are read from where the repair has put its blobs. Only if it could not find what all of these are, since the
-pack was gone and no version that is kept names the others, does the pack come back in the end.
+are read from where the repair has put its blobs. Only if the repair could not know all of these does the pack come
+back in the end: what only pruned versions name, or one whose head came meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cowfs.maintain.repair import Repair
 from cowfs.maintain.verify import Damage, Scope, Verifier
 from cowfs.store import Access, load_record
 from cowfs.store.contract import Data
-from cowfs.store.packs import moved_records, places_now
+from cowfs.store.packs import moved_records
 from cowfs.store.sealed import sealing_of
 from tests.maintain.damage import KIND_AT
 from tests.simulation.memory import MemoryStore
@@ -74,19 +74,18 @@ class Repairer(Actor):
         finally:
             self.world.repairing.discard(keys.pack(pack))
         self.world.healed = self.world.turns
-        if is_done:
-            self.world.check_store(f"{self.name}: pack {pack} is repaired")
-        if not (is_done and self._is_all_there(pack, kept[0])):
+        if not (is_done and self._is_all_recorded(pack, kept[0])):
             self.world.spoiled.discard(keys.pack(pack))
             self.world.objects.set(keys.pack(pack), kept)
-            self.world.check_store(f"{self.name}: pack {pack} is there again")
+        self.world.check_store(f"{self.name}: pack {pack} is {'repaired' if is_done else 'there again'}")
 
-    def _is_all_there(self, pack: PackId, data: bytes) -> bool:
-        """Not what pruned versions alone name: a repair does not look for that, and they may be forked."""
+    def _is_all_recorded(self, pack: PackId, data: bytes) -> bool:
+        """Not what only pruned versions name, which may be forked, or versions whose heads came while the repair
+        was looking: it could not know of that."""
         objects = self.world.objects
         _, directory = parse_pack(data, what=f"pack {pack}", blobs=sealing_of(objects).pack(pack))
-        found = places_now(moved_records(objects, pack), lambda home: keys.pack(home) in objects.objects)
-        return {entry.offset for entry in directory} <= found.keys()
+        told = {blob.offset for record in moved_records(objects, pack) for blob in record.blobs}
+        return {entry.offset for entry in directory} <= told
 
     def _any_pack(self) -> PackId | None:
         """One that a version needs which is kept."""
