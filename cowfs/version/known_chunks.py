@@ -97,7 +97,7 @@ class KnownChunks:
             if self._has_begun or self._closing.is_set():
                 return
             self._has_begun = True
-        threading.Thread(target=self._load_all, name="cowfs-catalogues", daemon=True).start()
+        threading.Thread(target=self._run, name="cowfs-catalogues", daemon=True).start()
 
     def wait_loaded(self, new_bytes: int = 0) -> None:
         """Waits for the catalogues within the budget, the own ones at most LOAD_WAIT_S.
@@ -291,18 +291,18 @@ class KnownChunks:
                     self._unanswered.add(pack)
             return PackDirectory(b"")
 
-    def _load_all(self) -> None:
+    def _run(self) -> None:
         try:
-            try:
-                self.take_up(self._uploaded)
-                self._load(self._own)
-            finally:
-                self._own_are_loaded.set()
-            self._load_others()
+            self._load_all()
         finally:
             self._has_ended.set()
 
-    def _load_others(self) -> None:
+    def _load_all(self) -> None:
+        try:
+            self.take_up(self._uploaded)
+            self._load(self._own)
+        finally:
+            self._own_are_loaded.set()
         try:
             for name in volume_names(self._store, limit=MAX_VOLUMES):
                 if self._closing.is_set() or self._loaded_bytes >= BUDGET_BYTES:

@@ -151,7 +151,7 @@ def test_a_file_written_anew_is_found_in_its_own_history(
     with WorkingVolume(store, "a", tmp_path / "a") as volume:
         volume.write(b"f", data)
         volume.commit()
-    monkeypatch.setattr(KnownChunks, "_load_all", lambda self, own: None)
+    monkeypatch.setattr(KnownChunks, "_load_all", lambda self: None)
     for is_quiet in (True, False):
         with WorkingVolume(store, "a", tmp_path / f"{is_quiet}") as volume:
             volume.write(b"f", data)
