@@ -1,4 +1,5 @@
-//! The buffer of a read on its way to the kernel: one for each thread, used again and again.
+//! The buffer of a read on its way to the kernel: one for each thread of the lane, and a few that
+//! other threads share; used again and again.
 //!
 //! A fresh buffer of 1 MiB costs a page fault for each 4 KiB, and clearing it another pass over
 //! the bytes. A used buffer is neither cleared nor freed, and stays in the core's cache. It holds
@@ -7,9 +8,15 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
+use parking_lot::Mutex;
+
 thread_local! {
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// As many threads as answer reads that waited for the store at once, on most machines.
+const SHARED_MAX: usize = 4;
+static SHARED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// Bytes that go back to their thread when dropped.
 #[derive(Default)]
@@ -22,6 +29,9 @@ impl ReadBuffer {
     /// A buffer of this length; what is in it is undefined.
     pub fn take(length: usize) -> ReadBuffer {
         let mut bytes = SPARE.take();
+        if bytes.is_empty() {
+            bytes = SHARED.lock().pop().unwrap_or_default();
+        }
         if bytes.len() < length {
             bytes.resize(length, 0);
         }
@@ -33,9 +43,14 @@ impl ReadBuffer {
     }
 }
 
-/// For threads that answer a read now and then: what this one keeps goes back to the heap.
-pub(crate) fn forget_spare() {
-    SPARE.take();
+/// For threads that answer a read now and then, of which there are many: what this one keeps goes to
+/// whichever is the next, or back to the heap.
+pub(crate) fn share_spare() {
+    let bytes = SPARE.take();
+    let mut shared = SHARED.lock();
+    if !bytes.is_empty() && shared.len() < SHARED_MAX {
+        shared.push(bytes);
+    }
 }
 
 impl Drop for ReadBuffer {
@@ -79,7 +94,9 @@ mod tests {
         assert_eq!(ReadBuffer::take(200).len(), 200, "the other one is in use");
         drop(second);
         assert!(SPARE.with_borrow(|spare| !spare.is_empty()));
-        forget_spare();
+        share_spare();
         assert!(SPARE.with_borrow(Vec::is_empty));
+        let by_another = std::thread::spawn(move || ReadBuffer::take(50).as_ptr() as usize);
+        assert_eq!(by_another.join().unwrap(), place as usize);
     }
 }

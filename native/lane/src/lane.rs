@@ -24,7 +24,7 @@ use cowfs_mounted::Mounted;
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Lifetime;
-use crate::buffer::forget_spare;
+use crate::buffer::share_spare;
 use crate::caller::is_dying;
 use crate::device::{Device, REQUEST_BYTES, Received};
 use crate::handshake::Handshake;
@@ -286,7 +286,7 @@ impl Lane {
             self.shared.interrupts.unwatch(unique);
             self.shared.deliver(unique, answer);
         }
-        forget_spare(); // the caller's many threads load, the lane's own answer most reads
+        share_spare(); // the caller's many threads load, the lane's own answer most reads
     }
 
     /// Answers a parked request with an error.
