@@ -10,6 +10,7 @@ or chunks that are not in memory yet (load what it names, then call again); `Jou
 working copy's journal has an invalid record with valid ones behind it.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -64,6 +65,13 @@ class ChunkRun:
         """The bytes that follow, in any buffer that nobody changes meanwhile."""
     def take_next(self, stored: bytes | bytearray | memoryview) -> int:
         """The stored bytes of the next chunk alone."""
+
+class CachedChunks:
+    """The chunks of a cache directory, to look at. Any thread."""
+
+    def __init__(self, cache_dir: str | os.PathLike[str]) -> None: ...
+    def get(self, hash: bytes, raw_length: int) -> bytes | None:
+        """A chunk that is there undamaged, with this length."""
 
 class ChunkRef:
     """Where one chunk lies: enough to fetch, decode and verify it."""
@@ -339,11 +347,13 @@ class Engine:
         unless much was loaded since the last call."""
     def keep_chunks(self, chunks: Sequence[tuple[bytes, int]]) -> list[int]:
         """Of chunks by hash and raw length: the numbers of those that are not in cache_dir. The
-        others count as used now."""
+        others count as used now. One in memory is there unless writing it has failed."""
+    def flush_cache(self) -> None:
+        """Writes chunks that are only in memory to cache_dir, as far as that can be."""
     def cache_bytes(self) -> int:
         """What cache_dir holds. Costs what `trim_cache` does."""
     def trim_cache(self, max_bytes: int) -> int:
-        """Deletes least recently used files of cache_dir, blocks of indexes among them, until it
+        """Deletes what was used least of cache_dir, blocks of indexes among it, until it
         holds at most max_bytes; returns bytes freed. Cheap unless something was added since the
         last call."""
     def free_cache(self, wanted_bytes: int) -> int:

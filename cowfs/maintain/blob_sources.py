@@ -28,6 +28,7 @@ from cowfs.format.pack import PackEntry
 from cowfs.format.sealing import Sealing
 from cowfs.ids import ChunkHash, PackId
 from cowfs.maintain.refit import stored_form
+from cowfs.native.chunks import CachedChunks
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader, moved_records
 from cowfs.store.sealed import sealing_of
@@ -65,21 +66,22 @@ class OwnPack:
 
 
 class CacheSource:
-    """docs: native/cache/src/lib.rs and `index.cache` own the two formats: a chunk's file begins with
-    its bytes, a block's is its bytes."""
+    """Chunks, and blocks of indexes: `index.cache` owns the format of these, which is their bytes."""
 
     title = "this machine's cache"
 
     def __init__(self, cache_dir: Path, sealing: Sealing) -> None:
-        self._directory = cache_dir
+        self._chunks = CachedChunks(cache_dir)
+        self._blocks = cache_dir / "blocks"
         self._sealing = sealing
 
     def stored(self, pack: PackId, blob: PackEntry) -> bytes | None:
+        raw = self._chunks.get(blob.hash, blob.raw_length)
+        if raw is not None and (found := _refitted(raw, blob, self._sealing)) is not None:
+            return found
         name = blob.hash.hex()
-        for path in (self._directory / name[:2] / name, self._directory / "blocks" / name[:2] / name):
-            with suppress(OSError), path.open("rb") as file:
-                if (found := _refitted(file.read(blob.raw_length), blob, self._sealing)) is not None:
-                    return found
+        with suppress(OSError), (self._blocks / name[:2] / name).open("rb") as file:
+            return _refitted(file.read(blob.raw_length), blob, self._sealing)
         return None
 
 

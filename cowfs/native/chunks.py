@@ -1,4 +1,4 @@
-"""Cutting bytes into chunks, and compact tables of chunks and rows: the part of the extension that
+"""Cutting bytes into chunks, chunks that this machine has, and compact tables of chunks and rows: the part of the extension that
 needs no engine.
 
 What turns changes into versions may use this and not the engine, so that a merge or an import can
@@ -8,6 +8,7 @@ publish as a mount does. `cowfs/_native.pyi` documents the names.
 from cowfs._native import (
     CODEC_RAW,
     CODEC_ZSTD,
+    CachedChunks,
     ChunkPlaces,
     ChunkRef,
     FileRows,
@@ -21,6 +22,7 @@ from cowfs._native import (
 __all__ = [
     "CODEC_RAW",
     "CODEC_ZSTD",
+    "CachedChunks",
     "ChunkPlaces",
     "ChunkRef",
     "FileRows",

@@ -75,6 +75,11 @@ class Fetchers:
             running = self._running.get(key)
             return key in self._urgent or key in self._ahead or (running is not None and running.is_alive())
 
+    def is_last(self, key: Hashable) -> bool:
+        """Whether the task of this key runs alone, and none is queued."""
+        with self._changed:
+            return not self._urgent and not self._ahead and self._running.keys() <= {key}
+
     def promote(self, key: Hashable) -> None:
         """Somebody waits for it now. Nothing happens if it is not queued ahead."""
         with self._changed:

@@ -361,6 +361,8 @@ class Residency:
             self._end(request, error)
         else:
             self._end(request, None)
+        if self._fetchers.is_last(request):  # others find what has come, also if nothing more comes
+            self._engine.flush_cache()
 
     def _end(self, request: Request, error: BaseException | None) -> None:
         """Damage is told to those who asked for the request; others ask again, and alone."""

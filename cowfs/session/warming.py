@@ -233,6 +233,7 @@ class Warmer:
                 with self._lock:
                     self._done_bytes += run[at].raw_length
                     self._untrimmed_bytes += run[at].raw_length
+            self._engine.flush_cache()
             refused = self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in run])
             with self._lock:
                 self._fetched_bytes += sum(chunk.raw_length for chunk in run)

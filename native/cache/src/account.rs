@@ -1,12 +1,12 @@
-//! How much the directory holds, without looking at every file each time.
+//! How much lies beside the segments, without looking at every file each time.
 //!
 //! ```text
-//! <dir>/<2 hex>/          chunks                        <dir>/whole/<2 hex>/    files put together from them
+//! <dir>/whole/<2 hex>/    files put together from chunks
 //! <dir>/blocks/<2 hex>/   blocks of indexes, as cowfs/index/cache.py stores them
 //! ```
 //!
 //! A directory's modification time moves when a file appears in it or goes, whichever process did
-//! it. So what was counted stands until it does: looking again costs one status for each of the 768
+//! it. So what was counted stands until it does: looking again costs one status for each of the 512
 //! directories, and a listing of those that changed. A time less than `SETTLED_AFTER` old when the
 //! directory was listed proves nothing: clocks of file systems tick in milliseconds.
 
@@ -15,18 +15,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::{Hash, whole};
+use crate::whole;
 
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// A temporary file this old has been left by a process that died.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 const BLOCKS: &str = "blocks";
 
-/// A file of the cache.
+/// A whole file, or a block.
 pub struct Listed {
     pub path: PathBuf,
-    /// None: a whole file, or a block.
-    pub chunk: Option<Hash>,
     pub bytes: u64,
     pub used: SystemTime,
 }
@@ -49,7 +47,7 @@ impl Account {
     /// What all files take together.
     pub fn held_bytes(&mut self, dir: &Path) -> u64 {
         let mut held_bytes = 0;
-        for (directory, _) in directories(dir) {
+        for directory in directories(dir) {
             let modified = fs::metadata(&directory).and_then(|found| found.modified());
             let Ok(modified) = modified else {
                 self.known.remove(&directory);
@@ -68,7 +66,7 @@ impl Account {
     fn count(&mut self, directory: &Path, modified: SystemTime) {
         let is_settled = modified.elapsed().is_ok_and(|age| age >= SETTLED_AFTER);
         let counted = Counted {
-            bytes: list(directory, false).iter().map(|file| file.bytes).sum(),
+            bytes: list(directory).iter().map(|file| file.bytes).sum(),
             modified: is_settled.then_some(modified),
         };
         self.known.insert(directory.to_path_buf(), counted);
@@ -76,26 +74,37 @@ impl Account {
     }
 }
 
-/// Every file of the cache.
+/// Every file that counts.
 pub fn list_all(dir: &Path) -> Vec<Listed> {
-    let listed = |(directory, are_chunks): (PathBuf, bool)| list(&directory, are_chunks);
-    directories(dir).flat_map(listed).collect()
+    directories(dir)
+        .flat_map(|directory| list(&directory))
+        .collect()
 }
 
-/// Each directory that may have files, and whether they are chunks.
-fn directories(dir: &Path) -> impl Iterator<Item = (PathBuf, bool)> {
-    let places = [
-        (dir.to_path_buf(), true),
-        (dir.join(whole::DIRECTORY), false),
-        (dir.join(BLOCKS), false),
-    ];
-    places.into_iter().flat_map(|(place, are_chunks)| {
-        (0..=255u8).map(move |first| (place.join(format!("{first:02x}")), are_chunks))
-    })
+/// Deletes the chunks of an earlier format, which had a file each.
+pub fn remove_earlier(dir: &Path) {
+    for directory in hexadecimal(dir.to_path_buf()) {
+        for file in list(&directory) {
+            let _ = fs::remove_file(file.path);
+        }
+        let _ = fs::remove_dir(directory);
+    }
+}
+
+/// Each directory that may have files.
+fn directories(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    [whole::DIRECTORY, BLOCKS]
+        .map(|place| dir.join(place))
+        .into_iter()
+        .flat_map(hexadecimal)
+}
+
+fn hexadecimal(place: PathBuf) -> impl Iterator<Item = PathBuf> {
+    (0..=255u8).map(move |first| place.join(format!("{first:02x}")))
 }
 
 /// The files of one directory. What processes that died have left there is deleted.
-fn list(directory: &Path, are_chunks: bool) -> Vec<Listed> {
+fn list(directory: &Path) -> Vec<Listed> {
     let mut files = Vec::new();
     let entries = fs::read_dir(directory).into_iter().flatten();
     for entry in entries.flatten() {
@@ -104,10 +113,9 @@ fn list(directory: &Path, are_chunks: bool) -> Vec<Listed> {
         };
         let Ok(used) = found.modified() else { continue };
         let name = entry.file_name();
-        if let Some(hash) = name.to_str().and_then(hash_of) {
+        if name.to_str().is_some_and(is_hash) {
             files.push(Listed {
                 path: entry.path(),
-                chunk: are_chunks.then_some(hash),
                 bytes: found.len(),
                 used,
             });
@@ -122,15 +130,8 @@ fn is_abandoned(name: &str, written: SystemTime) -> bool {
     name.starts_with('.') && written.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
 }
 
-fn hash_of(name: &str) -> Option<Hash> {
-    if name.len() != 64 || !name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    let mut hash = [0; 32];
-    for (index, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&name[index * 2..][..2], 16).ok()?;
-    }
-    Some(hash)
+fn is_hash(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]
@@ -161,29 +162,29 @@ mod tests {
         let mut account = Account::default();
         assert_eq!((account.held_bytes(dir), account.listings), (0, 0));
         for first in 0..100 {
-            put(dir, "", first, 10);
             put(dir, whole::DIRECTORY, first, 100);
             put(dir, BLOCKS, first, 1000);
         }
-        assert_eq!(account.held_bytes(dir), 111_000);
-        assert_eq!(account.listings, 300);
-        assert_eq!((account.held_bytes(dir), account.listings), (111_000, 300));
+        assert_eq!(account.held_bytes(dir), 110_000);
+        assert_eq!(account.listings, 200);
+        assert_eq!((account.held_bytes(dir), account.listings), (110_000, 200));
         // Another process may have done so.
         put(dir, BLOCKS, 200, 5);
-        fs::remove_file(dir.join("07").join("07".repeat(32))).unwrap();
-        settle(&dir.join("07"));
-        assert_eq!((account.held_bytes(dir), account.listings), (110_995, 302));
+        let seventh = dir.join(whole::DIRECTORY).join("07");
+        fs::remove_file(seventh.join("07".repeat(32))).unwrap();
+        settle(&seventh);
+        assert_eq!((account.held_bytes(dir), account.listings), (109_905, 202));
         fs::remove_dir_all(dir.join(BLOCKS)).unwrap();
-        assert_eq!((account.held_bytes(dir), account.listings), (10_990, 302));
+        assert_eq!((account.held_bytes(dir), account.listings), (9_900, 202));
     }
 
     #[test]
     fn what_changed_a_moment_ago_is_listed_until_it_has_settled() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path();
-        put(dir, "", 1, 10);
+        put(dir, BLOCKS, 1, 10);
         let now = SystemTime::now();
-        let directory = File::open(dir.join("01")).unwrap();
+        let directory = File::open(dir.join(BLOCKS).join("01")).unwrap();
         directory.set_modified(now + SETTLED_AFTER).unwrap();
         let mut account = Account::default();
         for looks in 1..4 {

@@ -1,7 +1,7 @@
-//! Checksums of a chunk file's blocks: each read of a part is checked at the cost of the blocks
-//! that it touches.
+//! Checksums of a chunk's blocks: each read of a part is checked at the cost of the blocks that it
+//! touches.
 //!
-//! Chunk files are never synced, and the kernel may lose pages that it could not write and read
+//! Segments are never synced, and the kernel may lose pages that it could not write and read
 //! zeros later. A file that was written, or verified, a moment ago proves nothing.
 
 use std::fs::File;
@@ -15,6 +15,7 @@ pub const BLOCK_BYTES: u64 = 4 << 10;
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// crc32c of each block of a chunk; the last block may be short.
+#[derive(Clone)]
 pub struct BlockSums(Box<[u32]>);
 
 impl BlockSums {
@@ -31,9 +32,17 @@ impl BlockSums {
         self.0.iter().flat_map(|sum| sum.to_le_bytes()).collect()
     }
 
-    /// Fills `buffer` from `skip` on, which lies in the file's first `raw_len` bytes; false when it
-    /// cannot be read or a block that it touches is not what was stored.
-    pub fn read(&self, file: &File, raw_len: u64, skip: u64, buffer: &mut [u8]) -> bool {
+    /// Fills `buffer` from `skip` on, which lies in the `raw_len` bytes of the chunk, which begins at
+    /// `start` in the file; false when it cannot be read or a block that it touches is not what was
+    /// stored.
+    pub fn read(
+        &self,
+        file: &File,
+        start: u64,
+        raw_len: u64,
+        skip: u64,
+        buffer: &mut [u8],
+    ) -> bool {
         if buffer.is_empty() {
             return true;
         }
@@ -44,7 +53,7 @@ impl BlockSums {
         let mut edges = [0; 2 * BLOCK];
         let (head, tail) = edges.split_at_mut(BLOCK);
         let (head, tail) = (&mut head[..before], &mut tail[..behind]);
-        if !read_all(file, skip - before as u64, [head, buffer, tail]) {
+        if !read_all(file, start + skip - before as u64, [head, buffer, tail]) {
             return false;
         }
         let first = (skip / BLOCK_BYTES) as usize;

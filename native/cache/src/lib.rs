@@ -1,272 +1,351 @@
 //! Decoded chunks, content-addressed, in memory and on disk, shared by all processes of a user.
 //!
 //! ```text
-//! <dir>/<2 hex>/<64 hex>     the chunk's bytes, crc32c of each block of 4 KiB of them (4 bytes, little-endian, each), crc32c of
-//!                            these sums, "cwc2"
-//! <dir>/whole/…              files put together from chunks, for the kernel to read by itself (whole.rs)
-//! <dir>/blocks/…             blocks of indexes (cowfs/index/cache.py); only counted and trimmed here, in one account (account.rs)
+//! <dir>/segments/…   chunks, in files of some 64 MiB with an index each (segments.rs, record.rs)
+//! <dir>/whole/…      files put together from chunks, for the kernel to read by itself (whole.rs)
+//! <dir>/blocks/…     blocks of indexes (cowfs/index/cache.py); only counted and trimmed here (account.rs)
+//!
+//! insert ─▶ fresh.rs: slabs in memory ─▶ writer.rs: appends them to a segment of this process
+//! read   ─▶ memory, or segments.rs: any process' segments, checked
+//! trim   ─▶ evict.rs: deletes whole segments; what was read again stays
 //! ```
 //!
 //! Guarantees
-//! - What is returned is what was inserted: each read is checked, whoever wrote the file and
-//!   whenever (`blocks.rs`). A damaged file is a miss and is deleted or replaced, and so is one of
-//!   an older format, which has another length. (Against chance, not malice: the directory is the
-//!   user's own. The chunk's hash was verified by whoever inserted it.)
-//! - Files appear whole (temporary name, rename) and are never changed, so processes share them
-//!   without locks. Nothing is fsynced: what a power loss or a failing disk takes fails its length
-//!   or checksum.
+//! - What is returned is what was inserted: each read of a segment is checked, whoever wrote it and
+//!   whenever (`blocks.rs`). A damaged chunk is a miss, and fetched again. (Against chance, not
+//!   malice: the directory is the user's own. The chunk's hash was verified by whoever inserted it.)
+//! - Each process appends to segments of its own, so processes share the directory without waiting
+//!   for one another. Nothing is synced: what a crash or a failing disk takes fails its checksum.
 //! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk
 //!   makes misses, never errors.
 //!
-//! Memory holds whole chunks that are small, were asked for whole, or could not be written; of the
-//! others `read_into` keeps the file open and reads ranges, which the kernel caches. A quarter of
-//! the process's descriptors may be spent on that, 4,096 at most. Ranges are read, not mapped: a
-//! mapped file that fails or shrinks would end the process. Use is noted in a file's modification
-//! time, at most once a minute, so that `trim` of any process can tell what is old.
+//! A chunk is on disk, and other processes find it, when its slab is full, or with `flush`, which
+//! `trim` and `close` do, too. Memory holds the chunks that were inserted last, and small ones that were read
+//! from disk. Segments are read, not mapped: a mapped file that fails or shrinks would end the
+//! process.
 //!
-//! No lock is held across file I/O, except that of the account, which only `trim` takes. Not here:
-//! fetching, decoding, and deciding how much the disk may hold.
+//! No lock is held across file I/O, except that of the account, which only `trim` takes, of
+//! `looking`, which nobody waits for but who wants to look, and of a writer's place while it begins
+//! a segment. Not here: fetching, decoding, and deciding how much the disk may hold.
 
 mod account;
 mod blocks;
-mod disk;
+mod evict;
+mod fresh;
 mod memory;
+mod record;
+mod segments;
+mod slab;
 mod whole;
+mod writer;
 
-use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lru::LruCache;
-
-use disk::{ChunkFile, Disk};
+use account::Account;
+use blocks::BlockSums;
+use fresh::{Batch, Fresh};
 use memory::Memory;
+use record::{MAX_RAW_BYTES, Record};
+use segments::{Kind, Segments};
+use writer::{SEGMENT_BYTES, Writer};
 
 pub use whole::{Part, Whole};
 
-/// Chunks up to this length are held whole rather than as an open file.
+/// Chunks up to this length are kept in memory when they were read from disk.
 const SMALL_BYTES: u64 = 64 << 10;
-const OPEN_FILES_MAX: usize = 4096;
-const TOUCH_EVERY: Duration = Duration::from_secs(60);
+/// A chunk that is read so long after it was stored is one that is used again.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Longer than a reader is behind what is fetched ahead of it.
+const FRESH_FOR: Duration = Duration::from_secs(20);
+const SLAB_BYTES_MIN: u64 = 256 << 10;
+const SLAB_BYTES_MAX: u64 = 4 << 20;
+/// Of the memory, for small chunks that were read from disk.
+const SMALL_PART: u64 = 8;
+/// This part of the limit is freed beyond what is too much.
+const TRIM_PART: u64 = 16;
+/// A segment takes about this part of the limit, if that is less than `SEGMENT_BYTES`.
+const SEGMENT_PART: u64 = 64;
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 type Hash = [u8; 32];
 
 /// A cache of decoded chunks. Every method may be called from any thread; a failing disk makes
 /// misses, not errors.
 pub struct ChunkCache {
-    disk: Disk,
-    memory: Mutex<Memory>,
-    open: Mutex<LruCache<Hash, OpenChunk>>,
-}
-
-#[derive(Clone)]
-struct OpenChunk {
-    file: Arc<ChunkFile>,
-    touched: Instant,
+    dir: PathBuf,
+    fresh: Fresh,
+    small: Mutex<Memory>,
+    segments: Segments,
+    writer: Writer,
+    again_after: Duration,
+    /// Of what lies beside the segments.
+    account: Mutex<Account>,
+    has_removed_earlier: AtomicBool,
 }
 
 impl ChunkCache {
-    /// `dir` is made when the first chunk is stored; if that fails, chunks live in memory only.
+    /// `dir` is made when the first chunks are stored; if that fails, chunks live in memory only.
+    /// `memory_bytes`: what chunks may take there, beside a slab or two that are being filled.
     pub fn open(dir: &Path, memory_bytes: u64) -> ChunkCache {
+        ChunkCache::with(dir, memory_bytes, AGAIN_AFTER)
+    }
+
+    fn with(dir: &Path, memory_bytes: u64, again_after: Duration) -> ChunkCache {
+        let slab_bytes = match memory_bytes {
+            0 => SLAB_BYTES_MAX,
+            _ => (memory_bytes / SMALL_PART).clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX),
+        };
+        let small_bytes = memory_bytes / SMALL_PART;
         ChunkCache {
-            disk: Disk::new(dir),
-            memory: Mutex::new(Memory::new(memory_bytes)),
-            open: Mutex::new(LruCache::new(open_files())),
+            dir: dir.to_path_buf(),
+            fresh: Fresh::new(slab_bytes as usize, (memory_bytes - small_bytes) as usize),
+            small: Mutex::new(Memory::new(small_bytes)),
+            segments: Segments::new(dir.join(segments::DIRECTORY), again_after),
+            writer: Writer::new(),
+            again_after,
+            account: Mutex::default(),
+            has_removed_earlier: AtomicBool::new(false),
         }
     }
 
     /// The whole chunk, if it is here undamaged with this length.
     pub fn get(&self, hash: &Hash, raw_len: u64) -> Option<Arc<[u8]>> {
-        if let Some(data) = self.remembered(hash, raw_len) {
-            return Some(data);
+        if raw_len > MAX_RAW_BYTES {
+            return None;
         }
-        let data = self.disk.load(hash, raw_len)?;
-        let data: Arc<[u8]> = data.into();
-        self.lock_memory().insert(hash, data.clone());
-        Some(data)
+        let mut data = vec![0; raw_len as usize];
+        self.read_into(hash, raw_len, 0, &mut data)
+            .then(|| data.into())
     }
 
     /// Fills `buffer` with the chunk's bytes from `skip` on; false (buffer undefined) when the
     /// chunk is not here or ends before.
     pub fn read_into(&self, hash: &Hash, raw_len: u64, skip: u64, buffer: &mut [u8]) -> bool {
-        if skip
-            .checked_add(buffer.len() as u64)
-            .is_none_or(|end| end > raw_len)
-        {
+        let end = skip.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > raw_len) {
             return false;
         }
-        if let Some(data) = self.remembered(hash, raw_len) {
-            buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
+        if let Some(chunk) = self.fresh.get(hash, raw_len) {
+            buffer.copy_from_slice(&chunk.bytes()[skip as usize..][..buffer.len()]);
+            if chunk.since.elapsed() >= self.again_after {
+                self.segments.keep(hash, raw_len);
+            }
             return true;
         }
-        if raw_len <= SMALL_BYTES {
-            let Some(data) = self.disk.load(hash, raw_len) else {
-                return false;
-            };
+        if raw_len > SMALL_BYTES {
+            return self.segments.read_into(hash, raw_len, skip, buffer);
+        }
+        let known = self.lock_small().get(hash, raw_len, self.again_after);
+        if let Some((data, is_again)) = known {
             buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
-            self.lock_memory().insert(hash, data.into());
+            if is_again {
+                self.segments.keep(hash, raw_len);
+            }
             return true;
         }
-        let Some(file) = self.opened(hash, raw_len) else {
+        let mut data = vec![0; raw_len as usize];
+        if !self.segments.read_into(hash, raw_len, 0, &mut data) {
             return false;
-        };
-        let is_read = file.read_into(skip, buffer);
-        if !is_read {
-            self.lock_open().pop(hash);
-            self.disk.remove(hash);
         }
-        is_read
+        buffer.copy_from_slice(&data[skip as usize..][..buffer.len()]);
+        self.lock_small().insert(hash, data.into());
+        true
     }
 
     /// Whether the chunk seems to be here; its bytes are not looked at, so a later `get` may still
     /// find it damaged.
     pub fn contains(&self, hash: &Hash, raw_len: u64) -> bool {
-        self.lock_memory().contains(hash, raw_len) || self.disk.contains(hash, raw_len)
+        self.fresh.get(hash, raw_len).is_some() || self.segments.contains(hash, raw_len)
     }
 
-    /// Whether the chunk's file seems to be here, which then counts as used now: it is among the last
-    /// that `trim` deletes.
+    /// Whether the chunk seems to be on the disk, or will be. It then counts as read again, unless it
+    /// was stored just now: `trim` spares it.
     pub fn keep(&self, hash: &Hash, raw_len: u64) -> bool {
-        self.disk.keep(hash, raw_len)
+        let fresh = self.fresh.get(hash, raw_len);
+        fresh.is_some_and(|chunk| !chunk.is_refused) || self.segments.keep(hash, raw_len)
     }
 
     /// What the directory holds, blocks of indexes and whole files among it. Costs what `trim` does.
     pub fn held_bytes(&self) -> u64 {
-        self.disk.held_bytes()
+        evict::segment_bytes(self.segments.dir()) + self.lock_account().held_bytes(&self.dir)
     }
 
     /// Keeps a chunk whose hash the caller has verified.
     pub fn insert(&self, hash: &Hash, data: &[u8]) {
-        let is_stored = self.disk.store(hash, data);
-        if !is_stored || data.len() as u64 <= SMALL_BYTES {
-            self.lock_memory().insert(hash, data.into());
+        let raw_len = data.len() as u64;
+        if raw_len > MAX_RAW_BYTES || self.contains(hash, raw_len) {
+            return;
         }
-    }
-
-    /// Deletes the least recently used files, blocks of indexes among them, until the directory
-    /// holds at most `max_bytes`; returns the bytes freed. Memory keeps what it has.
-    ///
-    /// As long as nothing is too much, it reads the times of 768 directories and lists those that
-    /// changed. Otherwise it reads every name and time (0.1 s in 100,000 files), and frees a
-    /// sixteenth of `max_bytes` beyond.
-    pub fn trim(&self, max_bytes: u64) -> u64 {
-        self.disk.trim(max_bytes, |hash| self.close(hash))
-    }
-
-    /// Deletes the least recently used files until about `wanted_bytes` are freed; returns how many
-    /// were. Reads every name and time.
-    pub fn free(&self, wanted_bytes: u64) -> u64 {
-        self.disk.free(wanted_bytes, |hash| self.close(hash))
-    }
-
-    fn close(&self, hash: &Hash) {
-        self.lock_open().pop(hash);
-    }
-
-    fn remembered(&self, hash: &Hash, raw_len: u64) -> Option<Arc<[u8]>> {
-        let (data, is_due) = self.lock_memory().get(hash, raw_len, TOUCH_EVERY)?;
-        if is_due {
-            self.disk.touch(hash);
-        }
-        Some(data)
-    }
-
-    /// The chunk's file, from now on kept open.
-    fn opened(&self, hash: &Hash, raw_len: u64) -> Option<Arc<ChunkFile>> {
-        if let Some((file, is_due)) = self.kept_open(hash, raw_len) {
-            if is_due {
-                file.touch();
-            }
-            return Some(file);
-        }
-        let file = Arc::new(self.disk.open(hash, raw_len)?);
-        let opened = OpenChunk {
-            file: file.clone(),
-            touched: Instant::now(),
+        let record = Record {
+            hash: *hash,
+            offset: 0,
+            raw_len: data.len() as u32,
+            stored_s: segments::now_s(),
+            is_used: false,
+            sums: BlockSums::of(data),
         };
-        // Closed after the lock has been let go of.
-        let _closed = self.lock_open().push(*hash, opened);
-        Some(file)
-    }
-
-    /// With it, whether its use is to be noted.
-    fn kept_open(&self, hash: &Hash, raw_len: u64) -> Option<(Arc<ChunkFile>, bool)> {
-        let mut open = self.lock_open();
-        let chunk = open
-            .get_mut(hash)
-            .filter(|chunk| chunk.file.raw_len == raw_len)?;
-        let is_due = chunk.touched.elapsed() >= TOUCH_EVERY;
-        if is_due {
-            chunk.touched = Instant::now();
+        for batch in self.fresh.insert(record, data) {
+            self.write(batch);
         }
-        Some((chunk.file.clone(), is_due))
     }
 
-    fn lock_memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Puts what is only in memory on the disk.
+    pub fn flush(&self) {
+        let end = self.write_begun();
+        self.fresh.wait(end);
     }
 
-    fn lock_open(&self) -> MutexGuard<'_, LruCache<Hash, OpenChunk>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// As `flush`; others may go on with the segments of this process. So may this one.
+    pub fn close(&self) {
+        self.flush();
+        self.writer.release(&self.segments);
+    }
+
+    fn write_begun(&self) -> u64 {
+        let (batch, end) = self.fresh.seal();
+        if let Some(batch) = batch {
+            self.write(batch);
+        }
+        end
+    }
+
+    /// Deletes what is used least, blocks of indexes among it, until the directory holds at most
+    /// `max_bytes`; returns the bytes freed. Memory keeps what came of late.
+    ///
+    /// As long as nothing is too much, it reads the times of 512 directories, lists those that changed,
+    /// and reads the lengths of the segments.
+    pub fn trim(&self, max_bytes: u64) -> u64 {
+        let segment_bytes = (max_bytes / SEGMENT_PART).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
+        self.writer.set_segment_bytes(segment_bytes);
+        self.fresh.set_batch_bytes(segment_bytes as usize);
+        if !self.has_removed_earlier.swap(true, Ordering::Relaxed) {
+            account::remove_earlier(&self.dir);
+        }
+        self.close();
+        self.fresh.release(FRESH_FOR);
+        self.segments.look();
+        let held_bytes = self.held_bytes();
+        if held_bytes <= max_bytes {
+            return 0;
+        }
+        self.make_room(held_bytes - (max_bytes - max_bytes / TRIM_PART), true)
+    }
+
+    /// Deletes what is used least until about `wanted_bytes` are freed; returns how many were. For a
+    /// disk that is full: nothing is written.
+    pub fn free(&self, wanted_bytes: u64) -> u64 {
+        self.make_room(wanted_bytes, false)
+    }
+
+    fn make_room(&self, wanted_bytes: u64, moves: bool) -> u64 {
+        evict::make_room(&self.dir, &self.segments, &self.writer, wanted_bytes, moves)
+    }
+
+    /// A batch that cannot be written stays in memory for as long as there is room.
+    fn write(&self, mut batch: Batch) {
+        let records = batch.take_records();
+        let written = self
+            .writer
+            .append(&self.segments, Kind::Once, batch.bytes(), records);
+        self.fresh.hold(batch, written.is_ok());
+    }
+
+    fn lock_small(&self) -> MutexGuard<'_, Memory> {
+        self.small.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How many chunk files may stay open: a quarter of what the process may have.
-fn open_files() -> NonZeroUsize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let quarter = limit.map_or(usize::MAX, |limit| (limit / 4) as usize);
-    NonZeroUsize::new(quarter.min(OPEN_FILES_MAX)).unwrap_or(NonZeroUsize::MIN)
+impl Drop for ChunkCache {
+    /// Waits for no other thread: in a process that was forked there may be none.
+    fn drop(&mut self) {
+        self.write_begun();
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::FileExt;
-
     use super::*;
 
-    #[test]
-    fn a_file_that_lost_bytes_is_a_miss_whoever_wrote_it() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (hash, data) = ([7; 32], vec![1; 200_000]);
-        let cache = ChunkCache::open(dir.path(), 0);
-        cache.insert(&hash, &data);
-        let read = |skip: u64| {
-            let mut part = [0; 10];
-            let is_read = cache.read_into(&hash, 200_000, skip, &mut part);
-            assert!(!is_read || part == [1; 10], "bytes that were lost");
-            is_read
-        };
-        assert!(read(50) && read(100_000) && read(199_990));
-        // In place, as a page that is read again from a disk that never got it.
-        let file = cache.disk.path(&hash);
-        let lost = fs::File::options().write(true).open(&file);
-        lost.expect("the file")
-            .write_all_at(&[0; 4096], 98_304)
-            .expect("written");
-        assert!(read(50), "another block is as good as before");
-        assert!(!read(100_000));
-        assert!(!file.exists() && !read(50), "it is fetched again");
-        cache.insert(&hash, &data);
-        assert!(read(100_000));
+    fn hash(number: u64) -> Hash {
+        let mut hash = [7; 32];
+        hash[..8].copy_from_slice(&number.to_le_bytes());
+        hash
+    }
+
+    /// Fills segments of 256 KiB, each with four chunks.
+    fn fill(dir: &Path, numbers: impl Iterator<Item = u64>) {
+        let cache = ChunkCache::open(dir, 0);
+        cache.trim(1 << 20); // says how long segments are
+        for number in numbers {
+            cache.insert(&hash(number), &vec![number as u8; 65_536]);
+            if number % 4 == 3 {
+                cache.flush();
+            }
+        }
+    }
+
+    fn left(cache: &ChunkCache, numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+        numbers
+            .filter(|number| {
+                let mut buffer = vec![0; 65_536];
+                let is_here = cache.read_into(&hash(*number), 65_536, 0, &mut buffer);
+                assert!(!is_here || buffer == vec![*number as u8; 65_536]);
+                is_here
+            })
+            .collect()
     }
 
     #[test]
-    fn what_is_kept_outlasts_what_was_stored_after_it() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let cache = ChunkCache::open(dir.path(), 0);
-        for (number, age_s) in [(1, 300), (2, 200)] {
-            cache.insert(&[number; 32], &[number; 1000]);
-            let file = fs::File::open(cache.disk.path(&[number; 32])).expect("the file");
-            let before = std::time::SystemTime::now() - Duration::from_secs(age_s);
-            file.set_modified(before).expect("its time");
+    fn what_was_read_again_outlives_a_scan() {
+        let dir = tempfile::tempdir().unwrap();
+        fill(dir.path(), 0..8);
+        let cache = ChunkCache::with(dir.path(), 0, Duration::ZERO);
+        for number in [1, 6] {
+            assert!(cache.keep(&hash(number), 65_536));
         }
-        assert!(cache.keep(&[1; 32], 1000));
-        assert!(!cache.keep(&[1; 32], 999) && !cache.keep(&[3; 32], 1000));
-        let held_bytes = cache.held_bytes();
-        assert!(held_bytes > 2000);
-        assert_eq!(cache.free(1), held_bytes / 2);
-        assert!(cache.contains(&[1; 32], 1000) && !cache.contains(&[2; 32], 1000));
+        assert!(!cache.keep(&hash(1), 65_535) && !cache.keep(&hash(99), 65_536));
+        // Ten times what may be held, read once; trimmed now and then, as mounts do.
+        for at in (100..260).step_by(8) {
+            fill(dir.path(), at..at + 8);
+            cache.trim(1 << 20);
+            assert!(cache.held_bytes() <= 1 << 20);
+        }
+        assert_eq!(left(&cache, 0..8), [1, 6]);
+        let newest = left(&cache, 100..260);
+        assert!(newest.contains(&259) && !newest.contains(&100));
+    }
+
+    #[test]
+    fn if_everything_was_read_again_room_is_made_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        for at in (0..80).step_by(8) {
+            fill(dir.path(), at..at + 8);
+            let cache = ChunkCache::with(dir.path(), 0, Duration::ZERO);
+            for number in 0..80 {
+                cache.keep(&hash(number), 65_536);
+            }
+            cache.trim(1 << 20);
+            assert!(cache.held_bytes() <= 1 << 20);
+        }
+    }
+
+    #[test]
+    fn what_is_read_soon_after_it_came_is_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        fill(dir.path(), 0..8);
+        let cache = ChunkCache::open(dir.path(), 0);
+        for number in 0..8 {
+            assert!(cache.keep(&hash(number), 65_536));
+        }
+        assert_eq!(left(&cache, 0..8).len(), 8);
+        cache.trim(1 << 17);
+        assert!(left(&cache, 0..8).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Whole chunks in memory, least recently used out first.
+//! Small chunks in memory, least recently used out first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ pub struct Memory {
 
 struct Held {
     data: Arc<[u8]>,
-    /// When the file of this chunk was last told that it is in use.
-    touched: Instant,
+    /// When its use was last noted.
+    noted: Instant,
 }
 
 impl Memory {
@@ -28,28 +28,22 @@ impl Memory {
         }
     }
 
-    /// The chunk, and whether its file is due to be told that it is in use.
+    /// The chunk, and whether its use is to be noted again.
     pub fn get(
         &mut self,
         hash: &Hash,
         raw_len: u64,
-        touch_every: Duration,
+        note_every: Duration,
     ) -> Option<(Arc<[u8]>, bool)> {
         let held = self
             .chunks
             .get_mut(hash)
             .filter(|held| held.data.len() as u64 == raw_len)?;
-        let is_due = held.touched.elapsed() >= touch_every;
+        let is_due = held.noted.elapsed() >= note_every;
         if is_due {
-            held.touched = Instant::now();
+            held.noted = Instant::now();
         }
         Some((held.data.clone(), is_due))
-    }
-
-    pub fn contains(&self, hash: &Hash, raw_len: u64) -> bool {
-        self.chunks
-            .peek(hash)
-            .is_some_and(|held| held.data.len() as u64 == raw_len)
     }
 
     /// A chunk larger than the whole memory is not held.
@@ -62,7 +56,7 @@ impl Memory {
             *hash,
             Held {
                 data,
-                touched: Instant::now(),
+                noted: Instant::now(),
             },
         ) {
             self.bytes -= before.data.len() as u64;
@@ -90,9 +84,13 @@ mod tests {
         }
         assert!(memory.get(&hash(1), 3, never).is_some());
         memory.insert(&hash(4), vec![4; 3].into());
-        assert!(!memory.contains(&hash(2), 3) && memory.contains(&hash(1), 3));
+        assert!(
+            memory.get(&hash(2), 3, never).is_none() && memory.get(&hash(1), 3, never).is_some()
+        );
         memory.insert(&hash(5), vec![5; 11].into());
-        assert!(!memory.contains(&hash(5), 11) && memory.contains(&hash(1), 3));
+        assert!(
+            memory.get(&hash(5), 11, never).is_none() && memory.get(&hash(1), 3, never).is_some()
+        );
         memory.insert(&hash(1), vec![1; 4].into());
         assert_eq!(memory.bytes, 10);
         assert!(

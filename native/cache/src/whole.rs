@@ -8,15 +8,15 @@
 //! Assembled from checked reads, synced, and renamed into place, so neither a crash nor a disk that
 //! fails to write leaves one that is not whole. Afterwards only the length is checked: whoever maps
 //! it reads it as any local file. It counts against the cache's limit and is trimmed with the
-//! chunks; who has it open keeps its bytes.
+//! segments; who has it open keeps its bytes.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use crate::disk::create;
 use crate::{ChunkCache, Hash};
 
 const PIECE_BYTES: u64 = 1 << 20;
@@ -97,7 +97,7 @@ impl ChunkCache {
             return false;
         }
         let path = self.whole_path(whole);
-        let temporary = self.disk.temporary_beside(&path);
+        let temporary = temporary_beside(&path);
         let outcome = self
             .assemble_as(&temporary, whole)
             .and_then(|()| fs::rename(&temporary, &path));
@@ -116,7 +116,7 @@ impl ChunkCache {
             while done < part.length {
                 let piece = &mut buffer[..(part.length - done).min(PIECE_BYTES) as usize];
                 if !self.read_into(&part.hash, part.raw_len, part.skip + done, piece) {
-                    return Err(io::ErrorKind::NotFound.into());
+                    return Err(ErrorKind::NotFound.into());
                 }
                 file.write_all_at(piece, part.offset + done)?;
                 done += piece.len() as u64;
@@ -126,6 +126,33 @@ impl ChunkCache {
     }
 
     fn whole_path(&self, whole: &Whole) -> PathBuf {
-        self.disk.path_in(DIRECTORY, &whole.name)
+        let name: String = whole
+            .name
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        self.dir.join(DIRECTORY).join(&name[..2]).join(name)
+    }
+}
+
+fn temporary_beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_file_name(format!(".{}.{number}.new", std::process::id()))
+}
+
+/// A new file, its directory made if need be.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path.parent().unwrap_or(path))?;
+            options.open(path)
+        }
+        outcome => outcome,
     }
 }

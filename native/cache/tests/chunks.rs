@@ -14,9 +14,20 @@ fn hash(number: u64) -> [u8; 32] {
     hash
 }
 
-fn path(dir: &Path, hash: &[u8; 32]) -> PathBuf {
-    let name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    dir.join(&name[..2]).join(name)
+/// Files of the segments, those with this ending.
+fn segment_files(dir: &Path, ending: &str) -> Vec<PathBuf> {
+    let found = fs::read_dir(dir.join("segments")).into_iter().flatten();
+    let found = found.map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> = found
+        .filter(|path| path.extension().is_some_and(|is| is == ending))
+        .collect();
+    found.sort();
+    found
+}
+
+fn age(path: &Path, age_s: u64) {
+    let before = SystemTime::now() - Duration::from_secs(age_s);
+    fs::File::open(path).unwrap().set_modified(before).unwrap();
 }
 
 fn bytes(length: usize) -> Vec<u8> {
@@ -32,6 +43,7 @@ fn what_was_inserted_comes_back_also_in_another_process() {
         let writer = ChunkCache::open(&dir, 64 << 20);
         assert!(writer.get(&hash(number), length as u64).is_none());
         writer.insert(&hash(number), &data);
+        writer.flush();
         // Another instance has nothing in memory, one without memory reads the disk each time.
         for cache in [
             writer,
@@ -72,37 +84,53 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damage_is_a_miss_and_is_cleared_away(
+    fn nothing_that_was_damaged_is_given_out(
         length in prop_oneof![0usize..300, Just(100_000usize)],
         at in any::<prop::sample::Index>(),
         kind in 0u8..4,
+        is_index in any::<bool>(),
         through_read in any::<bool>(),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let data = bytes(length);
-        ChunkCache::open(dir.path(), 0).insert(&hash(1), &data);
-        let file = path(dir.path(), &hash(1));
+        {
+            let cache = ChunkCache::open(dir.path(), 0);
+            cache.insert(&hash(1), &data);
+            cache.insert(&hash(2), &data);
+        }
+        let file = segment_files(dir.path(), if is_index { "index" } else { "data" }).remove(0);
         let mut stored = fs::read(&file).unwrap();
-        let whole = stored.len();
-        let at = at.index(whole);
+        let at = at.index(stored.len().max(1));
         match kind {
-            0 => stored[at] ^= 1,
+            0 if !stored.is_empty() => stored[at] ^= 1,
             1 => stored.truncate(at),
             2 => stored.push(0),
             _ => stored.fill(0),
         }
         fs::write(&file, &stored).unwrap();
         let cache = ChunkCache::open(dir.path(), 1 << 20);
-        let mut buffer = vec![0; length];
-        if through_read {
-            prop_assert!(!cache.read_into(&hash(1), length as u64, 0, &mut buffer));
-        } else {
-            prop_assert!(cache.get(&hash(1), length as u64).is_none());
+        for number in [1, 2] {
+            let mut buffer = vec![0; length];
+            let is_read = if through_read {
+                cache.read_into(&hash(number), length as u64, 0, &mut buffer)
+            } else {
+                cache.get(&hash(number), length as u64).is_some_and(|found| {
+                    buffer.copy_from_slice(&found);
+                    true
+                })
+            };
+            prop_assert!(!is_read || buffer == data);
+            if !is_read {
+                cache.insert(&hash(number), &data);
+            }
         }
-        prop_assert!(!file.exists() || stored.len() != whole);
-        cache.insert(&hash(1), &data);
-        prop_assert!(ChunkCache::open(dir.path(), 0).read_into(&hash(1), length as u64, 0, &mut buffer));
-        prop_assert_eq!(buffer, data);
+        drop(cache);
+        let again = ChunkCache::open(dir.path(), 0);
+        for number in [1, 2] {
+            let mut buffer = vec![0; length];
+            prop_assert!(again.read_into(&hash(number), length as u64, 0, &mut buffer));
+            prop_assert!(buffer == data);
+        }
     }
 }
 
@@ -121,66 +149,172 @@ fn without_a_disk_chunks_live_in_memory() {
     assert!(cache.get(&hash(1), 1000).is_none(), "memory has no limit");
 }
 
-#[test]
-fn trimming_deletes_the_oldest_and_what_died_processes_left() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = ChunkCache::open(dir.path(), 0);
-    let now = SystemTime::now();
-    let set_age = |file: &Path, age_s: u64| {
-        fs::File::open(file)
-            .unwrap()
-            .set_modified(now - Duration::from_secs(age_s))
-            .unwrap();
-    };
-    for number in 0..10u64 {
-        cache.insert(&hash(number), &bytes(988));
-        set_age(&path(dir.path(), &hash(number)), 7200 - number);
+/// Fills segments of 256 KiB, each with four chunks.
+fn fill(dir: &Path, numbers: impl Iterator<Item = u64>) {
+    let cache = ChunkCache::open(dir, 0);
+    cache.trim(1 << 20); // says how long segments are
+    for number in numbers {
+        cache.insert(&hash(number), &vec![number as u8; 65_536]);
+        if number % 4 == 3 {
+            cache.flush();
+        }
     }
-    let subdir = path(dir.path(), &hash(0)).parent().unwrap().to_path_buf();
-    for (name, age_s) in [
-        (".1.1.new", 7200),
-        (".2.2.new", 5),
-        ("somebody else's", 7200),
-    ] {
-        fs::write(subdir.join(name), b"x").unwrap();
-        set_age(&subdir.join(name), age_s);
-    }
-    // Used just now, so not old any more.
-    let mut buffer = [0; 10];
-    assert!(cache.read_into(&hash(0), 988, 5, &mut buffer));
+}
 
-    assert_eq!(cache.trim(10_000), 0);
-    assert!(
-        !subdir.join(".1.1.new").exists()
-            && subdir.join(".2.2.new").exists()
-            && subdir.join("somebody else's").exists()
-    );
-    assert_eq!(cache.trim(4_500), 6_000);
-    let left: Vec<u64> = (0..10)
-        .filter(|number| cache.contains(&hash(*number), 988))
-        .collect();
-    assert_eq!(left, [0, 7, 8, 9]);
-    assert_eq!(cache.trim(0), 4_000);
-    assert!(!cache.read_into(&hash(0), 988, 5, &mut buffer));
+fn left(cache: &ChunkCache, numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+    numbers
+        .filter(|number| {
+            let mut buffer = vec![0; 65_536];
+            let is_here = cache.read_into(&hash(*number), 65_536, 0, &mut buffer);
+            assert!(!is_here || buffer == vec![*number as u8; 65_536]);
+            is_here
+        })
+        .collect()
 }
 
 #[test]
-fn chunks_whole_files_and_blocks_are_one_account() {
+fn trimming_deletes_the_oldest_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 0..40);
+    let segments = segment_files(dir.path(), "data");
+    assert_eq!(segments.len(), 10);
+    for (number, path) in segments.iter().enumerate() {
+        age(path, 7200 - number as u64);
+    }
+    let cache = ChunkCache::open(dir.path(), 0);
+    let held = cache.held_bytes();
+    assert!((10 << 18..11 << 18).contains(&held));
+    assert_eq!(
+        (cache.trim(held), segment_files(dir.path(), "data").len()),
+        (0, 10)
+    );
+    assert!(cache.trim(held - 1) > 0);
+    assert_eq!(left(&cache, 0..40), (4..40).collect::<Vec<_>>());
+    assert!(cache.free(300_000) > 300_000);
+    assert_eq!(left(&cache, 0..40), (12..40).collect::<Vec<_>>());
+    assert!(cache.trim(0) > 7 << 18);
+    assert_eq!((left(&cache, 0..40), cache.held_bytes()), (vec![], 0));
+    assert!(segment_files(dir.path(), "index").is_empty());
+}
+
+#[test]
+fn readers_of_a_segment_that_another_process_deletes_miss() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), 0..8);
+    let (reader, other) = (
+        ChunkCache::open(dir.path(), 0),
+        ChunkCache::open(dir.path(), 0),
+    );
+    assert_eq!(left(&reader, 0..8).len(), 8);
+    other.free(1 << 30);
+    assert!(left(&reader, 0..8).is_empty());
+    reader.insert(&hash(3), &[3; 65_536]);
+    reader.flush();
+    other.trim(1 << 20);
+    assert_eq!(left(&other, 0..8), [3]);
+}
+
+#[test]
+fn a_segment_that_is_deleted_under_its_writer_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let (writer, other) = (
+        ChunkCache::open(dir.path(), 4 << 20),
+        ChunkCache::open(dir.path(), 0),
+    );
+    for number in 0..20 {
+        writer.insert(&hash(number), &vec![number as u8; 65_536]);
+    }
+    assert!(other.free(1 << 30) > 0);
+    for number in 20..40 {
+        writer.insert(&hash(number), &vec![number as u8; 65_536]);
+    }
+    writer.flush();
+    other.trim(1 << 30);
+    let found = left(&other, 0..40);
+    assert!(found.contains(&39) && !found.contains(&0));
+}
+
+#[test]
+fn threads_insert_and_flush_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = ChunkCache::open(dir.path(), 4 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for number in (0..400).map(|number| number * 4 + thread) {
+                    cache.insert(&hash(number), &bytes(3000));
+                    cache.flush();
+                    assert!(cache.get(&hash(number), 3000).unwrap()[..] == bytes(3000));
+                }
+            });
+        }
+    });
+    let other = ChunkCache::open(dir.path(), 0);
+    assert!((0..1600).all(|number| other.contains(&hash(number), 3000)));
+}
+
+#[test]
+fn two_writers_never_share_a_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let writers = [0, 1].map(|_| ChunkCache::open(dir.path(), 1 << 20));
+    for number in 0..40u64 {
+        let data = vec![number as u8; 200_000]; // more than half of a slab
+        writers[number as usize % 2].insert(&hash(number), &data);
+    }
+    drop(writers);
+    let cache = ChunkCache::open(dir.path(), 0);
+    for number in 0..40u64 {
+        let found = cache.get(&hash(number), 200_000).unwrap();
+        assert!(found.iter().all(|byte| *byte == number as u8));
+    }
+}
+
+#[test]
+fn what_a_dead_process_left_is_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let insert = |numbers: std::ops::Range<u64>| {
+        let cache = ChunkCache::open(dir.path(), 0);
+        numbers.for_each(|number| cache.insert(&hash(number), &bytes(9000)));
+    };
+    insert(0..2);
+    let index = segment_files(dir.path(), "index").remove(0);
+    // Its last record is torn.
+    let whole = fs::read(&index).unwrap();
+    fs::write(&index, &whole[..whole.len() - 1]).unwrap();
+    insert(1..4);
+    assert_eq!(segment_files(dir.path(), "index"), [index]);
+    let cache = ChunkCache::open(dir.path(), 0);
+    for number in 0..4 {
+        assert!(cache.get(&hash(number), 9000).unwrap()[..] == bytes(9000));
+    }
+}
+
+#[test]
+fn chunks_of_the_earlier_format_are_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let chunk = dir.path().join("ab").join("ab".repeat(32));
+    fs::create_dir_all(chunk.parent().unwrap()).unwrap();
+    fs::write(&chunk, b"x").unwrap();
+    fs::write(dir.path().join("ab/mine"), b"x").unwrap();
+    ChunkCache::open(dir.path(), 0).trim(1 << 30);
+    assert!(!chunk.exists() && dir.path().join("ab/mine").exists());
+}
+
+#[test]
+fn whole_files_and_blocks_are_in_the_same_account() {
     let dir = tempfile::tempdir().unwrap();
     let cache = ChunkCache::open(dir.path(), 0);
-    let now = SystemTime::now();
     for number in 0..30u64 {
         let name: String = hash(number).iter().map(|b| format!("{b:02x}")).collect();
-        let place = ["", "whole", "blocks"][number as usize % 3];
+        let place = ["whole", "blocks"][number as usize % 2];
         let folder = dir.path().join(place).join(&name[..2]);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(&name), bytes(1000)).unwrap();
-        let file = fs::File::open(folder.join(&name)).unwrap();
-        file.set_modified(now - Duration::from_secs(7200 - number))
-            .unwrap();
+        age(&folder.join(&name), 7200 - number);
     }
     let left = || {
-        let places = ["", "whole", "blocks"].map(|place| dir.path().join(place));
+        let places = ["whole", "blocks"].map(|place| dir.path().join(place));
         let folders = places
             .into_iter()
             .flat_map(|place| fs::read_dir(place).unwrap());
@@ -193,6 +327,10 @@ fn chunks_whole_files_and_blocks_are_one_account() {
     assert_eq!((cache.trim(16_000), left()), (15_000, 15));
     assert_eq!((cache.trim(16_000), left()), (0, 15));
     assert_eq!((cache.free(1), left()), (1000, 14));
+    // What was read once goes before what was used, down to an eighth.
+    fill(dir.path(), 0..4);
+    assert!(cache.trim(16_000) > 1 << 18);
+    assert_eq!(left(), 14);
     assert_eq!((cache.trim(0), left()), (14_000, 0));
 }
 
@@ -217,6 +355,9 @@ fn threads_and_instances_share_a_directory_that_is_trimmed_meanwhile() {
                     if let Some(found) = cache.get(&hash(number), length) {
                         assert_eq!(&found[..], data);
                     }
+                    if i % 20 == 0 {
+                        cache.flush();
+                    }
                     if i % 50 == 0 {
                         cache.trim(1_000_000);
                     }
@@ -227,7 +368,7 @@ fn threads_and_instances_share_a_directory_that_is_trimmed_meanwhile() {
 }
 
 #[test]
-fn open_files_are_bounded() {
+fn open_segments_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let limit = |current| {
@@ -240,11 +381,8 @@ fn open_files_are_bounded() {
     limit(Some(512));
     let cache = ChunkCache::open(dir.path(), 0);
     limit(before.current);
-    let data = bytes(70_000);
-    for number in 0..300 {
-        cache.insert(&hash(number), &data);
-        assert!(cache.read_into(&hash(number), 70_000, 10, &mut [0; 10]));
-    }
+    fill(dir.path(), 0..600);
+    assert_eq!(left(&cache, 0..600).len(), 600);
     let prefix = dir.path().canonicalize().unwrap();
     let open = fs::read_dir("/proc/self/fd").unwrap();
     let count = open
@@ -252,7 +390,7 @@ fn open_files_are_bounded() {
             fs::read_link(fd.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(&prefix))
         })
         .count();
-    assert!(count <= 128, "{count} open files");
+    assert!(count <= 128 && count > 100, "{count} open files");
 }
 
 #[test]
@@ -276,14 +414,18 @@ fn whole_files_are_assembled_from_what_is_here_and_trimmed_with_the_rest() {
     cache.insert(&hash(1), &bytes(300_000));
     assert!(!cache.may_assemble(&whole) && !cache.assemble(&whole));
     cache.insert(&hash(2), &bytes(300_000));
+    cache.flush();
     // Damaged: found out on the way, and nothing is left behind.
-    let second = path(dir.path(), &hash(2));
-    let good = fs::read(&second).unwrap();
-    fs::write(&second, vec![0; good.len()]).unwrap();
+    let data = segment_files(dir.path(), "data").remove(0);
+    let good = fs::read(&data).unwrap();
+    let mut bad = good.clone();
+    bad[400_000] ^= 1;
+    fs::write(&data, bad).unwrap();
     let fresh = ChunkCache::open(dir.path(), 0);
     assert!(fresh.may_assemble(&whole) && !fresh.assemble(&whole));
     assert_eq!(files(), 0);
-    fs::write(&second, &good).unwrap();
+    fs::write(&data, &good).unwrap();
+    let fresh = ChunkCache::open(dir.path(), 0);
     assert!(fresh.assemble(&whole) && fresh.assemble(&whole));
     let mut expected = vec![0; 1 << 20];
     expected[..300_000].copy_from_slice(&bytes(300_000));

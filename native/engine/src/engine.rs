@@ -156,6 +156,7 @@ impl Engine {
         state.is_closed = true;
         state.journal = None;
         drop(state);
+        self.cache.close();
         if let Some(disk) = &self.disk {
             disk.reclaim.wake();
         }

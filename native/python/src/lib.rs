@@ -3,6 +3,7 @@
 //! Conversion only: arguments are taken apart, the GIL is released, the engine is called, the
 //! answer is put together. No engine call is made with the GIL held, and none calls back.
 
+mod cached;
 mod convert;
 mod cutting;
 mod engine;
@@ -24,6 +25,8 @@ use pyo3::prelude::*;
 mod native {
     use super::*;
 
+    #[pymodule_export]
+    use crate::cached::PyCachedChunks;
     #[pymodule_export]
     use crate::cutting::{compressed, cut_points, zero_runs};
     #[pymodule_export]

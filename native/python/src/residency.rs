@@ -122,6 +122,13 @@ impl PyEngine {
         })
     }
 
+    fn flush_cache(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |engine| {
+            engine.flush_cache();
+            Ok(())
+        })
+    }
+
     fn cache_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, |engine| Ok(engine.cache_bytes()))
     }

@@ -1,7 +1,9 @@
 //! Read-ahead of our own: it names what sequential readers will ask for next, before they ask.
 //!
 //! Each handle follows its reader. While the reader continues where it stopped, a window in front
-//! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`. Whenever there is room in it for
+//! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`, or to a part of `WINDOWS_BYTES` where
+//! several readers share it: what is fetched ahead should be read before it leaves the cache's memory
+//! for the disk. Whenever there is room in it for
 //! another share, or half of a small one is used up, the handle joins a queue. `next_ahead` serves
 //! the readers in the queue in turn, and names the chunks of a share of the window that are not
 //! here. A whole share goes on to the end of its last pack, so that packs are fetched by one
@@ -12,7 +14,9 @@
 //! queue are never held together, and no other lock is taken under either.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use cowfs_base::Ino;
 use parking_lot::{Condvar, Mutex};
@@ -24,8 +28,13 @@ use crate::read::readable_staged;
 use crate::row::ChunkRef;
 
 const WINDOW_MIN_BYTES: u64 = 2 << 20;
-/// At 1 GB/s this covers 128 ms from asking to having.
-const WINDOW_MAX_BYTES: u64 = 128 << 20;
+/// At 1 GB/s this covers 64 ms from asking to having.
+const WINDOW_MAX_BYTES: u64 = 64 << 20;
+/// Of all readers, as far as a share for each allows: it fits into the memory of the chunk cache
+/// (cowfs/session/opening.py).
+const WINDOWS_BYTES: u64 = 64 << 20;
+/// A reader that has wanted nothing for so long does not count.
+const RECENT: Duration = Duration::from_secs(1);
 /// What one reader gets before it is the next one's turn: about a pack.
 const SHARE_BYTES: u64 = 16 << 20;
 /// The kernel's own read-ahead sends its requests side by side; what is no further off than this
@@ -45,8 +54,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Notes a read; whether the handle is to join the queue.
-    fn follow(&mut self, offset: u64, end: u64, size: u64) -> bool {
+    /// Notes a read; whether the handle is to join the queue. `most`: the longest window.
+    fn follow(&mut self, offset: u64, end: u64, size: u64, most: u64) -> bool {
         if offset.abs_diff(self.next) > SEQUENTIAL_BYTES {
             *self = Stream {
                 next: end,
@@ -60,11 +69,12 @@ impl Stream {
         let is_news = self.next > 0 && end > self.next; // not the first one, nor one that was parked and comes again
         self.next = self.next.max(end);
         self.named = self.named.max(self.next);
-        let room = (self.window / 2).min(SHARE_BYTES);
-        if !is_news || self.named >= size || self.wanted > self.next + self.window - room {
+        let room = (self.window.min(most) / 2).min(SHARE_BYTES);
+        if !is_news || self.named >= size || self.wanted > self.next + self.window.min(most) - room
+        {
             return false;
         }
-        self.window = (self.window * 2).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES);
+        self.window = (self.window * 2).clamp(WINDOW_MIN_BYTES, most);
         self.wanted = size.min(self.next + self.window);
         self.wanted > self.named && !std::mem::replace(&mut self.is_queued, true)
     }
@@ -84,22 +94,37 @@ impl Stream {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct Ahead {
     state: Mutex<State>,
     changed: Condvar,
+    /// The longest window that a reader may have now.
+    window_bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Weak<Handle>>,
+    /// Who has wanted something of late, and when last.
+    recent: Vec<(Weak<Handle>, Instant)>,
     is_closed: bool,
+}
+
+impl Default for Ahead {
+    fn default() -> Ahead {
+        Ahead {
+            state: Mutex::default(),
+            changed: Condvar::default(),
+            window_bytes: AtomicU64::new(WINDOW_MAX_BYTES),
+        }
+    }
 }
 
 impl Ahead {
     /// A reader has read, or is about to read, from `offset` to `end` of a file of `size` bytes.
     pub fn note(&self, handle: &Arc<Handle>, offset: u64, end: u64, size: u64) {
-        if handle.stream.lock().follow(offset, end, size) {
+        let most = self.window_bytes.load(Ordering::Relaxed);
+        if handle.stream.lock().follow(offset, end, size, most) {
+            self.count(handle);
             self.push(Arc::downgrade(handle));
         }
     }
@@ -110,6 +135,20 @@ impl Ahead {
         state.queue.clear();
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Shares the windows among those that read.
+    fn count(&self, handle: &Arc<Handle>) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let it = Arc::downgrade(handle);
+        state.recent.retain(|(other, at)| {
+            !other.ptr_eq(&it) && now.duration_since(*at) < RECENT && other.strong_count() > 0
+        });
+        state.recent.push((it, now));
+        let most = WINDOWS_BYTES / state.recent.len() as u64;
+        self.window_bytes
+            .store(most.clamp(SHARE_BYTES, WINDOW_MAX_BYTES), Ordering::Relaxed);
     }
 
     fn push(&self, handle: Weak<Handle>) {
@@ -206,16 +245,19 @@ mod tests {
     #[test]
     fn the_window_grows_while_the_reader_goes_on() {
         let (mut stream, size) = (Stream::default(), 1 << 30);
-        assert!(!stream.follow(0, 4096, size), "a first read says little");
         assert!(
-            !stream.follow(0, 4096, size),
+            !stream.follow(0, 4096, size, WINDOW_MAX_BYTES),
+            "a first read says little"
+        );
+        assert!(
+            !stream.follow(0, 4096, size, WINDOW_MAX_BYTES),
             "the same one again is none of it"
         );
-        assert!(stream.follow(4096, MIB, size));
+        assert!(stream.follow(4096, MIB, size, WINDOW_MAX_BYTES));
         assert_eq!(stream.take(), (MIB, 3 * MIB, false));
         let (mut at, mut farthest) = (MIB, 0);
         while at < 200 * MIB {
-            if stream.follow(at, at + MIB, size) {
+            if stream.follow(at, at + MIB, size, WINDOW_MAX_BYTES) {
                 while stream.take().2 {}
             }
             at += MIB;
@@ -229,22 +271,35 @@ mod tests {
     fn a_jump_closes_it_and_the_end_bounds_it() {
         let (mut stream, size) = (Stream::default(), 100 * MIB);
         for number in 0..8 {
-            stream.follow(number * MIB, (number + 1) * MIB, size);
+            stream.follow(number * MIB, (number + 1) * MIB, size, WINDOW_MAX_BYTES);
         }
-        assert!(!stream.follow(50 * MIB, 50 * MIB + 4096, size));
+        assert!(!stream.follow(50 * MIB, 50 * MIB + 4096, size, WINDOW_MAX_BYTES));
         assert_eq!((stream.window, stream.named), (0, 50 * MIB + 4096));
         stream.is_queued = false;
-        assert!(!stream.follow(99 * MIB - 4096, 99 * MIB, size));
-        assert!(stream.follow(99 * MIB, 99 * MIB + 4096, size));
+        assert!(!stream.follow(99 * MIB - 4096, 99 * MIB, size, WINDOW_MAX_BYTES));
+        assert!(stream.follow(99 * MIB, 99 * MIB + 4096, size, WINDOW_MAX_BYTES));
         assert_eq!(stream.take(), (99 * MIB + 4096, size, false));
-        assert!(!stream.follow(99 * MIB + 4096, size, size));
+        assert!(!stream.follow(99 * MIB + 4096, size, size, WINDOW_MAX_BYTES));
+    }
+
+    #[test]
+    fn several_readers_share_the_windows() {
+        let (mut stream, size) = (Stream::default(), 1 << 30);
+        let mut farthest = 0;
+        for number in 0..300 {
+            if stream.follow(number * MIB, (number + 1) * MIB, size, 20 * MIB) {
+                while stream.take().2 {}
+            }
+            farthest = farthest.max(stream.named.saturating_sub((number + 1) * MIB));
+        }
+        assert_eq!(farthest, 20 * MIB);
     }
 
     #[test]
     fn requests_side_by_side_are_one_reader() {
         let (mut stream, size) = (Stream::default(), 100 * MIB);
         for number in [1, 0, 3, 2, 5, 4] {
-            stream.follow(number * MIB, (number + 1) * MIB, size);
+            stream.follow(number * MIB, (number + 1) * MIB, size, WINDOW_MAX_BYTES);
         }
         assert!(stream.window > WINDOW_MIN_BYTES);
     }

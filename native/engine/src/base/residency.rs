@@ -183,7 +183,12 @@ impl Engine {
         self.cache.get(&hash.0, raw_length)
     }
 
-    /// Whether the chunk seems to be in the cache's directory; it counts as used then.
+    /// Puts chunks that are only in memory into the cache's directory.
+    pub fn flush_cache(&self) {
+        self.cache.flush();
+    }
+
+    /// Whether the chunk seems to be in the cache's directory, or will be; it counts as used then.
     pub fn keep_chunk(&self, hash: &ChunkHash, raw_length: u64) -> bool {
         self.cache.keep(&hash.0, raw_length)
     }
@@ -193,13 +198,13 @@ impl Engine {
         self.cache.held_bytes()
     }
 
-    /// Removes least recently used files of the cache until they take at most `max_bytes`; returns
+    /// Removes what the cache has used least until they take at most `max_bytes`; returns
     /// the bytes freed.
     pub fn trim_cache(&self, max_bytes: u64) -> u64 {
         self.cache.trim(max_bytes)
     }
 
-    /// Removes least recently used files of the cache of about `wanted_bytes`; returns the bytes
+    /// Removes what the cache has used least, of about `wanted_bytes`; returns the bytes
     /// freed.
     pub fn free_cache(&self, wanted_bytes: u64) -> u64 {
         self.cache.free(wanted_bytes)

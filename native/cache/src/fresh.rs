@@ -1,0 +1,317 @@
+//! Chunks that came a moment ago, in memory: readers get them from here, and the disk gets them in
+//! slabs.
+//!
+//! ```text
+//! insert ─▶ the slab that is being filled ─▶ full: written by the thread that completed it ─▶ held until newer ones need the memory
+//! ```
+//!
+//! A slab is full when the next chunk does not fit. What is written before, as nothing more comes, is
+//! a batch of its own; the next one begins in the rest of its slab. `held` slabs take `max_bytes` at most, oldest out
+//! first; so do those whose write has failed. Beside them there are one that is filled and those
+//! that are being written: one for each thread that inserts.
+//!
+//! One lock, held for a few instructions, never while bytes are copied or written.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Hash;
+use crate::record::Record;
+use crate::slab::{PAGE, Slab};
+
+/// Larger chunks begin at a page, so that what reads them does not straddle one more.
+const ALIGNED_FROM: usize = 64 << 10;
+const SMALL_ALIGNMENT: usize = 64;
+/// Memory of slabs that is kept for the next ones.
+const SPARE_MAX: usize = 4;
+
+pub struct Fresh {
+    slab_bytes: usize,
+    /// What a slab takes at most, if that is less.
+    batch_bytes: AtomicUsize,
+    max_bytes: usize,
+    state: Mutex<State>,
+    /// A batch has been written.
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    chunks: HashMap<Hash, Chunk>,
+    /// The slab that takes the next chunk.
+    current: Option<u64>,
+    /// It, and those that are full but of which some range is still being filled.
+    filling: HashMap<u64, Batch>,
+    /// Batches that have been given out to be written.
+    writing: HashSet<u64>,
+    next: u64,
+    /// A slab with room behind a batch that was written before it was full.
+    rest: Option<(Arc<Slab>, usize)>,
+    held: VecDeque<Batch>,
+    held_bytes: usize,
+    spare: Vec<Slab>,
+}
+
+/// A chunk in memory.
+#[derive(Clone)]
+pub struct Chunk {
+    slab: Arc<Slab>,
+    at: usize,
+    raw_len: usize,
+    pub since: Instant,
+    /// It could not be written to the disk.
+    pub is_refused: bool,
+}
+
+/// A part of a slab and the chunks in it; its records say where, from its start.
+pub struct Batch {
+    number: u64,
+    slab: Arc<Slab>,
+    start: usize,
+    used: usize,
+    pending: usize,
+    hashes: Vec<Hash>,
+    held_since: Instant,
+    records: Vec<Record>,
+}
+
+impl Chunk {
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: it was published; the slab is not filled again while this chunk holds it.
+        unsafe { self.slab.range(self.at, self.raw_len) }
+    }
+}
+
+impl Batch {
+    /// What is to be recorded of it.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records)
+    }
+
+    fn length(&self) -> usize {
+        (self.used - self.start).next_multiple_of(PAGE)
+    }
+
+    /// All bytes of a batch that is complete, up to the end of a page.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: batches are given out when everything reserved in them has been published.
+        unsafe { self.slab.range(self.start, self.length()) }
+    }
+}
+
+impl Fresh {
+    pub fn new(slab_bytes: usize, max_bytes: usize) -> Fresh {
+        Fresh {
+            slab_bytes,
+            batch_bytes: AtomicUsize::new(slab_bytes),
+            max_bytes,
+            state: Mutex::default(),
+            written: Condvar::new(),
+        }
+    }
+
+    /// Batches are no longer than this from now on, but for those of a single chunk.
+    pub fn set_batch_bytes(&self, bytes: usize) {
+        self.batch_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, hash: &Hash, raw_len: u64) -> Option<Chunk> {
+        let state = self.lock();
+        let chunk = state.chunks.get(hash)?;
+        (chunk.raw_len as u64 == raw_len).then(|| chunk.clone())
+    }
+
+    /// Takes the chunk in; the batches that are to be written now, by the caller, and then `hold`.
+    pub fn insert(&self, mut record: Record, data: &[u8]) -> Vec<Batch> {
+        let mut full = Vec::new();
+        let most = self
+            .batch_bytes
+            .load(Ordering::Relaxed)
+            .min(self.slab_bytes);
+        let begun = self
+            .lock()
+            .reserve(data.len(), most, self.slab_bytes, &mut full);
+        let (number, slab, start, at) = begun;
+        // SAFETY: just reserved.
+        unsafe { slab.fill(at, data) };
+        let chunk = Chunk {
+            slab,
+            at,
+            raw_len: data.len(),
+            since: Instant::now(),
+            is_refused: false,
+        };
+        record.offset = (at - start) as u32;
+        full.extend(self.lock().publish(number, record, chunk));
+        full
+    }
+
+    /// The batch that is being filled: to be written and `hold` now. With it, what to `wait` for.
+    pub fn seal(&self) -> (Option<Batch>, u64) {
+        let mut state = self.lock();
+        let batch = state.current.and_then(|number| state.filling.get(&number));
+        let rest = batch.map(|batch| (batch.slab.clone(), batch.start + batch.length()));
+        if rest.is_some() {
+            state.rest = rest;
+        }
+        (state.seal(), state.next)
+    }
+
+    /// Returns when every batch that had been begun when `seal` said so is held: not those that others
+    /// have begun since, which nobody may have sealed.
+    pub fn wait(&self, end: u64) {
+        let mut state = self.lock();
+        while state
+            .filling
+            .keys()
+            .chain(&state.writing)
+            .any(|number| *number < end)
+        {
+            state = self
+                .written
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Keeps a batch that was written, or could not be, as long as there is memory for it.
+    pub fn hold(&self, mut batch: Batch, is_written: bool) {
+        batch.held_since = Instant::now();
+        let mut state = self.lock();
+        state.writing.remove(&batch.number);
+        if !is_written {
+            for hash in &batch.hashes {
+                if let Some(chunk) = state.chunks.get_mut(hash) {
+                    chunk.is_refused = true;
+                }
+            }
+        }
+        self.written.notify_all();
+        state.held_bytes += batch.length();
+        state.held.push_back(batch);
+        while state.held_bytes > self.max_bytes
+            && let Some(oldest) = state.held.pop_front()
+        {
+            state.held_bytes -= oldest.length();
+            state.forget(oldest, self.slab_bytes);
+        }
+    }
+
+    /// Lets go of batches that have been held for longer than this, and of memory for others.
+    pub fn release(&self, age: Duration) {
+        let mut state = self.lock();
+        while state
+            .held
+            .front()
+            .is_some_and(|batch| batch.held_since.elapsed() > age)
+            && let Some(oldest) = state.held.pop_front()
+        {
+            state.held_bytes -= oldest.length();
+            state.forget(oldest, 0);
+        }
+        if state.held.is_empty() {
+            state.spare.clear();
+            state.rest = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn reserve(
+        &mut self,
+        length: usize,
+        most: usize,
+        slab_bytes: usize,
+        full: &mut Vec<Batch>,
+    ) -> (u64, Arc<Slab>, usize, usize) {
+        let alignment = match length >= ALIGNED_FROM {
+            true => PAGE,
+            false => SMALL_ALIGNMENT,
+        };
+        let fits = |batch: &Batch| {
+            let end = batch.used.next_multiple_of(alignment) + length;
+            end - batch.start <= most && end <= batch.slab.capacity()
+        };
+        let has_room = self
+            .current
+            .is_some_and(|number| self.filling.get(&number).is_some_and(fits));
+        if !has_room {
+            full.extend(self.seal());
+            self.begin(length, slab_bytes);
+        }
+        let number = self.current.unwrap_or_default();
+        let batch = self.filling.get_mut(&number).expect("just begun");
+        let at = batch.used.next_multiple_of(alignment);
+        batch.used = at + length;
+        batch.pending += 1;
+        (number, batch.slab.clone(), batch.start, at)
+    }
+
+    fn begin(&mut self, length: usize, slab_bytes: usize) {
+        let rest = self.rest.take();
+        let fits = |(slab, start): &(Arc<Slab>, usize)| start + length <= slab.capacity();
+        let (slab, start) = rest.filter(fits).unwrap_or_else(|| {
+            let capacity = length.max(slab_bytes);
+            let spare = self.spare.pop_if(|slab| slab.capacity() >= capacity);
+            (Arc::new(spare.unwrap_or_else(|| Slab::new(capacity))), 0)
+        });
+        let batch = Batch {
+            number: self.next,
+            slab,
+            start,
+            used: start,
+            pending: 0,
+            hashes: Vec::new(),
+            held_since: Instant::now(),
+            records: Vec::new(),
+        };
+        self.filling.insert(self.next, batch);
+        self.current = Some(self.next);
+        self.next += 1;
+    }
+
+    fn publish(&mut self, number: u64, record: Record, chunk: Chunk) -> Option<Batch> {
+        self.chunks.insert(record.hash, chunk);
+        let batch = self.filling.get_mut(&number)?;
+        batch.hashes.push(record.hash);
+        batch.records.push(record);
+        batch.pending -= 1;
+        let is_complete = batch.pending == 0 && self.current != Some(number);
+        is_complete.then(|| self.give_out(number)).flatten()
+    }
+
+    fn seal(&mut self) -> Option<Batch> {
+        let number = self.current?;
+        let is_complete = self.filling.get(&number)?.pending == 0;
+        self.current = None;
+        is_complete.then(|| self.give_out(number)).flatten()
+    }
+
+    fn give_out(&mut self, number: u64) -> Option<Batch> {
+        self.writing.insert(number);
+        self.filling.remove(&number)
+    }
+
+    fn forget(&mut self, batch: Batch, slab_bytes: usize) {
+        for hash in &batch.hashes {
+            if let Some(chunk) = self.chunks.get(hash)
+                && Arc::ptr_eq(&chunk.slab, &batch.slab)
+            {
+                self.chunks.remove(hash);
+            }
+        }
+        // Whoever reads from it still has it.
+        if let Ok(slab) = Arc::try_unwrap(batch.slab)
+            && self.spare.len() < SPARE_MAX
+            && slab.capacity() == slab_bytes.next_multiple_of(PAGE)
+        {
+            self.spare.push(slab);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Several processes on one directory, killed at any moment, and a model of what may be found.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use cowfs_cache::ChunkCache;
+use proptest::prelude::*;
+
+const DIRECTORY: &str = "COWFS_CACHE_TEST_DIRECTORY";
+
+/// Bytes that look like a hash, and differ for each number.
+fn hash(number: u64) -> [u8; 32] {
+    std::array::from_fn(|place| {
+        let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed.rotate_left(place as u32 * 7) >> 24) as u8
+    })
+}
+
+fn chunk(number: u64) -> Vec<u8> {
+    let length = [10, 3000, 70_000, 200_000][number as usize % 4] + number as usize;
+    (0..length)
+        .map(|at| (at as u64 * 7 + number * 131) as u8)
+        .collect()
+}
+
+/// Whether the chunk is here; never with other bytes than its own.
+fn is_here(cache: &ChunkCache, number: u64) -> bool {
+    let expected = chunk(number);
+    let mut found = vec![0; expected.len()];
+    let is_here = cache.read_into(&hash(number), expected.len() as u64, 0, &mut found);
+    assert!(
+        !is_here || found == expected,
+        "chunk {number} has other bytes"
+    );
+    is_here
+}
+
+fn insert(cache: &ChunkCache, number: u64) {
+    cache.insert(&hash(number), &chunk(number));
+}
+
+/// Run by the next test, in a process of its own.
+#[test]
+fn fills_until_it_is_killed() {
+    let Ok(dir) = std::env::var(DIRECTORY) else {
+        return;
+    };
+    let cache = ChunkCache::open(Path::new(&dir), 0);
+    for number in u64::from(std::process::id()) % 100.. {
+        insert(&cache, number % 400);
+        if number % 9 == 0 {
+            cache.flush();
+        }
+        if number % 50 == 0 {
+            cache.trim(8 << 20);
+        }
+        for read in number.saturating_sub(5)..number {
+            is_here(&cache, read % 400);
+        }
+    }
+}
+
+#[test]
+fn processes_that_are_killed_leave_nothing_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..4 {
+        let run = || {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "fills_until_it_is_killed"])
+                .env(DIRECTORY, dir.path())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let mut processes = [run(), run()];
+        std::thread::sleep(Duration::from_millis(300 + 70 * round));
+        for process in &mut processes {
+            assert!(
+                process.try_wait().unwrap().is_none(),
+                "it found other bytes"
+            );
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        let cache = ChunkCache::open(dir.path(), 0);
+        (0..400).for_each(|number| _ = is_here(&cache, number));
+        for number in 0..50 {
+            insert(&cache, number);
+        }
+        drop(cache);
+        let cache = ChunkCache::open(dir.path(), 0);
+        assert!((0..50).all(|number| is_here(&cache, number)));
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Insert(usize, u64),
+    Flush(usize),
+    Keep(usize, u64),
+    Read(usize, u64),
+    Trim(usize, u64),
+    Free(usize, u64),
+    Reopen(usize),
+    /// A byte of a file is changed, or its end cut off.
+    Spoil(prop::sample::Index, prop::sample::Index, bool),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let (cache, number) = (0usize..3, 0u64..40);
+    let op = prop_oneof![
+        8 => (cache.clone(), number.clone()).prop_map(|(cache, number)| Op::Insert(cache, number)),
+        2 => cache.clone().prop_map(Op::Flush),
+        2 => (cache.clone(), number.clone()).prop_map(|(cache, number)| Op::Keep(cache, number)),
+        4 => (cache.clone(), number).prop_map(|(cache, number)| Op::Read(cache, number)),
+        1 => (cache.clone(), 0u64..4 << 20).prop_map(|(cache, bytes)| Op::Trim(cache, bytes)),
+        1 => (cache.clone(), 0u64..1 << 20).prop_map(|(cache, bytes)| Op::Free(cache, bytes)),
+        1 => cache.prop_map(Op::Reopen),
+        1 => any::<(prop::sample::Index, prop::sample::Index, bool)>().prop_map(|(file, at, cuts)| Op::Spoil(file, at, cuts)),
+    ];
+    prop::collection::vec(op, 1..120)
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(dir.join("segments")).into_iter().flatten();
+    let mut found: Vec<PathBuf> = found.map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn caches_that_share_a_directory_agree_with_a_model(ops in ops()) {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |number: usize| ChunkCache::open(dir.path(), [0, 1 << 20, 4 << 20][number]);
+        let mut caches = [open(0), open(1), open(2)];
+        // What must be found by whom: as long as nobody has deleted or spoilt anything.
+        let mut sure: HashMap<u64, [bool; 3]> = HashMap::new();
+        let mut is_whole = true;
+        for op in ops {
+            match op {
+                Op::Insert(cache, number) => {
+                    insert(&caches[cache], number);
+                    sure.entry(number).or_default()[cache] = true;
+                    // A chunk that cannot be read would be fetched and inserted for ever.
+                    if !is_here(&caches[cache], number) {
+                        insert(&caches[cache], number);
+                    }
+                    prop_assert!(is_here(&caches[cache], number));
+                }
+                Op::Flush(cache) => {
+                    caches[cache].flush();
+                    for found in sure.values_mut().filter(|found| found[cache]) {
+                        *found = [true; 3];
+                    }
+                    // Others hear of it when they look, which they do now.
+                    caches.iter().for_each(|other| _ = other.trim(u64::MAX));
+                    for found in sure.values_mut() {
+                        *found = [true; 3];
+                    }
+                }
+                Op::Keep(cache, number) => {
+                    caches[cache].keep(&hash(number), chunk(number).len() as u64);
+                }
+                Op::Read(cache, number) => {
+                    let is_here = is_here(&caches[cache], number);
+                    let is_sure = sure.get(&number).is_some_and(|found| found[cache]);
+                    prop_assert!(is_here || !is_sure || !is_whole);
+                }
+                Op::Trim(cache, bytes) => {
+                    is_whole = false;
+                    caches[cache].trim(bytes);
+                    prop_assert!(caches[cache].held_bytes() <= bytes);
+                }
+                Op::Free(cache, bytes) => {
+                    is_whole = false;
+                    caches[cache].free(bytes);
+                }
+                Op::Reopen(cache) => {
+                    caches[cache] = open(cache);
+                    for found in sure.values_mut() {
+                        found[cache] = false;
+                    }
+                }
+                Op::Spoil(file, at, cuts) => {
+                    is_whole = false;
+                    let files = files(dir.path());
+                    if files.is_empty() {
+                        continue;
+                    }
+                    let file = fs::File::options().read(true).write(true).open(file.get(&files)).unwrap();
+                    let length = file.metadata().unwrap().len();
+                    if length == 0 {
+                        continue;
+                    }
+                    let at = at.index(length as usize) as u64;
+                    if cuts {
+                        file.set_len(at).unwrap();
+                    } else {
+                        let mut byte = [0];
+                        file.read_exact_at(&mut byte, at).unwrap();
+                        file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+                    }
+                }
+            }
+        }
+        for cache in &caches {
+            for number in 0..40 {
+                is_here(cache, number);
+            }
+        }
+    }
+}
