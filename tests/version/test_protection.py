@@ -414,6 +414,7 @@ def test_a_commit_before_the_uploads_of_an_earlier_mount_are_found_keeps_them(
     monkeypatch.setattr(KnownChunks, "_directory", slowly)
     monkeypatch.setattr(known_chunks, "LOAD_WAIT_S", 0.1)
     with WorkingVolume(store, "v", tmp_path / "v2") as volume:
+        volume.publisher.chunks._known.begin()
         volume.write(b"g", b"small")
         volume.committer.commit(CommitRequest())
         assert volume.publisher.chunks.uploaded_packs() >= uploaded & packs(store)
