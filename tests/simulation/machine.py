@@ -276,6 +276,8 @@ class Machine(Actor):
             with ReadingVolume(self.world.objects, version, self.home / f"check{self.world.commits}") as reader:
                 assert reader.read(path) == self.tree[path]
         except CorruptError as error:
+            if self.world.repairing:
+                return  # the chunk was found in another pack, and nobody has told this writer that it is lost
             raise Violation(f"{self.name} restored {path!r}, and it is not whole in {version}: {error}") from error
         self.world.restored += 1
 
