@@ -1,8 +1,12 @@
-"""What merging and collecting cost on histories that are large.
+"""What comparing, merging and collecting cost on histories that are large.
 
+    python -m benchmarks.history diff    [--files 1000000] [--changed 10]
     python -m benchmarks.history merge   [--files 100000] [--forks 8] [--own 100]
     python -m benchmarks.history collect [--files 10000] [--versions 1000] [--changed 10] [--kept 10]
                                          [--directory DIR]
+
+diff: `cowfs diff` of two versions that differ in a few files, over S3, with an empty cache and again.
+Prints times, requests and bytes that were fetched.
 
 merge: forks of one volume, each of which has files of its own in a directory of its own, brought
 together into one version. Prints its time, that of a commit of one small file to the same volume,
@@ -26,6 +30,7 @@ from pathlib import Path
 
 from benchmarks import scratch
 from benchmarks.processes import status_bytes
+from benchmarks.store_path import places
 from cowfs import clock
 from cowfs.blocking import RWVolume, Volume
 from cowfs.maintain.collecting import Collection
@@ -37,6 +42,7 @@ from tests.maintain.stores import age
 
 PER_DIRECTORY = 1000
 SMALL_BYTES = 1000
+TINY_BYTES = 40
 
 
 def main() -> None:
@@ -44,16 +50,49 @@ def main() -> None:
     if what == "collect-here":
         _collect_here(Path(sys.argv[1]))
         return
-    if what == "merge":
+    if what == "diff":
+        chosen = scratch.options("Comparing of versions.", files=1_000_000, changed=10)
+    elif what == "merge":
         chosen = scratch.options("Merging of forks.", files=100_000, forks=8, own=100)
     else:
         chosen = scratch.options("Collecting.", files=10_000, versions=1000, changed=10, kept=10)
     with scratch.directory(chosen.directory) as directory:
         os.environ["COWFS_STORE"] = str(directory / "store")
-        if what == "merge":
+        if what == "diff":
+            _compare(directory, chosen.files, chosen.changed)
+        elif what == "merge":
             _merge(directory, chosen.files, chosen.forks, chosen.own)
         else:
             _collect(directory, chosen.files, chosen.versions, chosen.changed, chosen.kept)
+
+
+def _compare(directory: Path, files: int, changed: int) -> None:
+    with places.opened("counted", directory / "server") as place:
+        assert place.relayed is not None
+        os.environ["COWFS_STORE"] = str(place.store)
+        scratch.small_files(directory / "base", files, TINY_BYTES, per_directory=PER_DIRECTORY)
+        old = Volume.import_(directory / "base", "data")
+        for number in range(files // changed // 2, files, files // changed):
+            name = scratch.small_file(Path(), number, PER_DIRECTORY)
+            (directory / "changed" / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / "changed" / name).write_bytes(b"changed")
+        volume: RWVolume = Volume.open("data").resolve()
+        volume.files.upload(directory / "changed", "/")
+        new = Volume.version("data")
+        os.environ["COWFS_CACHE_DIR"] = str(directory / "empty")
+        for row in ("cold", "warm"):
+            place.relayed.seen()
+            start_s = clock.monotonic_s()
+            command = [sys.executable, "-m", "cowfs.cli", "diff", old.locator, new.locator, "--name-status"]
+            found = subprocess.run(command, check=True, capture_output=True, text=True)
+            took_s = clock.monotonic_s() - start_s
+            seen = place.relayed.seen()
+            assert len(found.stdout.splitlines()) == changed, found.stdout
+            print(
+                f"diff of {files:,} files, {row}: {took_s:.2f} s, {seen['requests']} requests, {seen['depth']} deep, "
+                f"{seen['received_bytes'] / 1e6:.2f} MB fetched",
+                flush=True,
+            )
 
 
 def _merge(directory: Path, files: int, forks: int, own: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -42,6 +43,10 @@ class Blocks(Protocol):
         would."""
         ...
 
+    def scattered(self) -> AbstractContextManager[None]:
+        """While it is entered, most reads are far apart: less is fetched of what follows a block."""
+        ...
+
 
 class MemoryBlocks:
     """Blocks that are all in memory: an index that was never published."""
@@ -59,6 +64,9 @@ class MemoryBlocks:
 
     def prefetch(self, numbers: Iterable[int]) -> None:
         """Nothing to do."""
+
+    def scattered(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Overlay:
@@ -90,6 +98,9 @@ class Overlay:
         self.base.prefetch(
             n for n in numbers if n < self.base.count and n not in self._memory and n not in self._spilled
         )
+
+    def scattered(self) -> AbstractContextManager[None]:
+        return self.base.scattered()
 
     def write(self, number: int, page: bytes) -> None:
         if number in self._spilled or (number not in self._memory and len(self._memory) >= self._memory_pages):

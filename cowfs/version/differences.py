@@ -92,7 +92,8 @@ def compare(
     times: also what only has another time of modification. renames: False: what was moved is
     removed and added, with all that is below it. NotFoundError: there is nothing at `path` in either.
     """
-    return _Comparison(a, b, shared, times=times, renames=renames).run(path, path if new_path is None else new_path)
+    with a.blocks.scattered(), b.blocks.scattered():
+        return _Comparison(a, b, shared, times=times, renames=renames).run(path, path if new_path is None else new_path)
 
 
 class _Comparison:
