@@ -28,6 +28,7 @@ ACL_ACCESS: bytes  # b"system.posix_acl_access"
 ACL_DEFAULT: bytes  # b"system.posix_acl_default"
 MAX_BACKGROUND: int  # requests that the kernel may have in the background at once
 CONGESTION: int  # from so many on it reads nothing ahead
+DIRECTORY_RUN: tuple[int, int]  # least and most inode numbers that are put aside for directories
 LOADS_MAX: int  # loads for one request, each after the one before has been brought
 CODEC_RAW: int  # 0
 CODEC_ZSTD: int  # 1

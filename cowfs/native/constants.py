@@ -3,6 +3,14 @@
 `cowfs/_native.pyi` says what they are.
 """
 
-from cowfs._native import ACL_ACCESS, ACL_DEFAULT, CONGESTION, LOADS_MAX, MAX_BACKGROUND, ROOT_INO
+from cowfs._native import (
+    ACL_ACCESS,
+    ACL_DEFAULT,
+    CONGESTION,
+    DIRECTORY_RUN,
+    LOADS_MAX,
+    MAX_BACKGROUND,
+    ROOT_INO,
+)
 
-__all__ = ["ACL_ACCESS", "ACL_DEFAULT", "CONGESTION", "LOADS_MAX", "MAX_BACKGROUND", "ROOT_INO"]
+__all__ = ["ACL_ACCESS", "ACL_DEFAULT", "CONGESTION", "DIRECTORY_RUN", "LOADS_MAX", "MAX_BACKGROUND", "ROOT_INO"]

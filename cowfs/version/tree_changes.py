@@ -2,11 +2,12 @@
 where no engine does.
 
     new inode       the next number never used; its row is packed (44 bytes), since there may be millions
+    new directory   has a number beside those of other directories (DIRECTORY_RUN), as in the engine
     base inode      kept as it is, changed (`set_attributes`, `touch`), or losing and gaining names
     no name left    its row goes, and with it extents and attributes
 
 Whoever uses it goes through each directory once and says which of its names lead elsewhere now
-(`put_entries`). Numbers of new inodes ascend in the order in which they are made, so that contents
+(`put_entries`). Numbers of new files ascend in the order in which they are made, so that contents
 may be put in that order as well. Link counts of files follow from `gain` and `lose`, those of
 directories from `make_directory` and `remove_tree`.
 
@@ -26,10 +27,11 @@ from typing import Final
 
 from cowfs.errors import CorruptError
 from cowfs.index import ChangeSet, Entry, Index, InodeRow, Link, Stream
-from cowfs.native.constants import ROOT_INO
+from cowfs.native.constants import DIRECTORY_RUN, ROOT_INO
 
 _NEW = struct.Struct("<IIIIqqq")  # mode, nlink, uid, gid, size, mapped bytes, mtime
 _NAMED = struct.Struct("<qB")  # inode, length of the name that follows
+_NONE = bytes(_NEW.size)  # the row of a number that nothing has got
 _I64 = (1 << 63) - 1
 
 # Places in an InodeRow.
@@ -55,6 +57,8 @@ class TreeChanges:
         self._now_ns = now_ns
         self._first = index.next_ino
         self._new = bytearray()
+        self._spare = range(0)  # numbers for directories
+        self._run = 0  # so many were put aside last
         self._targets: dict[int, bytes] = {}
         self._changed: dict[int, InodeRow] = {}  # of the base
         self._removed = array("q")
@@ -80,7 +84,13 @@ class TreeChanges:
     def make_directory(self, parent: int, *, mode: int, mtime_ns: int) -> int:
         """A directory that will be named in `parent`; its number."""
         self._change_links(parent, +1)
-        return self._make(parent, stat.S_IFDIR | mode, links=2, mtime_ns=mtime_ns)
+        if not self._spare:
+            self._run = min(max(2 * self._run, DIRECTORY_RUN[0]), DIRECTORY_RUN[1])
+            self._spare = range(self.next_ino, self.next_ino + self._run)
+            self._new += _NONE * self._run
+        ino, self._spare = self._spare[0], self._spare[1:]
+        self._put(ino, parent, stat.S_IFDIR | mode, links=2, mtime_ns=mtime_ns)
+        return ino
 
     def make_file(self, parent: int, *, mode: int, mtime_ns: int, size: int, mapped_bytes: int) -> int:
         """A regular file without names so far (`gain`), to be named in `parent` first."""
@@ -191,6 +201,8 @@ class TreeChanges:
         for ino in sorted(self._changed):
             yield self._changed[ino]
         for ino, (mode, links, uid, gid, size, mapped, mtime_ns) in enumerate(_NEW.iter_unpack(self._new), self._first):
+            if mode == 0:
+                continue
             target, flags = self._targets.get(ino, b""), HAS_XATTRS if ino in self._xattrs else 0
             yield (ino, mode, links, uid, gid, 0, size, mapped, mtime_ns, mtime_ns, self._now_ns, flags, target)
 
@@ -204,13 +216,17 @@ class TreeChanges:
 
     # -- inside
 
-    def _make(
-        self, parent: int, mode: int, *, mtime_ns: int, links: int = 0, size: int = 0, mapped_bytes: int = 0
-    ) -> int:
+    def _make(self, parent: int, mode: int, *, mtime_ns: int, size: int = 0, mapped_bytes: int = 0) -> int:
         ino = self.next_ino
-        mtime_ns = max(-_I64, min(mtime_ns, _I64))
-        self._new += _NEW.pack(mode, links, self._owner[0], self._group(parent), size, mapped_bytes, mtime_ns)
+        self._new += _NONE
+        self._put(ino, parent, mode, links=0, mtime_ns=mtime_ns, size=size, mapped_bytes=mapped_bytes)
         return ino
+
+    def _put(
+        self, ino: int, parent: int, mode: int, *, mtime_ns: int, links: int, size: int = 0, mapped_bytes: int = 0
+    ) -> None:
+        values = (mode, links, self._owner[0], self._group(parent), size, mapped_bytes, max(-_I64, min(mtime_ns, _I64)))
+        _NEW.pack_into(self._new, (ino - self._first) * _NEW.size, *values)
 
     def _group(self, parent: int) -> int:
         if parent >= self._first:

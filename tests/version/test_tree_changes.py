@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cowfs.session.version_tree import VersionTree
 from cowfs.store import ObjectStore
 from cowfs.store.packs import PackReader, PackUploader
 from cowfs.version.tree_changes import TreeChanges
+from tests.index.bench import Bench
 
 pytestmark = pytest.mark.quick
 
@@ -71,3 +73,27 @@ def test_link_counts_follow_from_names(tmp_path: Path) -> None:
     ]
     assert list(made.entries) == [(ROOT, b"d", below), (below, b"a", file), (below, b"l", link), (below, b"z", file)]
     assert (made.next_ino, list(made.removed)) == (link + 1, [])
+
+
+def test_directories_are_numbered_side_by_side_so_that_a_listing_of_them_reads_little(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    changes = TreeChanges(bench.empty(), owner=(1, 1), now_ns=1)
+    made: list[int] = []
+    for _ in range(100):
+        made.append(changes.make_directory(ROOT, mode=0o755, mtime_ns=1))
+        files = [changes.make_file(made[-1], mode=0o644, mtime_ns=1, size=0, mapped_bytes=0) for _ in range(400)]
+        for ino in files:
+            changes.gain(ino)
+        changes.put_entries(made[-1], [(b"file-%d" % ino, ino) for ino in files])
+    changes.put_entries(ROOT, [(b"d%06d" % ino, ino) for ino in made])
+    assert sum(b - a == 1 for a, b in pairwise(made)) == 97, "three runs: 16, 32, 64"
+    written, _ = bench.commit(bench.empty(), changes.changes())
+    assert written.section is not None
+    written.close()
+    with bench.open(written.section) as index:
+        before = len(bench.store.reads)
+        assert [ino for page in index.directory_pages(ROOT) for _, (ino, *_) in page] == sorted(made)
+        pages = sum(size for _, _, size in bench.store.reads[before:])
+        assert pages < 200_000, "229 kB if each lies among its files"
+    again = TreeChanges(bench.open(written.section), owner=(1, 1), now_ns=1)
+    assert again.make_directory(ROOT, mode=0o755, mtime_ns=1) >= index.next_ino

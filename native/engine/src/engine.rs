@@ -373,6 +373,7 @@ impl Disk {
         let committed = self.committed.load(Ordering::Acquire);
         let layer = scan.last_layer().unwrap_or(0).max(committed) + 1;
         state.next_ino = state.next_ino.max(scan.next_ino());
+        state.give_up_spare_numbers();
         let (logged_bytes, checkpoint_bytes) = scan.size_bytes();
         state.older_bytes = logged_bytes;
         self.checkpointing.made(checkpoint_bytes);

@@ -189,6 +189,7 @@ impl State {
         let changes = std::mem::replace(&mut self.changes, next);
         let logged_bytes = self.logged_bytes();
         self.older_bytes = 0;
+        self.give_up_spare_numbers();
         self.frozen = Some(Frozen {
             logged_bytes,
             ..Frozen::new(layer, self.next_ino, Arc::new(changes))

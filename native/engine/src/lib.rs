@@ -57,4 +57,5 @@ pub use row::{
     SIZE_MAX_BYTES, TARGET_MAX_BYTES,
 };
 pub use small_files::{SmallContent, SmallFile, SmallFiles};
+pub use state::DIRECTORY_RUN;
 pub use xattr::{XATTR_CREATE, XATTR_REPLACE, XATTR_VALUE_MAX_BYTES};

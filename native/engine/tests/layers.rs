@@ -613,3 +613,30 @@ fn small_files_come_together_up_to_one_that_is_none() {
     assert_eq!(live.files[1].ino, inos[3]);
     assert_eq!(live.bytes.len(), "lastwritten since".len());
 }
+
+#[test]
+fn directories_have_numbers_side_by_side_which_no_earlier_layer_knows_of() {
+    let mut world = World::new();
+    let mut numbers = Vec::new();
+    for place in 0..100 {
+        numbers.push(world.mkdir(&format!("d{place}")));
+        world.put(&format!("d{place}/f"), b"x");
+    }
+    let together = numbers.windows(2).filter(|pair| pair[1] == pair[0] + 1);
+    assert_eq!(together.count(), 97, "three runs: 16, 32, 64");
+    for ends in [World::crash as fn(&mut World) -> _, |world: &mut World| {
+        let layer = world.freeze().expect("changed");
+        let frozen_next = world.engine().layer_next_ino(layer).expect("says");
+        assert!(world.mkdir("meanwhile") >= frozen_next);
+        world.commit(layer);
+        world.crash()
+    }] {
+        ends(&mut world);
+        let name = format!("after {}", numbers.len());
+        let next = world.mkdir(&name);
+        assert!(next > *numbers.iter().max().expect("some"), "{next}");
+        numbers.push(next);
+        numbers.push(world.put(&format!("{name}/f"), b"x"));
+        assert!(numbers[numbers.len() - 1] > next);
+    }
+}

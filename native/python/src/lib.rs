@@ -56,6 +56,7 @@ mod native {
         module.add("ACL_DEFAULT", cowfs_engine::ACL_DEFAULT)?;
         module.add("MAX_BACKGROUND", cowfs_lane::MAX_BACKGROUND)?;
         module.add("CONGESTION", cowfs_lane::CONGESTION)?;
+        module.add("DIRECTORY_RUN", cowfs_engine::DIRECTORY_RUN)?;
         module.add("LOADS_MAX", cowfs_lane::LOADS_MAX)?;
         module.add("CODEC_RAW", cowfs_blob::CODEC_RAW)?;
         module.add("CODEC_ZSTD", cowfs_blob::CODEC_ZSTD)

@@ -298,7 +298,7 @@ pub(crate) fn prepare(
 ) -> Result<HandedDown> {
     let acls = hand_down(state, parent, row, caller.umask)?;
     complete_row(row, state.inode(parent)?, caller);
-    row.ino = state.next_ino;
+    row.ino = state.number_for(row.mode);
     Ok(acls)
 }
 

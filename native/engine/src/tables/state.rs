@@ -8,6 +8,7 @@
 //! Locks: the state lives behind the engine's one read-write lock and does no I/O.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use cowfs_base::{Errno, Ino, Layer, ROOT_INO, Segment, monotonic_ns};
@@ -25,6 +26,10 @@ use crate::inode::{Inode, InodeTable};
 use crate::refused::Refused;
 use crate::row::InodeRow;
 
+/// So many numbers are kept for directories: for the first ones of a layer, twice as many each time,
+/// and at most. A row takes some 45 bytes of a page of 16 KiB.
+pub const DIRECTORY_RUN: (u64, u64) = (16, 1024);
+
 /// The in-memory file system.
 #[derive(Default)]
 pub(crate) struct State {
@@ -32,6 +37,10 @@ pub(crate) struct State {
     /// Of inodes that were evicted.
     pub away: Away,
     pub next_ino: Ino,
+    /// Numbers below `next_ino` that directories made in this layer get.
+    spare: Range<Ino>,
+    /// How many of them there were when they were put aside; 0: none in this layer.
+    run: u64,
     /// The layer that takes changes now.
     pub layer: Layer,
     pub changes: Changes,
@@ -86,6 +95,39 @@ impl State {
             .expect("the root is a directory")
             .parent = ROOT_INO;
         Ok(state)
+    }
+
+    /// The number of what is made now. Directories take theirs from runs of their own: what lists
+    /// a directory reads the rows of those in it, which lie near each other then, not each among
+    /// the rows of its files.
+    pub fn number_for(&self, mode: u32) -> Ino {
+        if mode & libc::S_IFMT == libc::S_IFDIR && !self.spare.is_empty() {
+            self.spare.start
+        } else {
+            self.next_ino
+        }
+    }
+
+    /// A layer begins: what is made in it has numbers that none before it knows of.
+    pub fn give_up_spare_numbers(&mut self) {
+        self.spare = 0..0;
+        self.run = 0;
+    }
+
+    fn note_number(&mut self, row: &InodeRow) {
+        if row.ino == self.spare.start {
+            self.spare.start += 1;
+        }
+        if row.ino < self.next_ino {
+            return;
+        }
+        self.next_ino = row.ino.saturating_add(1);
+        if row.mode & libc::S_IFMT == libc::S_IFDIR {
+            self.run = (2 * self.run).clamp(DIRECTORY_RUN.0, DIRECTORY_RUN.1);
+            let end = row.ino.saturating_add(self.run);
+            self.spare = self.next_ino..end;
+            self.next_ino = end;
+        }
     }
 
     /// EBADF once closed, EIO once broken.
@@ -246,7 +288,7 @@ impl State {
     }
 
     fn put_inode(&mut self, row: &InodeRow) {
-        self.next_ino = self.next_ino.max(row.ino.saturating_add(1));
+        self.note_number(row);
         self.save_row(row.ino);
         let had_name = match self.inodes.get_mut(row.ino) {
             Some(inode) => {
