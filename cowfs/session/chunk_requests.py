@@ -21,7 +21,7 @@ from cowfs.store.packs import GAP_BYTES
 if TYPE_CHECKING:
     from cowfs.native.chunks import ChunkRef
 
-REQUEST_BYTES = 16 << 20  # a pack
+REQUEST_BYTES = 18 << 20  # a pack, whose last chunk ends behind 16 MiB
 PART_BYTES = 1 << 20
 
 

@@ -313,7 +313,7 @@ class Residency:
         loads: dict[Future[None], None] = {}
         wanted = {chunk.hash: chunk for chunk in chunks}
         missing = [chunk for hash, chunk in wanted.items() if not self._joins(hash, loads, urgent=urgent)]
-        for run in runs(missing):
+        for run in runs(self._still_absent(missing)):
             request = Request()
             for part in parts(run):
                 load = Load(request)
@@ -327,6 +327,13 @@ class Residency:
             if request.chunks:
                 self._submit(request, urgent=urgent)
         return list(loads)
+
+    def _still_absent(self, chunks: list[ChunkRef]) -> list[ChunkRef]:
+        """Some may have come since the caller was told that they are not here."""
+        if not chunks:
+            return chunks
+        absent = self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in chunks])
+        return [chunks[place] for place in absent]
 
     def _joins(self, hash: bytes, loads: dict[Future[None], None], *, urgent: bool) -> bool:
         """Whether a thread is at the chunk; its load is then one of `loads`."""

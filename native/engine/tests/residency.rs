@@ -130,8 +130,16 @@ fn what_a_sequential_reader_will_want_is_named() {
     let named = engine.next_ahead().expect("is open");
     assert_eq!(
         named.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
-        hashes(3..6),
-        "4 MiB, what is new of it"
+        hashes(3..10),
+        "8 MiB, what is new of it"
+    );
+    ask(5 << 20);
+    ask(9 << 20);
+    let named = engine.next_ahead().expect("is open");
+    assert_eq!(
+        named.iter().map(|chunk| chunk.hash).collect::<Vec<_>>(),
+        hashes(9..40),
+        "of a long window all shares at once, since nobody else reads"
     );
     engine.release(fh).expect("releases");
     engine.close().expect("closes");

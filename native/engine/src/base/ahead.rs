@@ -3,12 +3,13 @@
 //! Each handle follows its reader. While the reader continues where it stopped, a window in front
 //! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`, or to a part of `WINDOWS_BYTES` where
 //! several readers share it: what is fetched ahead should be read before it leaves the cache's memory
-//! for the disk. Whenever there is room in it for
-//! another share, or half of a small one is used up, the handle joins a queue. `next_ahead` serves
-//! the readers in the queue in turn, and names the chunks of a share of the window that are not
-//! here. A whole share goes on to the end of its last pack, so that packs are fetched by one
-//! request each. A jump closes the window, so random readers get no read-ahead. Nobody waits for what is named here: if a chunk is
-//! not fetched after all, its reader waits for it as for any other.
+//! for the disk. Whenever there is room in it for another share, or half of a small one is used up,
+//! the handle joins a queue. `next_ahead` serves the readers in the queue in turn, and names the
+//! chunks of a share of the window that are not here; all shares of a reader that is alone. Where the
+//! window is long, a share goes on to the end of its last pack, so that packs are fetched by one
+//! request each: a store reads its own blocks once then (decision 64). A jump closes the window, so
+//! random readers get no read-ahead. Nobody waits for what is named here: if a chunk is not fetched
+//! after all, its reader waits for it as for any other.
 //!
 //! The queue holds each open handle at most once. The lock of a handle's `Stream` and that of the
 //! queue are never held together, and no other lock is taken under either.
@@ -30,6 +31,9 @@ use crate::row::ChunkRef;
 const WINDOW_MIN_BYTES: u64 = 2 << 20;
 /// At 1 GB/s this covers 64 ms from asking to having.
 const WINDOW_MAX_BYTES: u64 = 64 << 20;
+/// A reader that has read what the smallest window named is no random one: its third window is a
+/// long one.
+const GROWTH: u64 = 4;
 /// Of all readers, as far as a share for each allows: it fits into the memory of the chunk cache
 /// (cowfs/session/opening.py).
 const WINDOWS_BYTES: u64 = 64 << 20;
@@ -74,7 +78,7 @@ impl Stream {
         {
             return false;
         }
-        self.window = (self.window * 2).clamp(WINDOW_MIN_BYTES, most);
+        self.window = (self.window * GROWTH).clamp(WINDOW_MIN_BYTES, most);
         self.wanted = size.min(self.next + self.window);
         self.wanted > self.named && !std::mem::replace(&mut self.is_queued, true)
     }
@@ -84,13 +88,13 @@ impl Stream {
         self.named = self.named.max(end);
     }
 
-    /// The next share to name, and whether there is more.
-    fn take(&mut self) -> (u64, u64, bool) {
+    /// The next share to name, whether there is more, and whether it goes on to the end of its pack.
+    fn take(&mut self) -> (u64, u64, bool, bool) {
         let from = self.named.max(self.next);
         let to = self.wanted.min(from + SHARE_BYTES);
         self.named = from.max(to);
         self.is_queued = to < self.wanted;
-        (from, to, self.is_queued)
+        (from, to, self.is_queued, self.window >= SHARE_BYTES)
     }
 }
 
@@ -156,6 +160,10 @@ impl Ahead {
         self.changed.notify_one();
     }
 
+    fn has_others(&self) -> bool {
+        !self.state.lock().queue.is_empty()
+    }
+
     /// Waits for a reader whose handle is open; None once closed.
     fn next(&self) -> Option<Arc<Handle>> {
         let mut state = self.state.lock();
@@ -178,14 +186,21 @@ impl Engine {
     pub fn next_ahead(&self) -> Option<Vec<Arc<ChunkRef>>> {
         loop {
             let handle = self.ahead.next()?;
-            let (from, mut to, has_more) = handle.stream.lock().take();
-            if to == from + SHARE_BYTES {
-                to = self.end_of_pack(handle.ino, to);
-                handle.stream.lock().named_to(to);
-            }
-            let chunks = self.absent_chunks(handle.ino, from, to);
-            if has_more {
-                self.ahead.push(Arc::downgrade(&handle));
+            let mut chunks = Vec::new();
+            loop {
+                let (from, mut to, has_more, is_far) = handle.stream.lock().take();
+                if is_far {
+                    to = self.end_of_pack(handle.ino, to);
+                    handle.stream.lock().named_to(to);
+                }
+                chunks.extend(self.absent_chunks(handle.ino, from, to));
+                if !has_more {
+                    break;
+                }
+                if self.ahead.has_others() {
+                    self.ahead.push(Arc::downgrade(&handle));
+                    break;
+                }
             }
             if !chunks.is_empty() {
                 return Some(chunks);
@@ -254,7 +269,7 @@ mod tests {
             "the same one again is none of it"
         );
         assert!(stream.follow(4096, MIB, size, WINDOW_MAX_BYTES));
-        assert_eq!(stream.take(), (MIB, 3 * MIB, false));
+        assert_eq!(stream.take(), (MIB, 3 * MIB, false, false));
         let (mut at, mut farthest) = (MIB, 0);
         while at < 200 * MIB {
             if stream.follow(at, at + MIB, size, WINDOW_MAX_BYTES) {
@@ -278,7 +293,7 @@ mod tests {
         stream.is_queued = false;
         assert!(!stream.follow(99 * MIB - 4096, 99 * MIB, size, WINDOW_MAX_BYTES));
         assert!(stream.follow(99 * MIB, 99 * MIB + 4096, size, WINDOW_MAX_BYTES));
-        assert_eq!(stream.take(), (99 * MIB + 4096, size, false));
+        assert_eq!(stream.take(), (99 * MIB + 4096, size, false, false));
         assert!(!stream.follow(99 * MIB + 4096, size, size, WINDOW_MAX_BYTES));
     }
 
