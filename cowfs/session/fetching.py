@@ -40,7 +40,11 @@ class Fetchers:
     """Any thread may call. A few threads start at once, up to `threads` when they are needed; they
     end with `close`."""
 
-    def __init__(self, name: str = "cowfs-fetch", threads: int = THREADS) -> None:
+    def __init__(
+        self, name: str = "cowfs-fetch", threads: int = THREADS, *, at_rest: Callable[[], object] = lambda: None
+    ) -> None:
+        """at_rest is called when a task has ended and nothing runs or is queued any more."""
+        self._at_rest = at_rest
         self._name = name
         self._most = threads
         self._changed = threading.Condition()  # guards everything below
@@ -74,11 +78,6 @@ class Fetchers:
         with self._changed:
             running = self._running.get(key)
             return key in self._urgent or key in self._ahead or (running is not None and running.is_alive())
-
-    def is_last(self, key: Hashable) -> bool:
-        """Whether the task of this key runs alone, and none is queued."""
-        with self._changed:
-            return not self._urgent and not self._ahead and self._running.keys() <= {key}
 
     def promote(self, key: Hashable) -> None:
         """Somebody waits for it now. Nothing happens if it is not queued ahead."""
@@ -120,15 +119,20 @@ class Fetchers:
                 self._running_bytes += size_bytes
                 if self._next_queue() is not None:  # what has just ended may have made room for several
                     self._changed.notify()
-            try:
-                task()
-            except BaseException:  # a panic of the engine is no Exception
-                _logger.exception("a task failed")
-            finally:
-                with self._changed:
-                    self._running.pop(key, None)
-                    self._ahead_running -= is_ahead
-                    self._running_bytes -= size_bytes
+            self._run(task)
+            with self._changed:
+                self._running.pop(key, None)
+                self._ahead_running -= is_ahead
+                self._running_bytes -= size_bytes
+                rests = not self._running and not self._urgent and not self._ahead
+            if rests:
+                self._run(self._at_rest)
+
+    def _run(self, task: Callable[[], object]) -> None:
+        try:
+            task()
+        except BaseException:  # a panic of the engine is no Exception
+            _logger.exception("a task failed")
 
     def _next_queue(self) -> OrderedDict[Hashable, tuple[Task, int]] | None:
         """The queue whose first task may begin now."""

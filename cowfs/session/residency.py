@@ -91,7 +91,7 @@ class Residency:
         self._closed = False
         self._neighbourhoods = Neighbourhoods()
         self._directories = DirectoryCache(packs, DIRECTORY_BYTES)
-        self._fetchers = Fetchers()
+        self._fetchers = Fetchers(at_rest=engine.flush_cache)  # others find what has come, also if nothing more comes
         threading.Thread(target=self._read_ahead, name="cowfs-ahead", daemon=True).start()
 
     def load(self, missing: NotResident) -> None:
@@ -368,8 +368,6 @@ class Residency:
             self._end(request, error)
         else:
             self._end(request, None)
-        if self._fetchers.is_last(request):  # others find what has come, also if nothing more comes
-            self._engine.flush_cache()
 
     def _end(self, request: Request, error: BaseException | None) -> None:
         """Damage is told to those who asked for the request; others ask again, and alone."""

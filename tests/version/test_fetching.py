@@ -91,3 +91,27 @@ def test_nothing_begins_once_closed(store: Store) -> None:
     fetchers.close()
     assert not fetchers.submit("x", lambda: store.task("x"), urgent=True)
     assert store.begun == []
+
+
+def test_rest_comes_once_behind_whichever_task_ends_last(store: Store) -> None:
+    """Also if one ends while another one is about to."""
+    rested: list[list[str]] = []
+    ended: list[str] = []
+    at_rest = threading.Event()
+
+    def rest() -> None:
+        rested.append(list(ended))
+        at_rest.set()
+
+    def task(name: str) -> None:
+        store.task(name)
+        ended.append(name)
+
+    fetchers = Fetchers(at_rest=rest)
+    for name in ("a", "b", "c"):
+        fetchers.submit(name, lambda name=name: task(name), urgent=True)  # type: ignore[misc]
+    store.wait_begun(2)
+    store.open.set()
+    assert at_rest.wait(WAIT_S)
+    fetchers.close()
+    assert [set(each) for each in rested] == [{"a", "b", "c"}]
