@@ -10,8 +10,8 @@ const KEEP_NUMERATOR: usize = 97;
 const KEEP_DENOMINATOR: usize = 100;
 /// The smallest frame with any content is larger than what so few bytes could save.
 const MIN_COMPRESSED_BYTES: usize = 32;
-/// A blob that is longer is tried first: as many parts of it, evenly spread from its beginning to its
-/// end, and as long, as one frame.
+/// A blob that is longer is tried first: as many parts of it, evenly spread from its beginning to
+/// its end, and as long, as one frame.
 const SAMPLED_FROM_BYTES: usize = 128 << 10;
 const SAMPLE_PARTS: usize = 8;
 const SAMPLE_PART_BYTES: usize = 4 << 10;
@@ -48,11 +48,12 @@ pub fn name_of(raw: &[u8], key: Option<&[u8; 32]>) -> [u8; 32] {
 
 /// One zstd frame of `raw`, where it saves at least 3 %.
 ///
-/// Of a long blob whose sample saves less, nothing more is tried. That misses what repeats over more than
-/// the sample's length, and what compresses but lies between its parts, less than an eighth of the blob.
+/// Of a long blob whose sample saves less, nothing more is tried. That misses what repeats over
+/// more than the sample's length, and what compresses but lies between its parts, less than an
+/// eighth of the blob.
 ///
-/// What does not pay costs no memory: it goes to a buffer that the thread keeps, since pages of a new
-/// one would cost more than the attempt.
+/// What does not pay costs no memory: it goes to a buffer that the thread keeps, since pages of a
+/// new one would cost more than the attempt.
 pub fn compressed(raw: &[u8]) -> Option<Vec<u8>> {
     thread_local! {
         static ROOM: RefCell<(Option<Compressor<'static>>, Vec<u8>)> = const { RefCell::new((None, Vec::new())) };

@@ -1,7 +1,8 @@
 //! The blobs among bytes of a pack that arrive piece by piece.
 //!
-//! A blob that lies whole in a piece is opened where it is. Of one that does not, the bytes that have
-//! arrived are kept until the rest is there: so a request of any length costs the memory of one blob.
+//! A blob that lies whole in a piece is opened where it is. Of one that does not, the bytes that
+//! have arrived are kept until the rest is there: so a request of any length costs the memory of
+//! one blob.
 
 use std::mem::take;
 
@@ -20,8 +21,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// `start`: where the first piece begins. `wanted`: in order of offset; of two that overlap only one
-    /// may be found. `key`: as of `Opener`.
+    /// `start`: where the first piece begins. `wanted`: in order of offset; of two that overlap
+    /// only one may be found. `key`: as of `Opener`.
     pub fn new(start: u64, wanted: Vec<Stored>, key: Option<[u8; 32]>) -> Run {
         Run {
             opener: Opener::new(key),

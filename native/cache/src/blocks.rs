@@ -32,9 +32,9 @@ impl BlockSums {
         self.0.iter().flat_map(|sum| sum.to_le_bytes()).collect()
     }
 
-    /// Fills `buffer` from `skip` on, which lies in the `raw_len` bytes of the chunk, which begins at
-    /// `start` in the file; false when it cannot be read or a block that it touches is not what was
-    /// stored.
+    /// Fills `buffer` from `skip` on, which lies in the `raw_len` bytes of the chunk, which begins
+    /// at `start` in the file; false when it cannot be read or a block that it touches is not what
+    /// was stored.
     pub fn read(
         &self,
         file: &File,

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Whole segments are deleted. Those of new chunks go first while they hold more than an eighth of
-//! all: so what is read once, however much, passes through them and takes nothing from what is used.
-//! A chunk that was read again gets a second chance in a segment of another kind, and there another
-//! one each time that it was read since. At most half of a segment is moved, so that each deletion
-//! makes room. When the disk is full, nothing is moved.
+//! all: so what is read once, however much, passes through them and takes nothing from what is
+//! used. A chunk that was read again gets a second chance in a segment of another kind, and there
+//! another one each time that it was read since. At most half of a segment is moved, so that each
+//! deletion makes room. When the disk is full, nothing is moved.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};

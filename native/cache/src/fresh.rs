@@ -5,10 +5,10 @@
 //! insert ─▶ the slab that is being filled ─▶ full: written by the thread that completed it ─▶ held until newer ones need the memory
 //! ```
 //!
-//! A slab is full when the next chunk does not fit. What is written before, as nothing more comes, is
-//! a batch of its own; the next one begins in the rest of its slab. `held` slabs take `max_bytes` at most, oldest out
-//! first; so do those whose write has failed. Beside them there are one that is filled and those
-//! that are being written: one for each thread that inserts.
+//! A slab is full when the next chunk does not fit. What is written before, as nothing more comes,
+//! is a batch of its own; the next one begins in the rest of its slab. `held` slabs take
+//! `max_bytes` at most, oldest out first; so do those whose write has failed. Beside them there are
+//! one that is filled and those that are being written: one for each thread that inserts.
 //!
 //! One lock, held for a few instructions, never while bytes are copied or written.
 
@@ -159,8 +159,8 @@ impl Fresh {
         (state.seal(), state.next)
     }
 
-    /// Returns when every batch that had been begun when `seal` said so is held: not those that others
-    /// have begun since, which nobody may have sealed.
+    /// Returns when every batch that had been begun when `seal` said so is held: not those that
+    /// others have begun since, which nobody may have sealed.
     pub fn wait(&self, end: u64) {
         let mut state = self.lock();
         while state

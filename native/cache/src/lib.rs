@@ -13,16 +13,17 @@
 //! Guarantees
 //! - What is returned is what was inserted: each read of a segment is checked, whoever wrote it and
 //!   whenever (`blocks.rs`). A damaged chunk is a miss, and fetched again. (Against chance, not
-//!   malice: the directory is the user's own. The chunk's hash was verified by whoever inserted it.)
+//!   malice: the directory is the user's own. The chunk's hash was verified by whoever inserted
+//!   it.)
 //! - Each process appends to segments of its own, so processes share the directory without waiting
 //!   for one another. Nothing is synced: what a crash or a failing disk takes fails its checksum.
 //! - The directory may be deleted or trimmed at any time by anybody; a failing or unwritable disk
 //!   makes misses, never errors.
 //!
 //! A chunk is on disk, and other processes find it, when its slab is full, or with `flush`, which
-//! `trim` and `close` do, too. Memory holds the chunks that were inserted last, and small ones that were read
-//! from disk. Segments are read, not mapped: a mapped file that fails or shrinks would end the
-//! process.
+//! `trim` and `close` do, too. Memory holds the chunks that were inserted last, and small ones that
+//! were read from disk. Segments are read, not mapped: a mapped file that fails or shrinks would
+//! end the process.
 //!
 //! No lock is held across file I/O, except that of the account, which only `trim` takes, of
 //! `looking`, which nobody waits for but who wants to look, and of a writer's place while it begins
@@ -161,14 +162,15 @@ impl ChunkCache {
         self.fresh.get(hash, raw_len).is_some() || self.segments.contains(hash, raw_len)
     }
 
-    /// Whether the chunk seems to be on the disk, or will be. It then counts as read again, unless it
-    /// was stored just now: `trim` spares it.
+    /// Whether the chunk seems to be on the disk, or will be. It then counts as read again, unless
+    /// it was stored just now: `trim` spares it.
     pub fn keep(&self, hash: &Hash, raw_len: u64) -> bool {
         let fresh = self.fresh.get(hash, raw_len);
         fresh.is_some_and(|chunk| !chunk.is_refused) || self.segments.keep(hash, raw_len)
     }
 
-    /// What the directory holds, blocks of indexes and whole files among it. Costs what `trim` does.
+    /// What the directory holds, blocks of indexes and whole files among it. Costs what `trim`
+    /// does.
     pub fn held_bytes(&self) -> u64 {
         evict::segment_bytes(self.segments.dir()) + self.lock_account().held_bytes(&self.dir)
     }
@@ -215,8 +217,8 @@ impl ChunkCache {
     /// Deletes what is used least, blocks of indexes among it, until the directory holds at most
     /// `max_bytes`; returns the bytes freed. Memory keeps what came of late.
     ///
-    /// As long as nothing is too much, it reads the times of 512 directories, lists those that changed,
-    /// and reads the lengths of the segments.
+    /// As long as nothing is too much, it reads the times of 512 directories, lists those that
+    /// changed, and reads the lengths of the segments.
     pub fn trim(&self, max_bytes: u64) -> u64 {
         let segment_bytes = (max_bytes / SEGMENT_PART).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
         self.writer.set_segment_bytes(segment_bytes);
@@ -234,8 +236,8 @@ impl ChunkCache {
         self.make_room(held_bytes - (max_bytes - max_bytes / TRIM_PART), true)
     }
 
-    /// Deletes what is used least until about `wanted_bytes` are freed; returns how many were. For a
-    /// disk that is full: nothing is written.
+    /// Deletes what is used least until about `wanted_bytes` are freed; returns how many were. For
+    /// a disk that is full: nothing is written.
     pub fn free(&self, wanted_bytes: u64) -> u64 {
         self.make_room(wanted_bytes, false)
     }

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! `look` finds what other processes have added and deleted: it lists the directory and reads the
-//! indexes that have grown. The table has 16 bytes for each chunk: a number made of hash and length,
-//! and where the record is. The record has the rest; it is read, and checked, when the chunk is
-//! first read, and kept for the `OPEN_CHUNKS` last ones.
+//! indexes that have grown. The table has 16 bytes for each chunk: a number made of hash and
+//! length, and where the record is. The record has the rest; it is read, and checked, when the
+//! chunk is first read, and kept for the `OPEN_CHUNKS` last ones.
 //!
 //! Entries of deleted segments are skipped, and removed together once they are half of the table.
 //! So deleting a segment costs the same whatever it holds.
@@ -143,8 +143,8 @@ impl Name {
         self.file(dir, "index")
     }
 
-    /// Deletes the segment; whether that was done here. Who has it open reads nothing more of it, and
-    /// keeps none of its space taken.
+    /// Deletes the segment; whether that was done here. Who has it open reads nothing more of it,
+    /// and keeps none of its space taken.
     pub fn remove(&self, dir: &Path) -> bool {
         let data = self.data(dir);
         if let Ok(file) = File::options().write(true).open(&data) {
@@ -199,7 +199,8 @@ impl Segments {
         is_read
     }
 
-    /// Notes that the chunk is in use, unless it was stored just now; false when its record is not here.
+    /// Notes that the chunk is in use, unless it was stored just now; false when its record is not
+    /// here.
     pub fn keep(&self, hash: &Hash, raw_len: u64) -> bool {
         let found = self.opened(hash, raw_len);
         let files = found.as_ref().and_then(|chunk| self.files(chunk.segment));

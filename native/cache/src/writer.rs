@@ -1,17 +1,19 @@
-//! Appends to segments: batches of chunks, past the page cache where that can be, and their records.
+//! Appends to segments: batches of chunks, past the page cache where that can be, and their
+//! records.
 //!
-//! A process appends to one segment of each kind, which it has locked (`flock` on the index), until it
-//! has `segment_bytes`. The next one is the newest that is less than half full and that nobody has
-//! locked, or a new one. So processes never write to the same segment, and short-lived ones do not
-//! leave a segment each. Whatever lies in an index behind its last whole record is cut off first.
+//! A process appends to one segment of each kind, which it has locked (`flock` on the index), until
+//! it has `segment_bytes`. The next one is the newest that is less than half full and that nobody
+//! has locked, or a new one. So processes never write to the same segment, and short-lived ones do
+//! not leave a segment each. Whatever lies in an index behind its last whole record is cut off
+//! first.
 //!
 //! The bytes are written before their records, and neither is synced. What a crash takes of one or
-//! the other fails its checksum when it is read. A segment that another process has deleted is left;
-//! so is one that cannot be written.
+//! the other fails its checksum when it is read. A segment that another process has deleted is
+//! left; so is one that cannot be written.
 //!
-//! Writing past the page cache takes a third of the time where a virtual machine gets its memory page
-//! by page, and no processor time to speak of. Where the disk is slow, the next batches go to the
-//! page cache: readers must not wait for it.
+//! Writing past the page cache takes a third of the time where a virtual machine gets its memory
+//! page by page, and no processor time to speak of. Where the disk is slow, the next batches go to
+//! the page cache: readers must not wait for it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};

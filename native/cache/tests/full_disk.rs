@@ -41,7 +41,8 @@ fn a_full_disk_costs_what_was_not_written_yet() {
     let cache = ChunkCache::open(dir.path(), 4 << 20);
     (0..20).for_each(|number| insert(&cache, number));
     cache.flush();
-    // Files cannot grow beyond this: as on a full disk, some bytes of a batch are written and then none.
+    // Files cannot grow beyond this: as on a full disk, some bytes of a batch are written and then
+    // none.
     let segment = fs::read_dir(dir.path().join("segments")).unwrap();
     let longest = segment
         .map(|entry| entry.unwrap().metadata().unwrap().len())

@@ -1,7 +1,7 @@
-//! Where FastCDC 2020 cuts, with the public table or one of a store's own, made from its key. Sizes,
-//! masks and normalization are the same for both. With the public table, the lengths of a known
-//! file's chunks identify it; the crate's own seed is not used, since it only flips the same bits of
-//! every number.
+//! Where FastCDC 2020 cuts, with the public table or one of a store's own, made from its key.
+//! Sizes, masks and normalization are the same for both. With the public table, the lengths of a
+//! known file's chunks identify it; the crate's own seed is not used, since it only flips the same
+//! bits of every number.
 //!
 //! The crate `fastcdc` goes through the bytes one after the other, and each step waits for the one
 //! before it: 1.5 cycles a byte. Here `LANES` places are looked through at once. A hash depends on
@@ -18,11 +18,11 @@ use crate::{AVERAGE_BYTES, LEVEL, MAX_BYTES, MIN_BYTES};
 const ENTRIES: usize = 256;
 /// A byte is shifted out of the hash behind so many others.
 const WINDOW: usize = 64;
-/// Measured on an AMD EPYC with AVX-512: 3.5 GB/s with one lane, as the crate; 4.4 with two, 4.5 with
-/// three, 5.0 with four, 4.9 with five, 4.5 with six.
+/// Measured on an AMD EPYC with AVX-512: 3.5 GB/s with one lane, as the crate; 4.4 with two, 4.5
+/// with three, 5.0 with four, 4.9 with five, 4.5 with six.
 const LANES: usize = 4;
-/// What one lane goes through before all of them move on. Where one has found an end, they are looked
-/// through again one after the other.
+/// What one lane goes through before all of them move on. Where one has found an end, they are
+/// looked through again one after the other.
 const BLOCK: usize = 4096;
 const _: () = assert!(BLOCK >= WINDOW && BLOCK.is_multiple_of(2));
 const _: () = assert!(MIN_BYTES.is_multiple_of(2) && AVERAGE_BYTES.is_multiple_of(2));

@@ -253,8 +253,8 @@ pub fn invalidate_inode(ino: u64) -> Vec<u8> {
     notice.finish(0)
 }
 
-/// The notice that makes the kernel look a name up again, and ask for its directory's attributes and
-/// entries again.
+/// The notice that makes the kernel look a name up again, and ask for its directory's attributes
+/// and entries again.
 pub fn invalidate_entry(parent: u64, name: &[u8]) -> Vec<u8> {
     let mut notice = Reply::start(0, NOTIFY_INVAL_ENTRY, 32 + name.len() + 1);
     notice.u64(parent).u32(name.len() as u32).u32(0);

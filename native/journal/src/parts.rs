@@ -1,5 +1,5 @@
-//! What a scan found: logs and checkpoints, each with what is known of it. Records stay in the files,
-//! and are read from there as often as somebody asks for them.
+//! What a scan found: logs and checkpoints, each with what is known of it. Records stay in the
+//! files, and are read from there as often as somebody asks for them.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -43,8 +43,8 @@ impl ReadBuffer {
     }
 }
 
-/// For threads that answer a read now and then, of which there are many: what this one keeps goes to
-/// whichever is the next, or back to the heap.
+/// For threads that answer a read now and then, of which there are many: what this one keeps goes
+/// to whichever is the next, or back to the heap.
 pub(crate) fn share_spare() {
     let bytes = SPARE.take();
     let mut shared = SHARED.lock();

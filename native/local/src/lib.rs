@@ -90,8 +90,8 @@ pub fn list(directory: impl AsFd) -> io::Result<Vec<(Vec<u8>, Stat)>> {
     Ok(found)
 }
 
-/// A regular file of at most `limit` bytes: its attributes and all of its bytes, as both were at one
-/// moment.
+/// A regular file of at most `limit` bytes: its attributes and all of its bytes, as both were at
+/// one moment.
 ///
 /// None, and it is for the caller to look closer: it is larger, has holes, is something else, was
 /// changed just now or meanwhile, or cannot be opened.

@@ -230,8 +230,8 @@ impl Mounted {
         inner(ino).0 == FOLDER
     }
 
-    /// What tells the inode from others that have its number in another mount: a version has another
-    /// number there.
+    /// What tells the inode from others that have its number in another mount: a version has
+    /// another number there.
     pub fn generation(&self, ino: Ino) -> u64 {
         match (inner(ino), &self.beside) {
             ((0, _), _) | (_, None) => 0,

@@ -66,11 +66,12 @@ pub(crate) fn part(data: &PyBuffer<u8>, begin: usize, end: Option<usize>) -> PyR
     if begin == end {
         return Ok(&[]); // an empty buffer may have no address
     }
-    // SAFETY: contiguous and in bounds, as just checked; memory and length stay what they are while the
-    // buffer is exported, which `data` holds. Bytes that somebody changes meanwhile would be cut at
-    // other places, or cached under a wrong name, which callers rule out: `version.recut` gives whole
-    // `bytes`, `version.cut_file` buffers of its own that nobody writes to until they are stored, and
-    // pieces of a range (`store.contract`) stay as they are until the next one is asked for.
+    // SAFETY: contiguous and in bounds, as just checked; memory and length stay what they are while
+    // the buffer is exported, which `data` holds. Bytes that somebody changes meanwhile would be
+    // cut at other places, or cached under a wrong name, which callers rule out: `version.recut`
+    // gives whole `bytes`, `version.cut_file` buffers of its own that nobody writes to until they
+    // are stored, and pieces of a range (`store.contract`) stay as they are until the next one is
+    // asked for.
     Ok(unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>().add(begin), end - begin) })
 }
 
@@ -83,9 +84,10 @@ pub(crate) fn writable(target: &PyBuffer<u8>) -> PyResult<&mut [u8]> {
     if target.item_count() == 0 {
         return Ok(&mut []); // an empty buffer may have no address
     }
-    // SAFETY: contiguous and writable, as just checked; memory and length stay what they are while the
-    // buffer is exported, which `target` holds. Callers rule out that anybody else reads or writes these
-    // bytes meanwhile: `version.cut_file` fills only a part of a buffer that no piece shows yet.
+    // SAFETY: contiguous and writable, as just checked; memory and length stay what they are while
+    // the buffer is exported, which `target` holds. Callers rule out that anybody else reads or
+    // writes these bytes meanwhile: `version.cut_file` fills only a part of a buffer that no piece
+    // shows yet.
     Ok(unsafe {
         std::slice::from_raw_parts_mut(target.buf_ptr().cast::<u8>(), target.item_count())
     })

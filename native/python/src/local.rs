@@ -67,8 +67,8 @@ pub(crate) fn open_beneath(py: Python<'_>, root: i32, path: &[u8]) -> PyResult<i
 
 type Small<'py> = (Shown, Bound<'py, PyBytes>, u32, Bound<'py, PyBytes>);
 
-/// (attributes, name, codec, stored bytes) of each of these files of a directory; None for one to be
-/// looked at closer.
+/// (attributes, name, codec, stored bytes) of each of these files of a directory; None for one to
+/// be looked at closer.
 #[pyfunction]
 pub(crate) fn read_small_files(
     py: Python<'_>,

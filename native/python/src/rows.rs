@@ -1,8 +1,8 @@
 //! Which rows of an index are plainly right: exact types, in range, in order.
 //!
-//! `cowfs/index/rows.py` and `validation.py` have the rules and say what is wrong with a row. To ask
-//! them of each row of a large change set takes longer than to write it, so whole windows are looked at
-//! here first: of the rows that are counted nothing more need be asked, and of no others.
+//! `cowfs/index/rows.py` and `validation.py` have the rules and say what is wrong with a row. To
+//! ask them of each row of a large change set takes longer than to write it, so whole windows are
+//! looked at here first: of the rows that are counted nothing more need be asked, and of no others.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};

@@ -1,18 +1,18 @@
-//! Many small files at once on their way into packs: named, looked up, compressed, put one behind the
-//! other as a pack has them, and their rows.
+//! Many small files at once on their way into packs: named, looked up, compressed, put one behind
+//! the other as a pack has them, and their rows.
 //!
 //! ```text
 //! SmallFiles of the engine ─▶ named ─┬─ known here, or the caller says where ──────────────┬─▶ rows
 //!                                    └─ missing ─▶ compressed ─▶ poured into packs ─▶ places ┘
 //! ```
 //!
-//! A file is at most one chunk, so that nothing is cut. What a chunk costs in Python, a call and some
-//! objects for each step, is more than to hash and compress so few bytes. Large files have chunks for
-//! which that does not count, and go another way (`cowfs/version/contents.py`).
+//! A file is at most one chunk, so that nothing is cut. What a chunk costs in Python, a call and
+//! some objects for each step, is more than to hash and compress so few bytes. Large files have
+//! chunks for which that does not count, and go another way (`cowfs/version/contents.py`).
 //!
 //! The order of calls is that of the picture; which places may be relied on, and which catalogues
-//! there are, is the caller's to say. Equal files of one batch are one chunk. No I/O here. Naming and
-//! compressing use all cores.
+//! there are, is the caller's to say. Equal files of one batch are one chunk. No I/O here. Naming
+//! and compressing use all cores.
 
 mod pour;
 
@@ -49,7 +49,8 @@ struct Chunk {
 }
 
 enum State {
-    /// `is_doubted`: it was placed before, and it is for the caller to say whether that still counts.
+    /// `is_doubted`: it was placed before, and it is for the caller to say whether that still
+    /// counts.
     Missing { is_doubted: bool },
     /// To be poured; None: as it is.
     Ready(Option<Vec<u8>>),
@@ -146,8 +147,9 @@ impl Batch {
             .map(|(number, chunk)| (number, &chunk.hash))
     }
 
-    /// Those of them that may be known: that were doubted, whose hash is among `noted`, or begins as an
-    /// entry of one of these catalogues does (`cowfs/format/catalogue.py`; the entries alone).
+    /// Those of them that may be known: that were doubted, whose hash is among `noted`, or begins
+    /// as an entry of one of these catalogues does (`cowfs/format/catalogue.py`; the entries
+    /// alone).
     pub fn missing_in(&self, catalogues: &[&[u8]], noted: &HashSet<&[u8]>) -> Vec<(usize, &Hash)> {
         let is_doubted = |number: usize| {
             matches!(
@@ -205,8 +207,8 @@ impl Batch {
         packs
     }
 
-    /// Everything is placed: tells the table of it, and gives each file its rows. `number`: of a pack in
-    /// the index. False, and nothing done: a chunk has no place, or a pack no number.
+    /// Everything is placed: tells the table of it, and gives each file its rows. `number`: of a
+    /// pack in the index. False, and nothing done: a chunk has no place, or a pack no number.
     pub fn finish(
         &mut self,
         places: &mut ChunkPlaces,
@@ -254,7 +256,8 @@ impl Batch {
     }
 }
 
-/// Whether an entry begins as the hash does. Entries ascend; in ones that do not, some are not found.
+/// Whether an entry begins as the hash does. Entries ascend; in ones that do not, some are not
+/// found.
 fn has_prefix(entries: &[u8], hash: &Hash) -> bool {
     let entries = entries.as_chunks::<RECORD_BYTES>().0;
     let prefix = &hash[..PREFIX_BYTES];

@@ -23,8 +23,9 @@ impl Batch {
         left.all(|chunk| matches!(chunk.state, State::Placed { .. }))
     }
 
-    /// Appends chunks that have no place yet to a pack, at `offset` of it, until blobs and entries have
-    /// `target` bytes, or `room` has no room. `head`, `tail`: left free before and behind each.
+    /// Appends chunks that have no place yet to a pack, at `offset` of it, until blobs and entries
+    /// have `target` bytes, or `room` has no room. `head`, `tail`: left free before and behind
+    /// each.
     pub fn pour(
         &mut self,
         pack: &Pack,

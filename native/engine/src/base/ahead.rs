@@ -2,14 +2,14 @@
 //!
 //! Each handle follows its reader. While the reader continues where it stopped, a window in front
 //! of it grows from `WINDOW_MIN_BYTES` to `WINDOW_MAX_BYTES`, or to a part of `WINDOWS_BYTES` where
-//! several readers share it: what is fetched ahead should be read before it leaves the cache's memory
-//! for the disk. Whenever there is room in it for another share, or half of a small one is used up,
-//! the handle joins a queue. `next_ahead` serves the readers in the queue in turn, and names the
-//! chunks of a share of the window that are not here; all shares of a reader that is alone. Where the
-//! window is long, a share goes on to the end of its last pack, so that packs are fetched by one
-//! request each: a store reads its own blocks once then (decision 64). A jump closes the window, so
-//! random readers get no read-ahead. Nobody waits for what is named here: if a chunk is not fetched
-//! after all, its reader waits for it as for any other.
+//! several readers share it: what is fetched ahead should be read before it leaves the cache's
+//! memory for the disk. Whenever there is room in it for another share, or half of a small one is
+//! used up, the handle joins a queue. `next_ahead` serves the readers in the queue in turn, and
+//! names the chunks of a share of the window that are not here; all shares of a reader that is
+//! alone. Where the window is long, a share goes on to the end of its last pack, so that packs are
+//! fetched by one request each: a store reads its own blocks once then (decision 64). A jump closes
+//! the window, so random readers get no read-ahead. Nobody waits for what is named here: if a chunk
+//! is not fetched after all, its reader waits for it as for any other.
 //!
 //! The queue holds each open handle at most once. The lock of a handle's `Stream` and that of the
 //! queue are never held together, and no other lock is taken under either.
@@ -88,7 +88,8 @@ impl Stream {
         self.named = self.named.max(end);
     }
 
-    /// The next share to name, whether there is more, and whether it goes on to the end of its pack.
+    /// The next share to name, whether there is more, and whether it goes on to the end of its
+    /// pack.
     fn take(&mut self) -> (u64, u64, bool, bool) {
         let from = self.named.max(self.next);
         let to = self.wanted.min(from + SHARE_BYTES);
@@ -208,8 +209,8 @@ impl Engine {
         }
     }
 
-    /// Up to where the bytes behind `at` lie in the same pack as those before it, a share further at
-    /// most.
+    /// Up to where the bytes behind `at` lie in the same pack as those before it, a share further
+    /// at most.
     fn end_of_pack(&self, ino: Ino, at: u64) -> u64 {
         let Ok(state) = self.read() else { return at };
         let Ok(content) = state.content(ino) else {

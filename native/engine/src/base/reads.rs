@@ -1,10 +1,10 @@
 //! What was read, in the order of first reading: for a profile that warms a later mount.
 //!
-//! Off until it is asked for; then each read costs a short lock. A read is noted before its bytes are
-//! here. What was noted before is not noted again, so a list grows with what is read and not with how
-//! often. Ranges are rounded out to `BLOCK_BYTES`; a reader who goes on where the file's last range
-//! ended makes that range longer, up to `RANGE_BYTES`, so that files read side by side stay in turn.
-//! After `NOTES_MAX` ranges nothing more is noted.
+//! Off until it is asked for; then each read costs a short lock. A read is noted before its bytes
+//! are here. What was noted before is not noted again, so a list grows with what is read and not
+//! with how often. Ranges are rounded out to `BLOCK_BYTES`; a reader who goes on where the file's
+//! last range ended makes that range longer, up to `RANGE_BYTES`, so that files read side by side
+//! stay in turn. After `NOTES_MAX` ranges nothing more is noted.
 //!
 //! The lock is a leaf: no other is taken under it.
 

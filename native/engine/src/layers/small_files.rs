@@ -1,13 +1,13 @@
 //! Small files as a commit stores them, many with one call: what they are, and their bytes.
 //!
-//! Most files of most trees were written once and are short. To ask for the extents of each, and for
-//! its bytes, costs more than what is done to the bytes; and a checksum covers up to 16 KiB, so that
-//! each of a hundred such files would read and check all of them. Here bytes that follow each other in
-//! a segment are read and checked together.
+//! Most files of most trees were written once and are short. To ask for the extents of each, and
+//! for its bytes, costs more than what is done to the bytes; and a checksum covers up to 16 KiB, so
+//! that each of a hundred such files would read and check all of them. Here bytes that follow each
+//! other in a segment are read and checked together.
 //!
-//! A small file has one staged extent that is too short for a cut or a hole (`SMALL_BYTES`), or none.
-//! Whoever asks gets files in the order of the request, up to the first that is something else, cannot
-//! be read, or is one too many; that one is the caller's to look at.
+//! A small file has one staged extent that is too short for a cut or a hole (`SMALL_BYTES`), or
+//! none. Whoever asks gets files in the order of the request, up to the first that is something
+//! else, cannot be read, or is one too many; that one is the caller's to look at.
 
 use cowfs_base::{Ino, Layer, Segment};
 
@@ -32,8 +32,8 @@ pub enum SmallContent {
     Empty,
     /// It was stored before.
     Stored(Vec<ExtentRow>),
-    /// All its bytes, which lie in the file from `offset` on: `length` of the bytes that were read, from
-    /// `at` on.
+    /// All its bytes, which lie in the file from `offset` on: `length` of the bytes that were read,
+    /// from `at` on.
     #[allow(missing_docs, reason = "said above")]
     Staged {
         offset: u64,
@@ -87,8 +87,8 @@ struct Range {
 }
 
 impl Engine {
-    /// Files of `layer_contents` behind `after`, in its order, at most `limit`. `stored`: what was made of
-    /// files before; the first that has a file in this version counts.
+    /// Files of `layer_contents` behind `after`, in its order, at most `limit`. `stored`: what was
+    /// made of files before; the first that has a file in this version counts.
     pub fn layer_small_files(
         &self,
         layer: Layer,

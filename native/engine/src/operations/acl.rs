@@ -7,8 +7,8 @@
 //! tags    1 owner, 2 user, 4 owning group, 8 group, 16 mask, 32 others; id counts for 2 and 8 only
 //! ```
 //!
-//! An access ACL that says no more than a mode is not kept: it becomes the mode. So most inodes have
-//! none, and nothing here costs them more than a look at whether they have attributes at all.
+//! An access ACL that says no more than a mode is not kept: it becomes the mode. So most inodes
+//! have none, and nothing here costs them more than a look at whether they have attributes at all.
 //!
 //! Values come from the kernel, from a version or from a journal: what is not a valid ACL is
 //! refused, never guessed at.

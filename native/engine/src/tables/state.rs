@@ -26,8 +26,8 @@ use crate::inode::{Inode, InodeTable};
 use crate::refused::Refused;
 use crate::row::InodeRow;
 
-/// So many numbers are kept for directories: for the first ones of a layer, twice as many each time,
-/// and at most. A row takes some 45 bytes of a page of 16 KiB.
+/// So many numbers are kept for directories: for the first ones of a layer, twice as many each
+/// time, and at most. A row takes some 45 bytes of a page of 16 KiB.
 pub const DIRECTORY_RUN: (u64, u64) = (16, 1024);
 
 /// The in-memory file system.

@@ -1,4 +1,5 @@
-//! Brings what parked requests lack: of the volume, and of the version beside it, which comes and goes.
+//! Brings what parked requests lack: of the volume, and of the version beside it, which comes and
+//! goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
