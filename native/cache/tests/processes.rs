@@ -1,5 +1,7 @@
 //! Several processes on one directory, killed at any moment, and a model of what may be found.
 
+mod support;
+
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -9,39 +11,9 @@ use std::time::Duration;
 
 use cowfs_cache::ChunkCache;
 use proptest::prelude::*;
+use support::{chunk, hash, insert, is_here};
 
 const DIRECTORY: &str = "COWFS_CACHE_TEST_DIRECTORY";
-
-/// Bytes that look like a hash, and differ for each number.
-fn hash(number: u64) -> [u8; 32] {
-    std::array::from_fn(|place| {
-        let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed.rotate_left(place as u32 * 7) >> 24) as u8
-    })
-}
-
-fn chunk(number: u64) -> Vec<u8> {
-    let length = [10, 3000, 70_000, 200_000][number as usize % 4] + number as usize;
-    (0..length)
-        .map(|at| (at as u64 * 7 + number * 131) as u8)
-        .collect()
-}
-
-/// Whether the chunk is here; never with other bytes than its own.
-fn is_here(cache: &ChunkCache, number: u64) -> bool {
-    let expected = chunk(number);
-    let mut found = vec![0; expected.len()];
-    let is_here = cache.read_into(&hash(number), expected.len() as u64, 0, &mut found);
-    assert!(
-        !is_here || found == expected,
-        "chunk {number} has other bytes"
-    );
-    is_here
-}
-
-fn insert(cache: &ChunkCache, number: u64) {
-    cache.insert(&hash(number), &chunk(number));
-}
 
 /// Run by the next test, in a process of its own.
 #[test]
