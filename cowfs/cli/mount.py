@@ -110,44 +110,30 @@ def command(
 
     is_usual = not foreground and tuning["fuse_fd"] is None and tuning["mode"] != "copy"
     with prepared.prepare(is_wanted=is_usual):  # before everything else is imported
-        _mount(source, path, read_only, scratch, progress_style, store, as_json, foreground, tuning)
+        from cowfs.api import sources, targets
+        from cowfs.blocking import MountOptions, ROVolume, RWVolume
 
-
-def _mount(
-    source: str,
-    path: str,
-    read_only: bool,
-    scratch: bool,
-    progress_style: str,
-    store: str | None,
-    as_json: bool,
-    foreground: bool,
-    tuning: dict[str, Any],
-) -> None:
-    from cowfs.api import sources, targets
-    from cowfs.blocking import MountOptions, ROVolume, RWVolume
-
-    if read_only and scratch:
-        raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
-    options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
-    place = sources.place(source)
-    found = sources.find(place.source, store, to_write=not (read_only or scratch), with_manifest=True)
-    mounted: RWVolume | ROVolume
-    if found.head is not None and not (read_only or scratch):
-        if place.path:
-            raise InvalidInputError(
-                f"one folder of a volume cannot be mounted writable: {source}",
-                hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
-            )
-        mounted = RWVolume.made(found.store, found.head, None)
-        with output.progress(progress_style) as progress:
-            canonical = mounted.mount(path, progress=progress, options=options)
-        targets.keep_mounted(mounted)
-        if (newest := mounted.locator) is not None:  # what was found may have been overtaken
-            found = sources.at(found, newest)
-    else:
-        mounted = ROVolume(found.locator(), found.manifest, folder=place.path)
-        canonical = mounted.mount(path, scratch=scratch, options=options)
+        if read_only and scratch:
+            raise InvalidInputError("--read-only and --scratch exclude each other", hint="Choose one.")
+        options = MountOptions(**tuning, foreground=foreground)  # a wrong one is refused before anything is looked up
+        place = sources.place(source)
+        found = sources.find(place.source, store, to_write=not (read_only or scratch), with_manifest=True)
+        mounted: RWVolume | ROVolume
+        if found.head is not None and not (read_only or scratch):
+            if place.path:
+                raise InvalidInputError(
+                    f"one folder of a volume cannot be mounted writable: {source}",
+                    hint=f"Mount {found.volume} whole, or that folder of its last version with --read-only.",
+                )
+            mounted = RWVolume.made(found.store, found.head, None)
+            with output.progress(progress_style) as progress:
+                canonical = mounted.mount(path, progress=progress, options=options)
+            targets.keep_mounted(mounted)
+            if (newest := mounted.locator) is not None:  # what was found may have been overtaken
+                found = sources.at(found, newest)
+        else:
+            mounted = ROVolume(found.locator(), found.manifest, folder=place.path)
+            canonical = mounted.mount(path, scratch=scratch, options=options)
     started = mounted.started
     is_copy = started is None and isinstance(mounted, ROVolume)
     if started is not None:
