@@ -4,10 +4,10 @@
 
 Every byte is verified by its hash before use (`PackReader`, `BlockCache`). A miss fetches, in one
 request, the blocks that follow in the index and lie next to each other in the pack: at least 256
-KiB (64 KiB for who knows that reads are scattered), doubling up to 4 MiB while misses follow on one
-another. The first segment comes with what lies
-before it in its pack: mostly the blocks that are needed next. Two threads that miss the same block
-wait for one request. `prefetch` fetches many blocks with parallel requests.
+KiB, or 64 KiB while somebody knows that reads are `scattered`, doubling up to 4 MiB while misses
+follow on one another. The first segment comes with what lies before it in its pack: mostly the
+blocks that are needed next. Two threads that miss the same block wait for one request. `prefetch`
+fetches many blocks with parallel requests.
 
 A neighbour that turns out to be damaged harms nobody who does not need it: the wanted block is then
 fetched alone.
