@@ -1,8 +1,8 @@
 """Makes versions of what an engine's layers hold: freeze, cut, hand to `version.publish`, tell the
 engine what became of it.
 
-One `Committer` per writable session. `commit`, `upload_quiet` and `heed_collections` may be called
-from any thread; they are serialised. What a version is made of, in which order, and who may have
+One `Committer` per writable session. `commit`, `upload_quiet`, `upload_growing` and `heed_collections`
+may be called from any thread; they are serialised. What a version is made of, in which order, and who may have
 the next head is `Publisher`'s business.
 
 After an error before the head the layer rejoins the working copy: nothing is lost, the next commit
@@ -12,15 +12,17 @@ settles that first.
 The same frozen layer, compared instead of published, is what `diff` and `restore` see of work that
 is in no version (`working_index`).
 
-Quiet files are uploaded early (`EarlyUploads`), so that a commit mostly publishes.
+Quiet files, and what is settled of growing ones, are uploaded early (`EarlyUploads`), so that a commit
+mostly publishes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cowfs.errors import UnavailableError
@@ -58,6 +60,7 @@ class Committer:
         self._early = EarlyUploads(
             engine,
             self._contents.rows,
+            self._contents.first_rows,
             publisher.put_small,
             publisher.chunks.name_key,
             self.lost.lose_unreadable,
@@ -164,11 +167,20 @@ class Committer:
         Does nothing while a commit runs, and stops after the file at hand when one wants to. The
         last, partly filled pack waits for the commit.
         """
+        return self._upload(partial(self._early.upload, idle_s))
+
+    def upload_growing(self) -> int:
+        """Uploads chunks of the beginnings of large files that are still written, as far as nobody has
+        written them since the last call; a later commit goes on behind them. Returns the bytes done.
+        Otherwise as `upload_quiet`; cheap unless much was written."""
+        return self._upload(self._early.upload_growing) if self._early.is_growing else 0
+
+    def _upload(self, step: Callable[[Callable[[], bool]], int]) -> int:
         if not self._mutex.acquire(blocking=False):
             return 0
         try:
             with self._publisher.storing():
-                return self._early.upload(idle_s, self._commit_waits.is_set)
+                return step(self._commit_waits.is_set)
         finally:
             self._mutex.release()
 
@@ -198,5 +210,6 @@ class Committer:
     def close(self) -> None:
         """Waits for a commit under way; ends the threads. What was uploaded and not committed is
         garbage in the store."""
+        self._commit_waits.set()
         with self._mutex:
             self._publisher.close()

@@ -1,5 +1,5 @@
 """Files that are uploaded before anybody commits them: those nobody has written for a while, oldest
-write first.
+write first, and beginnings of large ones that are still written (`growing`).
 
 What was made of a file (its rows) is kept with the file's data version; a commit takes it over if
 the version is still the same. All of it is forgotten when chunks that it names may be gone
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cowfs.errors import SourceChangedError
 from cowfs.native.chunks import FileRows
+from cowfs.session.growing import GrowingFiles
 
 if TYPE_CHECKING:
     from cowfs.index import ExtentRow
     from cowfs.native import Engine
     from cowfs.native.chunks import LayerExtent, SmallFiles
+    from cowfs.session.growing import Begun
 
 FILES = 4096  # asked for at once
 SMALL_FILES = 1024  # stored at once, before the next look whether somebody waits
@@ -29,14 +31,15 @@ QuietFile: TypeAlias = tuple[tuple[int, int], int]  # as `Engine.quiet_files` ha
 
 
 class EarlyUploads:
-    """store makes a file's rows and may raise; store_small adds those of many small files, which are named
-    by name_key. unreadable is told of an inode whose staged bytes
+    """store makes a file's rows, of which some are there, and may raise; store_first those of a part of a
+    large one; store_small adds those of many small files, which are named by name_key. unreadable is told of an inode whose staged bytes
     cannot be read. doubts: a number that changes when rows made until then count no longer."""
 
     def __init__(
         self,
         engine: Engine,
-        store: Callable[[int, Sequence[LayerExtent]], Rows],
+        store: Callable[[int, Sequence[LayerExtent], Begun], Rows],
+        store_first: Callable[[int, Sequence[LayerExtent], int, int], Rows],
         store_small: Callable[[SmallFiles, FileRows], None],
         name_key: bytes | None,
         unreadable: Callable[[int, OSError], None],
@@ -51,12 +54,28 @@ class EarlyUploads:
         self._doubts_met = doubts()
         self._until = (0, 0)  # files last written before that are done
         self._rows = FileRows()
+        self._growing = GrowingFiles(engine, store_first)
 
     @property
     def rows(self) -> FileRows:
         """What was made and still counts."""
         self._heed_doubts()
         return self._rows
+
+    def begun(self, ino: int, extents: Sequence[LayerExtent]) -> Begun:
+        """What was stored of the beginning of a file that has these extents, and still counts."""
+        self._heed_doubts()
+        return self._growing.begun(ino, extents)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether `upload_growing` has something to look at."""
+        return self._growing.is_due
+
+    def upload_growing(self, is_in_the_way: Callable[[], bool]) -> int:
+        """As `GrowingFiles.upload`."""
+        self._heed_doubts()
+        return self._growing.upload(is_in_the_way)
 
     def upload(self, idle_s: float, is_in_the_way: Callable[[], bool]) -> int:
         """Stores quiet files until none is left, or it is in somebody's way. Returns the staged
@@ -79,6 +98,7 @@ class EarlyUploads:
     def forget(self) -> None:
         """All is to be looked at again."""
         self._rows = FileRows()
+        self._growing.forget()
         self._until = (0, 0)
         self._doubts_met = self._doubts()
 
@@ -103,13 +123,15 @@ class EarlyUploads:
         except FileNotFoundError:  # removed meanwhile
             return 0
         try:
-            self.rows.put(ino, version, self._store(ino, extents))
+            rows = self._store(ino, extents, self.begun(ino, extents))
         except SourceChangedError:
             return 0  # the next commit says so
         except OSError as error:
             if self._is_still(ino, version):
                 self._unreadable(ino, error)  # the next commit says so
             return 0  # else overwritten meanwhile: staged bytes that nothing maps any more may be gone
+        self.rows.put(ino, version, rows)
+        self._growing.stored(ino, extents, rows)
         return sum(extent.length for extent in extents if extent.chunk is None)
 
     def _is_still(self, ino: int, version: int) -> bool:

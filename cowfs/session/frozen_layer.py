@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cowfs import clock
 from cowfs.index import ChangeSet
 from cowfs.native.chunks import FileRows
+from cowfs.session.growing import Begun
 from cowfs.session.layer_changes import layer_changes
 from cowfs.version.commit import Progress, ProgressListener
 from cowfs.version.publish import Draft
@@ -115,8 +116,12 @@ class FrozenLayer:
     def _store_file(self, number: int, ino: int, count: _Count) -> Sequence[ExtentRow]:
         extents = self._engine.layer_extents(number, ino)
         count.add_bytes(sum(each.length for each in extents if each.segment >= 0 and each.chunk is None))
+        begun = self._early.begun(ino, extents)
+        chunks = self._publisher.chunks
+        if begun.rows and chunks.is_stale(begun.rows, chunks.suspects, partial(self.kept, ino)):
+            begun = Begun()
         try:
-            return self._contents.rows(ino, extents)
+            return self._contents.rows(ino, extents, begun)
         except OSError as error:
             self._lost.refuse_unreadable(number, ino, error)
 

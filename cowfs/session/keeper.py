@@ -3,6 +3,8 @@
     heartbeat     writable    every leases.HEARTBEAT_S: renews lease and pin, acknowledges what collections condemn;
                               a lost lease stops publishing, not the mount. Every IDLE_BEAT_S while nothing is uncommitted
     upload        writable    every UPLOAD_PAUSE_S: uploads files nobody has written for IDLE_S, so that a commit mostly publishes
+    upload-growing  writable  every GROWING_PAUSE_S while anything changes: uploads what is settled of large files that are still
+                              written
     reclaim       writable    as the engine says: lets go of staged bytes that were overwritten before a commit had them
     evict         both        every EVICT_PAUSE_S while anything changes: keeps the namespace in memory within NAMESPACE_BYTES;
                               not on a resident mount
@@ -22,14 +24,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from cowfs import clock, log
 from cowfs.errors import CowfsError, LeaseLostError
+from cowfs.session.committer import Committer
 from cowfs.session.heap import Heap
 from cowfs.session.session import Session, Writer
 from cowfs.store.leases import HEARTBEAT_S
 
 UPLOAD_PAUSE_S = 5.0
+GROWING_PAUSE_S = 0.5  # what nobody has written for so long is settled
 IDLE_S = 5.0
 TRIM_PAUSE_S = 30.0
 CHECKPOINT_PAUSE_S = 1.0  # a look at two counters
@@ -79,7 +84,10 @@ class Keeper:
             self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
         if not self._session.spec.is_read_only:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
-            self._run("upload", self._upload, UPLOAD_PAUSE_S)
+            quiet = partial(self._upload, lambda committer: committer.upload_quiet(IDLE_S))
+            self._run("upload", quiet, UPLOAD_PAUSE_S)
+            growing = partial(self._upload, Committer.upload_growing)
+            self._run("upload-growing", growing, GROWING_PAUSE_S, rests=True)
             self._run("reclaim", self._reclaim, 0.0)
             self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S, rests=True)
 
@@ -155,12 +163,12 @@ class Keeper:
         except CowfsError as error:
             _logger.warning("what collections condemned was not read: %s", error)
 
-    def _upload(self) -> bool:
+    def _upload(self, step: Callable[[Committer], int]) -> bool:
         writer = self._session.writer
         if writer is None or writer.lease_lost is not None:
             return True
         try:
-            self.uploaded_bytes += writer.committer.upload_quiet(IDLE_S)
+            self.uploaded_bytes += step(writer.committer)
         except CowfsError as error:
             if self.upload_error is None:
                 _logger.warning("background upload waits for the store: %s", error)

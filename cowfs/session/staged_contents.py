@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cowfs.index import ExtentRow
     from cowfs.native import Engine
     from cowfs.native.chunks import ChunkRef, LayerExtent
+    from cowfs.session.growing import Begun
     from cowfs.version.publish import Publisher
 
 
@@ -66,11 +67,13 @@ class StagedContents:
         """A commit begins: so much may be fetched for it."""
         self._fetches_left = FETCHED_CHUNKS
 
-    def rows(self, ino: int, extents: Sequence[LayerExtent]) -> list[ExtentRow]:
-        """All rows of a file of these extents. OSError: staged bytes cannot be read, or are not
-        those that were written. SourceChangedError: neither can the rest of a linked file."""
+    def rows(self, ino: int, extents: Sequence[LayerExtent], begun: Begun) -> list[ExtentRow]:
+        """All rows of a file of these extents, of which `begun` is stored. OSError: staged bytes cannot be
+        read, or are not those that were written. SourceChangedError: neither can the rest of a linked
+        file."""
         if (ranges := _large_ranges(extents)) is not None:
-            return self._publisher.file_rows(ino, ranges, _StagedFile(self._engine, extents).read_into)
+            rest = _clipped(ranges, begun.until, sum(ranges[-1]))
+            return begun.rows + self._publisher.file_rows(ino, rest, _StagedFile(self._engine, extents).read_into)
         parts = [_to_store(extent) for extent in extents]
         if self._fetches_left > 0 and (wanted := to_fetch(parts)):
             absent = self._engine.keep_chunks([(chunk.hash, chunk.raw_length) for chunk in wanted])
@@ -86,6 +89,14 @@ class StagedContents:
                 "Remove that file or overwrite all of it, and commit again; nothing that was written is lost.",
                 details=error.details,
             ) from error
+
+    def first_rows(self, ino: int, extents: Sequence[LayerExtent], begin: int, end: int) -> list[ExtentRow]:
+        """The rows of a part of a large staged file, which begins where a chunk does, as far as it is settled
+        where chunks end; none of any other file. OSError: as `rows`."""
+        if (ranges := _large_ranges(extents)) is None or not (part := _clipped(ranges, begin, end)):
+            return []
+        read_into = _StagedFile(self._engine, extents).read_into
+        return self._publisher.file_rows(ino, part, read_into, goes_on=sum(part[-1]) == end)
 
     def named_rows(self, extents: Sequence[LayerExtent], pack: int) -> list[ExtentRow]:
         """As `rows`, but nothing is stored: what would be, lies in `pack`. Equal content has equal rows,
@@ -151,6 +162,12 @@ def _large_ranges(extents: Sequence[LayerExtent]) -> list[tuple[int, int]] | Non
         else:
             ranges.append((extent.offset, extent.length))
     return ranges if ranges and total_bytes >= len(ranges) * LARGE_RANGE_BYTES else None
+
+
+def _clipped(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    """What lies between them."""
+    clipped = ((max(offset, begin), min(offset + length, end)) for offset, length in ranges)
+    return [(first, last - first) for first, last in clipped if first < last]
 
 
 def _to_store(extent: LayerExtent) -> LayerExtent | _FromLink:

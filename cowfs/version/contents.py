@@ -121,10 +121,15 @@ class ContentStorer:
         return [self._row(0, length, hash, location)]
 
     def file_rows(
-        self, ranges: Iterable[tuple[int, int]], read_into: ReadInto, uploader: PackUploader
+        self,
+        ranges: Iterable[tuple[int, int]],
+        read_into: ReadInto,
+        uploader: PackUploader,
+        *,
+        goes_on: bool = False,
     ) -> list[ExtentRow]:
         """As `rows`, of a large file with new bytes in `ranges`, (offset, length) in order, and holes
-        elsewhere. One at a time."""
+        elsewhere; goes_on: as `cut_file` has it. One at a time."""
         rows: list[ExtentRow] = []
         waiting: deque[tuple[View, Future[_Prepared]]] = deque()
 
@@ -137,7 +142,8 @@ class ContentStorer:
 
         with self._one_file:
             try:
-                with closing(cut_file(ranges, read_into, self._buffers, settle, self._sealing.gear)) as views:
+                pieces = cut_file(ranges, read_into, self._buffers, settle, self._sealing.gear, goes_on=goes_on)
+                with closing(pieces) as views:
                     for view in views:
                         waiting.append((view, self._pool.submit(self._prepare, view.data)))
                         while waiting[0][1].done() and len(waiting) > 1:

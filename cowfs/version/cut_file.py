@@ -79,15 +79,27 @@ def cut_file(
     buffers: Buffers,
     settle: Callable[[], None],
     gear: bytes | None = None,
+    *,
+    goes_on: bool = False,
 ) -> Generator[View]:
     """The pieces of a file that has bytes in `ranges`, (offset, length) in order, and holes
-    elsewhere. gear: how the store cuts (`Sealing.gear`)."""
-    for offset, length in ranges:
-        yield from _cut_range(offset, offset + length, read_into, buffers, settle, gear)
+    elsewhere. gear: how the store cuts (`Sealing.gear`). goes_on: there are bytes behind the last
+    range, so that its last piece, whose end is not settled, is left out."""
+    found = list(ranges)
+    for number, (offset, length) in enumerate(found, 1):
+        is_final = not goes_on or number < len(found)
+        yield from _cut_range(offset, offset + length, read_into, buffers, settle, gear, is_final=is_final)
 
 
 def _cut_range(
-    offset: int, end: int, read_into: ReadInto, buffers: Buffers, settle: Callable[[], None], gear: bytes | None
+    offset: int,
+    end: int,
+    read_into: ReadInto,
+    buffers: Buffers,
+    settle: Callable[[], None],
+    gear: bytes | None,
+    *,
+    is_final: bool,
 ) -> Generator[View]:
     """offset: of the first byte that no piece has yet."""
     buffer = buffers.take(settle)
@@ -98,12 +110,15 @@ def _cut_range(
             view = memoryview(buffer.data)
             read_into(offset + rest, view[rest:length])
             done = 0
-            for begin, stop, is_hole in parts(buffer.data, length, final=offset + length == end, gear=gear):
+            is_last = offset + length == end
+            for begin, stop, is_hole in parts(buffer.data, length, final=is_final and is_last, gear=gear):
                 if not is_hole:
                     buffer.held += 1
                     yield View(offset + begin, view[begin:stop], buffer)
                 done = stop
             offset, rest = offset + done, length - done
+            if is_last:
+                break
             if offset < end:
                 following = buffers.take(settle)
                 following.data[:rest] = view[done:length]

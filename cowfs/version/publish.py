@@ -304,10 +304,12 @@ class Publisher:
         old = [ino for ino in files.read_inodes() if ino < self._index.next_ino]
         self.chunks.put_small(files, rows, self._index.stored_extents(old) if old else ())
 
-    def file_rows(self, ino: int, ranges: Iterable[tuple[int, int]], read_into: ReadInto) -> list[ExtentRow]:
+    def file_rows(
+        self, ino: int, ranges: Iterable[tuple[int, int]], read_into: ReadInto, *, goes_on: bool = False
+    ) -> list[ExtentRow]:
         """As `rows`, of a large file that keeps no chunk: with new bytes in `ranges`, (offset, length) in
-        order, and holes elsewhere."""
-        return self.chunks.file_rows(ranges, read_into, self._earlier(ino))
+        order, and holes elsewhere; goes_on: as `cut_file` has it."""
+        return self.chunks.file_rows(ranges, read_into, self._earlier(ino), goes_on=goes_on)
 
     def pack_number(self, pack: PackId) -> int:
         """By which rows that are drafted name a pack that is in the store."""

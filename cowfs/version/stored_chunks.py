@@ -155,12 +155,17 @@ class StoredChunks:
         return self._uploader.sealing.name_key
 
     def file_rows(
-        self, ranges: Iterable[tuple[int, int]], read_into: ReadInto, earlier: Iterable[ExtentRow] = ()
+        self,
+        ranges: Iterable[tuple[int, int]],
+        read_into: ReadInto,
+        earlier: Iterable[ExtentRow] = (),
+        *,
+        goes_on: bool = False,
     ) -> list[ExtentRow]:
         """As `rows`, of a large file with bytes of its own in `ranges`, (offset, length) in order, and
-        holes elsewhere."""
+        holes elsewhere; goes_on: as `cut_file` has it."""
         self._storer.note(earlier)
-        return self._storer.file_rows(ranges, read_into, self._uploader)
+        return self._storer.file_rows(ranges, read_into, self._uploader, goes_on=goes_on)
 
     def known_rows(self, parts: Iterable[tuple[int, int, ChunkHash]]) -> list[ExtentRow] | None:
         """The rows of a file of these whole chunks, (offset, length, hash) in order; None: one of them

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cowfs.native.chunks import LayerExtent
+from cowfs.session.growing import Begun
 from cowfs.session.staged_contents import _large_ranges
 from cowfs.store import ObjectStore, initialize, open_store
 from tests.version.working_volume import ReadingVolume, WorkingVolume
@@ -55,7 +56,7 @@ def test_the_rows_are_those_of_the_other_way(
         contents, publisher = volume.committer._contents, volume.publisher
         assert _large_ranges(extents) is not None
         with publisher.storing():
-            found = contents.rows(ino, extents)
+            found = contents.rows(ino, extents, Begun())
             assert found == publisher.rows(ino, extents, contents._read)
         assert publisher.chunks._storer._buffers._made == 0, "an idle mount keeps none"
 
@@ -84,7 +85,7 @@ def test_a_damaged_staged_byte_is_refused_and_the_file_can_be_written_again(stor
             file.seek(damaged)
             file.write(bytes([byte ^ 1]))
         with pytest.raises(OSError, match="Input/output error"), volume.publisher.storing():
-            volume.committer._contents.rows(volume.find(b"f"), extents)
+            volume.committer._contents.rows(volume.find(b"f"), extents, Begun())
         assert volume.publisher.chunks._storer._buffers._made == 0
         volume.write(b"f", data, offset=0)
         base = volume.commit()

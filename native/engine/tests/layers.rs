@@ -526,6 +526,35 @@ fn quiet_files_come_oldest_first_and_in_parts_of_any_size() {
 }
 
 #[test]
+fn growing_files_are_long_written_lately_and_without_a_chunk_at_their_beginning() {
+    let mut world = World::new();
+    let (long, short) = (
+        world.put("long", &[1; 4096]),
+        world.put("short", &[1; 4095]),
+    );
+    let growing = |world: &World, least, recent_ns| {
+        let mut found = world
+            .engine()
+            .growing_files(least, recent_ns, 10)
+            .expect("lists");
+        found.sort_unstable();
+        found
+    };
+    assert_eq!(growing(&world, 4096, u64::MAX), [long]);
+    assert_eq!(growing(&world, 4095, u64::MAX), [long, short]);
+    assert_eq!(growing(&world, 4095, 0), []);
+    assert_eq!(
+        world.engine().staged_bytes().expect("has staging"),
+        4096 + 4095
+    );
+    let layer = world.freeze().expect("changed");
+    world.commit(layer);
+    world.write_at("long", 4096, b"more").expect("writes");
+    world.write_at("short", 0, b"other").expect("writes");
+    assert_eq!(growing(&world, 4095, u64::MAX), [short]);
+}
+
+#[test]
 fn writable_handles_are_those_that_may_be_mapped_writable() {
     let world = World::new();
     let (a, b) = (world.put("a", b""), world.put("b", b""));

@@ -245,6 +245,23 @@ impl PyEngine {
         self.call(py, |engine| engine.quiet_files(idle_ns, after, limit))
     }
 
+    fn staged_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| engine.staged_bytes())
+    }
+
+    fn growing_files(
+        &self,
+        py: Python<'_>,
+        least_bytes: u64,
+        recent_s: f64,
+        limit: usize,
+    ) -> PyResult<Vec<u64>> {
+        let recent_ns = (recent_s * 1e9) as u64;
+        self.call(py, |engine| {
+            engine.growing_files(least_bytes, recent_ns, limit)
+        })
+    }
+
     fn live_extents(&self, py: Python<'_>, ino: u64) -> PyResult<(u64, Vec<PyLayerExtent>)> {
         let (version, extents) = self.call(py, |engine| engine.live_extents(ino))?;
         Ok((

@@ -136,6 +136,42 @@ impl Engine {
         Ok(oldest.into_sorted_vec())
     }
 
+    /// Bytes that were staged since the mount, also those that nothing needs any more.
+    pub fn staged_bytes(&self) -> Result<u64> {
+        Ok(self.disk()?.staging.appended_bytes())
+    }
+
+    /// Up to `limit` named files of at least `least_bytes` that were written within `recent_ns`,
+    /// have no chunk at their beginning, and of which nothing is lost; in no order.
+    pub fn growing_files(
+        &self,
+        least_bytes: u64,
+        recent_ns: u64,
+        limit: usize,
+    ) -> Result<Vec<Ino>> {
+        let state = self.read()?;
+        let now_ns = monotonic_ns();
+        let is_growing = |ino: &Ino| {
+            let Some(inode) = state.inodes.get(*ino) else {
+                return false;
+            };
+            let Some(content) = inode.content.as_deref() else {
+                return false;
+            };
+            inode.nlink > 0
+                && inode.row().size >= least_bytes
+                && now_ns.saturating_sub(content.written_ns) < recent_ns
+                && content
+                    .extents
+                    .iter()
+                    .next()
+                    .is_some_and(|first| first.chunk.is_none())
+                && state.lost_bytes(*ino) == 0
+        };
+        let growing = state.changes.marked(EXTENTS).filter(is_growing);
+        Ok(growing.take(limit).collect())
+    }
+
     /// (data version, extents) of a file as it is now.
     pub fn live_extents(&self, ino: Ino) -> Result<(u64, Vec<LayerExtent>)> {
         let state = self.read()?;
