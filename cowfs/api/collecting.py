@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cowfs import config
 from cowfs import store as store_layer
-from cowfs.api import stores
+from cowfs.api import sources, stores
 from cowfs.api.collect_report import GcReport, Reason, Waiting, WhyReport
 from cowfs.api.parts import Workers
 from cowfs.api.pruning import PrunePlan
@@ -132,10 +132,17 @@ def gc(
 
 
 def why(text: str, store: stores.Named) -> WhyReport:
-    """Why an object of a store is kept. NotFoundError, InvalidInputError."""
+    """Why an object of a store is kept: a version as `Volume.version` takes it, but for a bare name, or an
+    id or key. NotFoundError, InvalidInputError."""
     from cowfs.maintain import why as reasons
 
-    found = reasons.why(stores.open_store(store).objects, config.cache_dir(), text)
+    if "@" in text:
+        source = sources.find(text, store)
+        assert source.version is not None
+        objects, text = source.store.objects, source.version.hex()
+    else:
+        objects = stores.open_store(store).objects
+    found = reasons.why(objects, config.cache_dir(), text)
     kept = [Reason(each.version.hex() if each.version else "", list(each.protectors)) for each in found.reasons]
     return WhyReport(found.key, found.size, kept)
 

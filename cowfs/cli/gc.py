@@ -21,7 +21,12 @@ WAITS = 4
 
 @click.command("gc")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
-@click.option("--why", "why_object", metavar="OBJECT", help="Say why a version or pack (id or key) is kept.")
+@click.option(
+    "--why",
+    "why_object",
+    metavar="OBJECT",
+    help="Say why a version (NAME@TAG, NAME@VERSION) or pack (id or key) is kept.",
+)
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @output.common_options
 def command(dry_run: bool, why_object: str | None, is_agreed: bool, store: str | None, as_json: bool) -> int:

@@ -66,7 +66,8 @@ def parse(text: str) -> VersionId | PackId:
     if found is None:
         raise InvalidInputError(
             f"{text!r} names no version and no pack",
-            hint="Give a whole id (64 digits of a version, 32 of a pack), or a key that begins with versions/ or packs/.",
+            hint="Give NAME@TAG or NAME@VERSION, a whole id (64 digits of a version, 32 of a pack), or a key that begins "
+            "with versions/ or packs/.",
         )
     return found
 

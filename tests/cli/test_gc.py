@@ -113,7 +113,10 @@ def test_why_something_is_kept(versions: list[ROVolume], run: Run) -> None:
     kept = next(path for path in (store_path() / "packs").rglob("*") if path.is_file())
     assert f"by version {new.id[:12]}: head 3 of data" in run("gc", "--why", kept.name).out
     assert run("gc", "--why", pack).code == 3
+    assert run("gc", "--why", f"data@{new.id[:12]}", "--json").json == found
+    assert run("gc", "--why", str(new.locator), "--json").json == found
     assert run("gc", "--why", "no-such-thing").code == 2
+    assert run("gc", "--why", "data@no-such-tag").code == 3
 
 
 def test_from_python(versions: list[ROVolume]) -> None:
