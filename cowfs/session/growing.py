@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 STEP_BYTES = 64 << 20
 """A file is as long at least, and so much is stored before the next look whether somebody waits."""
 RECENT_S = 10.0  # longer than a file takes to be quiet
-FILES = 64  # looked at at once
+MOST_FILES = 32
+"""That are looked at at once, and of which something is known."""
+MOST_RUNS = 8192
+"""Of a file: some 1.5 MB. What lies behind is left to the commit."""
 
 Rows: TypeAlias = "list[ExtentRow]"
+Run: TypeAlias = "tuple[int, int, int, int]"
+"""(offset in the file, length, segment, offset in it) of what lies in one piece in both."""
 
 
 @dataclass(slots=True)
@@ -53,7 +58,7 @@ class _Growing:
     """seen: the file at the last look."""
 
     begun: Begun = field(default_factory=Begun)
-    seen: Sequence[LayerExtent] = ()
+    seen: Sequence[Run] = ()
 
 
 class GrowingFiles:
@@ -75,7 +80,7 @@ class GrowingFiles:
         done."""
         self._staged_bytes = self._engine.staged_bytes()
         done_bytes = 0
-        for ino in self._engine.growing_files(STEP_BYTES, RECENT_S, FILES):
+        for ino in self._engine.growing_files(STEP_BYTES, RECENT_S, MOST_FILES):
             done_bytes += self._upload(ino, is_in_the_way)
         return done_bytes
 
@@ -83,16 +88,21 @@ class GrowingFiles:
         """What is stored of the beginning of a file that has these extents now."""
         if (growing := self._files.get(ino)) is None:
             return Begun()
-        return growing.begun.up_to(_agreement(growing.seen, extents))
+        return growing.begun.up_to(_agreement(growing.seen, _runs(extents)))
 
     def stored(self, ino: int, extents: Sequence[LayerExtent], rows: Rows) -> None:
         """All of the file was stored. It may grow on; its last chunk then ends elsewhere."""
         if sum(extent.length for extent in extents) >= STEP_BYTES:
-            self._files[ino] = _Growing(Begun(rows[:-1]), extents)
+            self._file(ino).begun, self._file(ino).seen = Begun(rows[:-1]), _runs(extents)
 
     def forget(self) -> None:
         """Chunks that were stored until now may be gone."""
         self._files.clear()
+
+    def _file(self, ino: int) -> _Growing:
+        if ino not in self._files and len(self._files) >= MOST_FILES:
+            del self._files[next(iter(self._files))]  # known for longest
+        return self._files.setdefault(ino, _Growing())
 
     def _upload(self, ino: int, is_in_the_way: Callable[[], bool]) -> int:
         try:
@@ -100,9 +110,9 @@ class GrowingFiles:
         except FileNotFoundError:  # removed meanwhile
             self._files.pop(ino, None)
             return 0
-        growing = self._files.setdefault(ino, _Growing())
-        stable = _agreement(growing.seen, extents)
-        growing.begun, growing.seen = growing.begun.up_to(stable), extents
+        growing, now = self._file(ino), _runs(extents)
+        stable = _agreement(growing.seen, now)
+        growing.begun, growing.seen = growing.begun.up_to(stable), now
         done_bytes = 0
         while stable - growing.begun.until >= STEP_BYTES and not is_in_the_way():
             begin = growing.begun.until
@@ -117,31 +127,31 @@ class GrowingFiles:
         return done_bytes
 
 
-def _agreement(before: Sequence[LayerExtent], now: Sequence[LayerExtent]) -> int:
-    """Up to where both are staged alike, from the beginning on, holes included."""
-    place, first = 0, 0  # of `before`: the extent, and how much of it was compared
-    for extent in now:
-        done = 0
-        while done < extent.length:
-            if place == len(before):
-                return extent.offset + done
-            old = before[place]
-            length = min(old.length - first, extent.length - done)
-            if (found := _place(old, first)) is None or found != _place(extent, done):
-                return min(old.offset + first, extent.offset + done)
-            done, first = done + length, first + length
-            if first == old.length:
-                place, first = place + 1, 0
-    return before[place].offset + first if place < len(before) else _end(now)
+def _runs(extents: Sequence[LayerExtent]) -> list[Run]:
+    """Where the file is staged, from its beginning on: up to what is not only there, and MOST_RUNS of them.
+    What was written in a row is one run."""
+    runs: list[Run] = []
+    for extent in extents:
+        if extent.segment < 0 or extent.chunk is not None:
+            break
+        if runs:
+            offset, length, segment, first = runs[-1]
+            if (offset + length, segment, first + length) == (extent.offset, extent.segment, extent.segment_offset):
+                runs[-1] = (offset, length + extent.length, segment, first)
+                continue
+            if len(runs) == MOST_RUNS:
+                break
+        runs.append((extent.offset, extent.length, extent.segment, extent.segment_offset))
+    return runs
 
 
-def _place(extent: LayerExtent, first: int) -> tuple[int, int, int] | None:
-    """Where the byte lies that is `first` bytes behind the beginning of the extent: in the file, and in
-    staging. None: not only there."""
-    if extent.segment < 0 or extent.chunk is not None:
-        return None
-    return extent.offset + first, extent.segment, extent.segment_offset + first
-
-
-def _end(extents: Sequence[LayerExtent]) -> int:
-    return extents[-1].offset + extents[-1].length if extents else 0
+def _agreement(before: Sequence[Run], now: Sequence[Run]) -> int:
+    """Up to where the file was staged alike, holes included."""
+    end = 0
+    for old, new in zip(before, now, strict=False):
+        if (old[0], old[2], old[3]) != (new[0], new[2], new[3]):
+            return min(old[0], new[0])
+        end = old[0] + min(old[1], new[1])
+        if old[1] != new[1]:
+            break
+    return end

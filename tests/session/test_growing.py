@@ -139,6 +139,26 @@ def test_a_store_that_fails_meanwhile_costs_the_commit_nothing(
         assert reader.read(b"f") == data
 
 
+def test_what_is_known_of_files_is_bounded(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "MOST_FILES", 2)
+    monkeypatch.setattr(growing, "MOST_RUNS", 3)
+    source = random.Random(5)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        for number in range(4):
+            volume.write(b"f%d" % number, source.randbytes(6 * MIB))
+            for _ in range(5):  # elsewhere in staging
+                volume.write(b"f%d" % number, source.randbytes(4096), offset=source.randrange(5 * MIB))
+        volume.committer.upload_growing()
+        volume.committer.upload_quiet(idle_s=0)
+        known = volume.committer._early._growing._files
+        assert len(known) == 2
+        assert all(len(file.seen) == 3 for file in known.values())
+        tree, version = volume.tree(), volume.commit().version_id
+        assert version
+    with ReadingVolume(store, version, tmp_path / "r") as reader:
+        assert reader.tree() == tree
+
+
 sizes = st.integers(1, 3 * MIB)
 steps = st.one_of(
     st.tuples(st.just("append"), st.integers(2 * MIB, 9 * MIB), st.booleans()),
@@ -152,7 +172,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1 << 32), done=st.lists(steps, min_size=1, max_size=10))
 def test_any_history_of_a_file_is_committed_as_it_is(
     tmp_path_factory: pytest.TempPathFactory, seed: int, done: list[tuple[str, int, Any]]
