@@ -546,9 +546,9 @@ class Engine:
         """
     def staged_bytes(self) -> int:
         """Bytes that were staged since the mount, also those that nothing needs any more."""
-    def growing_files(self, least_bytes: int, recent_s: float, limit: int) -> list[int]:
-        """Files of that size or more that were written within recent_s seconds and have no chunk at
-        their beginning, in no order."""
+    def growing_files(self, least_bytes: int, recent_s: float, most_extents: int, limit: int) -> list[int]:
+        """Files of that size or more that were written within recent_s seconds, have no chunk at their
+        beginning and not more extents, in no order."""
     def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:
         """(data version, extents) of a file as it is now."""
 

@@ -61,12 +61,14 @@ class Committer:
             engine,
             self._contents.rows,
             self._contents.first_rows,
+            lambda: publisher.chunks.has_room,
             publisher.put_small,
             publisher.chunks.name_key,
             self.lost.lose_unreadable,
             lambda: publisher.chunks.doubts,
         )
         self._commit_waits = threading.Event()
+        self._ends = threading.Event()
 
     @property
     def base(self) -> Base:
@@ -176,13 +178,17 @@ class Committer:
         return self._upload(self._early.upload_growing) if self._early.is_growing else 0
 
     def _upload(self, step: Callable[[Callable[[], bool]], int]) -> int:
-        if not self._mutex.acquire(blocking=False):
+        if self._ends.is_set() or not self._mutex.acquire(blocking=False):
             return 0
         try:
             with self._publisher.storing():
-                return step(self._commit_waits.is_set)
+                return step(lambda: self._commit_waits.is_set() or self._ends.is_set())
         finally:
             self._mutex.release()
+
+    def end_uploads(self) -> None:
+        """Uploads that are under way end soon, and no other begins. Returns at once."""
+        self._ends.set()
 
     def expect_work(self) -> None:
         """Something was written: a commit or an upload will follow. Returns at once."""
@@ -210,6 +216,6 @@ class Committer:
     def close(self) -> None:
         """Waits for a commit under way; ends the threads. What was uploaded and not committed is
         garbage in the store."""
-        self._commit_waits.set()
+        self.end_uploads()
         with self._mutex:
             self._publisher.close()

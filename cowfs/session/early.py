@@ -32,14 +32,16 @@ QuietFile: TypeAlias = tuple[tuple[int, int], int]  # as `Engine.quiet_files` ha
 
 class EarlyUploads:
     """store makes a file's rows, of which some are there, and may raise; store_first those of a part of a
-    large one; store_small adds those of many small files, which are named by name_key. unreadable is told of an inode whose staged bytes
-    cannot be read. doubts: a number that changes when rows made until then count no longer."""
+    large one, while has_room; store_small adds those of many small files, which are named by name_key.
+    unreadable is told of an inode whose staged bytes cannot be read. doubts: a number that changes when
+    rows made until then count no longer."""
 
     def __init__(
         self,
         engine: Engine,
         store: Callable[[int, Sequence[LayerExtent], Begun], Rows],
         store_first: Callable[[int, Sequence[LayerExtent], int, int], Rows],
+        has_room: Callable[[], bool],
         store_small: Callable[[SmallFiles, FileRows], None],
         name_key: bytes | None,
         unreadable: Callable[[int, OSError], None],
@@ -54,7 +56,7 @@ class EarlyUploads:
         self._doubts_met = doubts()
         self._until = (0, 0)  # files last written before that are done
         self._rows = FileRows()
-        self._growing = GrowingFiles(engine, store_first)
+        self._growing = GrowingFiles(engine, store_first, has_room)
 
     @property
     def rows(self) -> FileRows:

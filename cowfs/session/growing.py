@@ -23,12 +23,20 @@ if TYPE_CHECKING:
     from cowfs.native.chunks import LayerExtent
 
 STEP_BYTES = 64 << 20
-"""A file is as long at least, and so much is stored before the next look whether somebody waits."""
+"""So much is written between two looks, and is settled of a file before a part of it is stored."""
+PART_BYTES = 16 << 20
+"""Is stored before the next look whether somebody waits."""
 RECENT_S = 10.0  # longer than a file takes to be quiet
 MOST_FILES = 32
 """That are looked at at once, and of which something is known."""
 MOST_RUNS = 8192
 """Of a file: some 1.5 MB. What lies behind is left to the commit."""
+MOST_EXTENTS = 1 << 18
+"""Of a file that is looked at: a sixth of a second. One that was written in more pieces is left to the
+commit."""
+MOST_RESTARTS = 2
+"""A file whose stored beginning was written again more often is left to the commit, too: each time all
+of it is cut again."""
 
 Rows: TypeAlias = "list[ExtentRow]"
 Run: TypeAlias = "tuple[int, int, int, int]"
@@ -55,32 +63,45 @@ class Begun:
 
 @dataclass(slots=True)
 class _Growing:
-    """seen: the file at the last look."""
+    """seen: the file at the last look. restarts: how often the beginning was written again."""
 
     begun: Begun = field(default_factory=Begun)
     seen: Sequence[Run] = ()
+    restarts: int = 0
 
 
 class GrowingFiles:
-    """store: the rows of a part of a file of these extents, as `StagedContents.first_rows`."""
+    """store: the rows of a part of a file of these extents, as `StagedContents.first_rows`. has_room: whether
+    it would not wait for a store that is slower than the writer: nothing waits here, since a commit would
+    wait with it."""
 
-    def __init__(self, engine: Engine, store: Callable[[int, Sequence[LayerExtent], int, int], Rows]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: Callable[[int, Sequence[LayerExtent], int, int], Rows],
+        has_room: Callable[[], bool],
+    ) -> None:
         self._engine = engine
         self._store = store
+        self._has_room = has_room
+        self._is_behind = False  # there was no room
         self._files: dict[int, _Growing] = {}
         self._staged_bytes = 0  # at the last upload
 
     @property
     def is_due(self) -> bool:
-        """Whether enough was written since the last `upload` for a file to have grown. Cheap."""
-        return self._engine.staged_bytes() - self._staged_bytes >= STEP_BYTES
+        """Whether enough was written since the last `upload` for a file to have grown, or something was left
+        then. Cheap."""
+        return self._is_behind or self._engine.staged_bytes() - self._staged_bytes >= STEP_BYTES
 
     def upload(self, is_in_the_way: Callable[[], bool]) -> int:
         """Stores what is stable, until nothing is left or it is in somebody's way. Returns the bytes
         done."""
-        self._staged_bytes = self._engine.staged_bytes()
+        self._staged_bytes, self._is_behind = self._engine.staged_bytes(), False
         done_bytes = 0
-        for ino in self._engine.growing_files(STEP_BYTES, RECENT_S, MOST_FILES):
+        for ino in self._engine.growing_files(STEP_BYTES, RECENT_S, MOST_EXTENTS, MOST_FILES):
+            if is_in_the_way():
+                break
             done_bytes += self._upload(ino, is_in_the_way)
         return done_bytes
 
@@ -112,12 +133,19 @@ class GrowingFiles:
             return 0
         growing, now = self._file(ino), _runs(extents)
         stable = _agreement(growing.seen, now)
+        before = growing.begun.until
         growing.begun, growing.seen = growing.begun.up_to(stable), now
+        growing.restarts += before - growing.begun.until > PART_BYTES
+        if stable - growing.begun.until < STEP_BYTES or growing.restarts > MOST_RESTARTS:
+            return 0
         done_bytes = 0
-        while stable - growing.begun.until >= STEP_BYTES and not is_in_the_way():
+        while stable - growing.begun.until >= PART_BYTES and not is_in_the_way():
+            if not self._has_room():
+                self._is_behind = True
+                break
             begin = growing.begun.until
             try:
-                rows = self._store(ino, extents, begin, begin + STEP_BYTES)
+                rows = self._store(ino, extents, begin, begin + PART_BYTES)
             except OSError:  # overwritten meanwhile, or lost: the commit says so
                 break
             if not rows:  # zeros and holes, or it has chunks already

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 
 from cowfs import clock, log
 from cowfs.errors import CowfsError, LeaseLostError
@@ -84,10 +83,8 @@ class Keeper:
             self._run("evict", self._evict, EVICT_PAUSE_S, rests=True)
         if not self._session.spec.is_read_only:
             self._run("heartbeat", self._beat, HEARTBEAT_S)
-            quiet = partial(self._upload, lambda committer: committer.upload_quiet(IDLE_S))
-            self._run("upload", quiet, UPLOAD_PAUSE_S)
-            growing = partial(self._upload, Committer.upload_growing)
-            self._run("upload-growing", growing, GROWING_PAUSE_S, rests=True)
+            self._run("upload", self._upload, UPLOAD_PAUSE_S)
+            self._run("upload-growing", self._upload_growing, GROWING_PAUSE_S, rests=True)
             self._run("reclaim", self._reclaim, 0.0)
             self._run("checkpoint", self._checkpoint, CHECKPOINT_PAUSE_S, rests=True)
 
@@ -95,6 +92,8 @@ class Keeper:
         """Returns when the threads have ended, or after JOIN_S: one that waits for a dead store is
         left behind."""
         self._stop.set()
+        if self._session.writer is not None:
+            self._session.writer.committer.end_uploads()
         if self._session.replayer is not None:
             self._session.replayer.stop()
         self._session.engine.end_waits()
@@ -163,19 +162,32 @@ class Keeper:
         except CowfsError as error:
             _logger.warning("what collections condemned was not read: %s", error)
 
-    def _upload(self, step: Callable[[Committer], int]) -> bool:
+    def _upload(self) -> bool:
+        if (done_bytes := self._uploaded(lambda committer: committer.upload_quiet(IDLE_S))) is None:
+            return False
+        self.upload_error = None
+        self.uploaded_bytes += done_bytes
+        return True
+
+    def _upload_growing(self) -> bool:
+        """Mostly has nothing to do, which says nothing about the store."""
+        if (done_bytes := self._uploaded(Committer.upload_growing)) is None:
+            return False
+        self.uploaded_bytes += done_bytes
+        return True
+
+    def _uploaded(self, step: Callable[[Committer], int]) -> int | None:
+        """The bytes that a step has done; None: the store does not answer."""
         writer = self._session.writer
         if writer is None or writer.lease_lost is not None:
-            return True
+            return 0
         try:
-            self.uploaded_bytes += step(writer.committer)
+            return step(writer.committer)
         except CowfsError as error:
             if self.upload_error is None:
                 _logger.warning("background upload waits for the store: %s", error)
             self.upload_error = error
-            return False
-        self.upload_error = None
-        return True
+            return None
 
     def _trim(self) -> bool:
         self._session.room.trim()

@@ -96,7 +96,8 @@ class StagedContents:
         if (ranges := _large_ranges(extents)) is None or not (part := _clipped(ranges, begin, end)):
             return []
         read_into = _StagedFile(self._engine, extents).read_into
-        return self._publisher.file_rows(ino, part, read_into, goes_on=sum(part[-1]) == end)
+        goes_on = sum(part[-1]) == end
+        return self._publisher.file_rows(ino, part, read_into, goes_on=goes_on, is_first=begin == 0)
 
     def named_rows(self, extents: Sequence[LayerExtent], pack: int) -> list[ExtentRow]:
         """As `rows`, but nothing is stored: what would be, lies in `pack`. Equal content has equal rows,

@@ -305,11 +305,19 @@ class Publisher:
         self.chunks.put_small(files, rows, self._index.stored_extents(old) if old else ())
 
     def file_rows(
-        self, ino: int, ranges: Iterable[tuple[int, int]], read_into: ReadInto, *, goes_on: bool = False
+        self,
+        ino: int,
+        ranges: Iterable[tuple[int, int]],
+        read_into: ReadInto,
+        *,
+        goes_on: bool = False,
+        is_first: bool = True,
     ) -> list[ExtentRow]:
         """As `rows`, of a large file that keeps no chunk: with new bytes in `ranges`, (offset, length) in
-        order, and holes elsewhere; goes_on: as `cut_file` has it."""
-        return self.chunks.file_rows(ranges, read_into, self._earlier(ino), goes_on=goes_on)
+        order, and holes elsewhere; goes_on: as `cut_file` has it. is_first: of the file's parts: what it had
+        before is looked up once."""
+        earlier = self._earlier(ino) if is_first else ()
+        return self.chunks.file_rows(ranges, read_into, earlier, goes_on=goes_on)
 
     def pack_number(self, pack: PackId) -> int:
         """By which rows that are drafted name a pack that is in the store."""

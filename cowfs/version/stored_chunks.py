@@ -167,6 +167,11 @@ class StoredChunks:
         self._storer.note(earlier)
         return self._storer.file_rows(ranges, read_into, self._uploader, goes_on=goes_on)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether two packs more can be stored without waiting for the store."""
+        return self._uploader.has_room
+
     def known_rows(self, parts: Iterable[tuple[int, int, ChunkHash]]) -> list[ExtentRow] | None:
         """The rows of a file of these whole chunks, (offset, length, hash) in order; None: one of them
         is not known to be in the store."""

@@ -25,6 +25,7 @@ STEP = 4 * MIB
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing, "STEP_BYTES", STEP)
+    monkeypatch.setattr(growing, "PART_BYTES", STEP)
 
 
 @pytest.fixture
@@ -97,6 +98,48 @@ def test_a_file_that_is_written_again_and_again_is_left_to_the_commit(store: Obj
             volume.write(b"f", source.randbytes(5 * MIB), offset=0)
             assert volume.committer.upload_growing() == 0
         assert stored_bytes(store) == 0
+
+
+def test_a_file_whose_header_changes_now_and_then_is_cut_again_a_few_times_at_most(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    source = random.Random(6)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        volume.write(b"f", source.randbytes(16 * MIB))
+        cut = cut_lengths(volume)
+        for number in range(2, 14):
+            if number % 2:
+                volume.write(b"f", source.randbytes(64), offset=0)
+            volume.write(b"f", source.randbytes(8 * MIB), offset=number * 8 * MIB)
+            volume.committer.upload_growing()
+        assert sum(cut) < 200 * MIB, "several times as much without a bound"
+        content, version = volume.read(b"f"), volume.commit().version_id
+        assert version
+    with ReadingVolume(store, version, tmp_path / "r") as reader:
+        assert reader.read(b"f") == content
+
+
+def test_nothing_is_begun_while_the_session_ends(store: ObjectStore, tmp_path: Path) -> None:
+    data = random.Random(7).randbytes(40 * MIB)
+    with WorkingVolume(store, "a", tmp_path / "a") as volume:
+        volume.write(b"f", data[: 32 * MIB])
+        volume.committer.upload_growing()
+        volume.write(b"f", data[32 * MIB :], offset=32 * MIB)
+        cut = cut_lengths(volume)
+        prepared = volume.publisher.chunks._storer._prepare
+
+        def ends(view: memoryview) -> Any:
+            volume.committer.end_uploads()
+            return prepared(view)
+
+        volume.publisher.chunks._storer._prepare = ends  # type: ignore[assignment, method-assign]
+        volume.committer.upload_growing()
+        assert 0 < sum(cut) <= STEP, "the part under way is the last one"
+        assert volume.committer.upload_growing() == volume.committer.upload_quiet(idle_s=0) == 0
+        version = volume.commit().version_id
+        assert version
+    with ReadingVolume(store, version, tmp_path / "r") as reader:
+        assert reader.read(b"f") == data
 
 
 def test_a_file_that_grows_after_a_pause_is_not_cut_again_from_its_beginning(

@@ -163,6 +163,12 @@ class PackUploader:
         with self._changed:
             return self._error
 
+    @property
+    def has_room(self) -> bool:
+        """Whether two packs more can be added without waiting."""
+        with self._changed:
+            return self._pending_bytes + 2 * self._target_bytes <= MEMORY_BYTES
+
     def take_durable(self) -> list[PackReceipt]:
         """Receipts of packs that are durable by now and were not claimed yet. Does not wait; works
         after a failure too."""

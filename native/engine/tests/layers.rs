@@ -532,26 +532,30 @@ fn growing_files_are_long_written_lately_and_without_a_chunk_at_their_beginning(
         world.put("long", &[1; 4096]),
         world.put("short", &[1; 4095]),
     );
-    let growing = |world: &World, least, recent_ns| {
+    let growing = |world: &World, least, recent_ns, most| {
         let mut found = world
             .engine()
-            .growing_files(least, recent_ns, 10)
+            .growing_files(least, recent_ns, most, 10)
             .expect("lists");
         found.sort_unstable();
         found
     };
-    assert_eq!(growing(&world, 4096, u64::MAX), [long]);
-    assert_eq!(growing(&world, 4095, u64::MAX), [long, short]);
-    assert_eq!(growing(&world, 4095, 0), []);
+    assert_eq!(growing(&world, 4096, u64::MAX, 9), [long]);
+    assert_eq!(growing(&world, 4095, u64::MAX, 9), [long, short]);
+    assert_eq!(growing(&world, 4095, 0, 9), []);
     assert_eq!(
         world.engine().staged_bytes().expect("has staging"),
         4096 + 4095
     );
+    world
+        .write_at("short", 9, b"second extent")
+        .expect("writes");
+    assert_eq!(growing(&world, 4095, u64::MAX, 2), [long]);
     let layer = world.freeze().expect("changed");
     world.commit(layer);
     world.write_at("long", 4096, b"more").expect("writes");
     world.write_at("short", 0, b"other").expect("writes");
-    assert_eq!(growing(&world, 4095, u64::MAX), [short]);
+    assert_eq!(growing(&world, 4095, u64::MAX, 9), [short]);
 }
 
 #[test]

@@ -254,11 +254,12 @@ impl PyEngine {
         py: Python<'_>,
         least_bytes: u64,
         recent_s: f64,
+        most_extents: usize,
         limit: usize,
     ) -> PyResult<Vec<u64>> {
         let recent_ns = (recent_s * 1e9) as u64;
         self.call(py, |engine| {
-            engine.growing_files(least_bytes, recent_ns, limit)
+            engine.growing_files(least_bytes, recent_ns, most_extents, limit)
         })
     }
 

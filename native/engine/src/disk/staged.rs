@@ -142,11 +142,13 @@ impl Engine {
     }
 
     /// Up to `limit` named files of at least `least_bytes` that were written within `recent_ns`,
-    /// have no chunk at their beginning, and of which nothing is lost; in no order.
+    /// have no chunk at their beginning and `most_extents` at most, and of which nothing is lost;
+    /// in no order.
     pub fn growing_files(
         &self,
         least_bytes: u64,
         recent_ns: u64,
+        most_extents: usize,
         limit: usize,
     ) -> Result<Vec<Ino>> {
         let state = self.read()?;
@@ -166,6 +168,7 @@ impl Engine {
                     .iter()
                     .next()
                     .is_some_and(|first| first.chunk.is_none())
+                && content.extents.len() <= most_extents
                 && state.lost_bytes(*ino) == 0
         };
         let growing = state.changes.marked(EXTENTS).filter(is_growing);
