@@ -113,7 +113,16 @@ class Repair:
     def _is_worth_it(self, pack: PackId) -> bool:
         """A record that says no more than the one before is not written."""
         found = self._found[pack]
-        return bool(found.found or (found.kept and pack not in self._damage.moved))
+        return bool(found.found or (found.kept and not self._is_told(pack)))
+
+    def _is_told(self, pack: PackId) -> bool:
+        """Whether a record says where all of it lies that is there, in packs that stay: a repair that did not
+        come to look at its new pack again may have left one that a collection is about to take."""
+        if pack not in self._damage.moved:
+            return False
+        rows = self._before(pack)[1]
+        offsets = {blob.offset for blob, _ in self._found[pack].kept}
+        return offsets <= rows.keys() and all(map(self._stays, {rows[offset].new_pack for offset in offsets}))
 
     def _described(self, pack: PackId, new_pack: PackId | None = None) -> PackRepair:
         found = self._found[pack]
@@ -126,7 +135,7 @@ class Repair:
             kept=len(found.kept),
             found=len(found.found),
             lost=len(found.lost),
-            is_moved=pack in self._damage.moved,
+            is_moved=self._is_told(pack),
             new_pack=new_pack.hex() if new_pack is not None else None,
         )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class PackRepair:
     """What becomes of one damaged pack. blobs: that it should have; kept: that are whole in it, or where
     it was moved to; found: elsewhere; lost: that versions name, and that were found nowhere. is_moved: an
-    earlier repair or a collection has moved it. new_pack: that has kept and found now."""
+    earlier repair or a collection has moved it, to packs that stay. new_pack: that has kept and found now."""
 
     pack: str
     key: str

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from cowfs.blocking import ROVolume, Volume
-from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError
+from cowfs.errors import ConflictError, CorruptError, InvalidInputError, InvalidStateError, UnavailableError
 from cowfs.format import codec, keys
 from cowfs.format.pack import PackKind
 from cowfs.ids import PackId
@@ -207,6 +207,35 @@ def test_a_repair_that_slept_until_its_new_pack_was_collected_writes_it_again(
 
     monkeypatch.setattr(refs, "append", append_late)
     assert Volume.repair(plan).is_sound
+    store.delete([keys.pack(each) for each in condemned])
+    reads_whole(place, first, FIRST)
+
+
+def test_a_repair_that_was_killed_before_it_looked_at_its_new_pack_again_is_made_good_by_the_next(
+    place: Path, first: ROVolume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation: the next one saw that everything lay where a record says, and left it there."""
+    mirror = mirrored(place)
+    (pack,) = packs(place / "store", PackKind.DATA)
+    delete(pack)
+    forget(place)
+    plan = Volume.plan_repair(sources=[mirror])
+    store = open_store((place / "store").as_uri())
+    condemned: list[PackId] = []
+
+    with monkeypatch.context() as patch:
+        real: Any = refs.append
+
+        def append_and_die(used: Any, ref: Any, n: int, record: Any) -> None:
+            condemned.append(record.blobs[-1].new_pack)
+            condemn(store, 1, set(condemned))
+            real(used, ref, n, record)
+            raise UnavailableError("killed")
+
+        patch.setattr(refs, "append", append_and_die)
+        with pytest.raises(UnavailableError):
+            Volume.repair(plan)
+    assert Volume.repair(Volume.plan_repair(sources=[mirror])).is_sound
     store.delete([keys.pack(each) for each in condemned])
     reads_whole(place, first, FIRST)
 

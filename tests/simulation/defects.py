@@ -355,6 +355,11 @@ def forks_not_pinned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(volumes, "keeping", keeping)
 
 
+def repairs_trust_the_record_before(patch: pytest.MonkeyPatch) -> None:
+    """A repair leaves what a moved record names where it is, also if a collection is about to take it."""
+    patch.setattr(Repair, "_is_told", lambda self, pack: pack in self._damage.moved)
+
+
 DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     superseded_writer_goes_on,
     takeover_without_a_fence,
@@ -386,6 +391,7 @@ DEFECTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     only_the_newest_record_counts,
     moved_records_not_read_again,
     repaired_packs_not_looked_at_again,
+    repairs_trust_the_record_before,
     tags_protect_nothing,
     tags_not_looked_at_again,
     late_tags_stop_collections,
