@@ -1,9 +1,9 @@
 """Makes versions of what an engine's layers hold: freeze, cut, hand to `version.publish`, tell the
 engine what became of it.
 
-One `Committer` per writable session. `commit`, `upload_quiet`, `upload_growing` and `heed_collections`
-may be called from any thread; they are serialised. What a version is made of, in which order, and who may have
-the next head is `Publisher`'s business.
+One `Committer` per writable session. `commit`, `upload_quiet`, `upload_growing` and
+`heed_collections` may be called from any thread; they are serialised. What a version is made of, in
+which order, and who may have the next head is `Publisher`'s business.
 
 After an error before the head the layer rejoins the working copy: nothing is lost, the next commit
 has it. While a head's outcome is unknown its layer waits for it, and the next commit, or heartbeat,

@@ -16,6 +16,7 @@ from cowfs.format import codec, keys
 from cowfs.format.pack import PackKind
 from cowfs.ids import PackId
 from cowfs.maintain.refit import stored_form
+from cowfs.maintain.repair_plan import RepairPlan
 from cowfs.storage import KeyFile, Storage
 from cowfs.store import open_store, refs
 from tests.cli.conftest import Run
@@ -182,16 +183,21 @@ def test_a_collection_that_moves_the_pack_meanwhile_wins(
     reads_whole(place, first, FIRST)
 
 
+def planned_without_the_pack(place: Path) -> tuple[Path, RepairPlan]:
+    """A mirror, and a plan from it for the store, whose only pack of contents is gone."""
+    mirror = mirrored(place)
+    (pack,) = packs(place / "store", PackKind.DATA)
+    delete(pack)
+    forget(place)
+    return mirror, Volume.plan_repair(sources=[mirror])
+
+
 @pytest.mark.parametrize("is_ended", [True, False])
 def test_a_repair_that_slept_until_its_new_pack_was_collected_writes_it_again(
     place: Path, first: ROVolume, monkeypatch: pytest.MonkeyPatch, is_ended: bool
 ) -> None:
     """Nothing named it before the moved record was there. A list that has not ended will delete it."""
-    mirror = mirrored(place)
-    (pack,) = packs(place / "store", PackKind.DATA)
-    delete(pack)
-    forget(place)
-    plan = Volume.plan_repair(sources=[mirror])
+    _, plan = planned_without_the_pack(place)
     store = open_store((place / "store").as_uri())
     condemned: list[PackId] = []
     real: Any = refs.append
@@ -215,11 +221,7 @@ def test_a_repair_that_was_killed_before_it_looked_at_its_new_pack_again_is_made
     place: Path, first: ROVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by the simulation: the next one saw that everything lay where a record says, and left it there."""
-    mirror = mirrored(place)
-    (pack,) = packs(place / "store", PackKind.DATA)
-    delete(pack)
-    forget(place)
-    plan = Volume.plan_repair(sources=[mirror])
+    mirror, plan = planned_without_the_pack(place)
     store = open_store((place / "store").as_uri())
     condemned: list[PackId] = []
 

@@ -253,7 +253,9 @@ def test_any_history_of_a_file_is_committed_as_it_is(
         assert version
     with ReadingVolume(store, version, home / "r") as reader:
         assert blake3(reader.read(b"f")).hexdigest() == blake3(content).hexdigest()
-    if not {"commit", "truncate", "extend"} & {what for what, _, _ in done}:
+    # Where a long run of zeros ends depends on the buffers that it was read in.
+    has_zeros = any(what in ("truncate", "extend") or where is True for what, _, where in done)
+    if not has_zeros and "commit" not in {what for what, _, _ in done}:
         with WorkingVolume(store, "whole", home / "whole") as whole:
             whole.write(b"f", bytes(content))
             whole.commit()
