@@ -48,7 +48,7 @@ def test_the_end_waits_for_no_pause(tmp_path: Path) -> None:
     session = SimpleNamespace(
         engine=engine,
         spec=SimpleNamespace(options=SimpleNamespace(resident=False)),
-        writer=SimpleNamespace(),
+        writer=None,
         recorder=None,
         replayer=None,
     )
