@@ -5,8 +5,8 @@
     python -m benchmarks.history collect [--files 10000] [--versions 1000] [--changed 10] [--kept 10]
                                          [--directory DIR]
 
-diff: `cowfs diff` of two versions that differ in a few files, over S3, with an empty cache and again.
-Prints times, requests and bytes that were fetched.
+diff: `cowfs diff` of two versions that differ in a few files, over S3, with an empty cache and
+again. Prints times, requests and bytes that were fetched.
 
 merge: forks of one volume, each of which has files of its own in a directory of its own, brought
 together into one version. Prints its time, that of a commit of one small file to the same volume,

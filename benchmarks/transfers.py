@@ -1,12 +1,12 @@
-"""How fast a directory or a file gets into a version: `files.upload`, beside `cp -a` into a mount with a
-commit, and beside the store's own puts.
+"""How fast a directory or a file gets into a version: `files.upload`, beside `cp -a` into a mount
+with a commit, and beside the store's own puts.
 
     python -m benchmarks.transfers [--place directory|seaweedfs] [--mib 2048] [--rounds 3] [--directory DIR]
 
 Sources are Python's standard library, and one incompressible file, both in the kernel's cache. "cp"
-is from the start of `cp` to the return of the commit, without mounting. "put" is the file's bytes in
-objects as large as packs, as many at once as a commit has on their way (`benchmarks.stores`). All
-three in turn within each round; prints every round, and the ratios of the medians.
+is from the start of `cp` to the return of the commit, without mounting. "put" is the file's bytes
+in objects as large as packs, as many at once as a commit has on their way (`benchmarks.stores`).
+All three in turn within each round; prints every round, and the ratios of the medians.
 """
 
 from __future__ import annotations

@@ -36,14 +36,15 @@ CODEC_ZSTD: int  # 1
 class NotResident(Exception):
     """What must be loaded before the call can be answered.
 
-    version: which of the versions beside the mount's own it is about (`Engine.open_version`); 0: the mount's own.
+    version: which of the versions beside the mount's own it is about (`Engine.open_version`); 0:
+    the mount's own.
 
     what: "inode" (ino; answer with `load_inode`, or fail the call if the base version has none of
     that number), "parent" (ino; `load_parent`), "directory" (ino; `load_directory`), "content"
     (ino; `load_content`; if the call reads bytes, `wanted` says which, and `absent_chunks` what
     they need besides), "chunks" (`cache_chunk` for each of `chunks`), "file" (ino; `assemble_file`,
-    only asked for by the lane). Of the versions beside: "closed" (version; `open_version`), "name" (name;
-    `name_version`, or fail the call), "names" (`list_versions`).
+    only asked for by the lane). Of the versions beside: "closed" (version; `open_version`), "name"
+    (name; `name_version`, or fail the call), "names" (`list_versions`).
     """
 
     what: str
@@ -174,8 +175,9 @@ class ChunkPlaces:
     def name(self, files: FileRows) -> None:
         """From now on the fresh chunks in rows of `files` are named, and no others."""
     def named(self, first: int, limit: int) -> tuple[bytes, list[bytes], int, int] | None:
-        """Up to limit named chunks from the table's chunk `first` on, as a catalogue lists them: its entries, the
-        packs that they number, the chunks' raw bytes, and where to go on. None: there are no more."""
+        """Up to limit named chunks from the table's chunk `first` on, as a catalogue lists them:
+        its entries, the packs that they number, the chunks' raw bytes, and where to go on. None:
+        there are no more."""
     def published(self, left: int) -> None:
         """A version that names the named chunks is in the store: only the last `left` other fresh
         ones stay."""
@@ -184,9 +186,9 @@ class ChunkPlaces:
         """Forgets all but the fresh chunks in these packs."""
 
 class SmallFiles:
-    """A batch of small files on its way into packs: at most one chunk each, already named. In this order:
-    `look_up` and `doubt`, `found` for some of `missing_in`, `compress`, `pour` until `is_poured`,
-    `finish`. Equal files are one chunk; a chunk's number is of this batch."""
+    """A batch of small files on its way into packs: at most one chunk each, already named. In this
+    order: `look_up` and `doubt`, `found` for some of `missing_in`, `compress`, `pour` until
+    `is_poured`, `finish`. Equal files are one chunk; a chunk's number is of this batch."""
 
     def count(self) -> int: ...
     def size_bytes(self) -> int:
@@ -200,9 +202,9 @@ class SmallFiles:
     def doubt(self, packs: Sequence[bytes]) -> None:
         """Chunks that were found in these packs are missing."""
     def missing_in(self, catalogues: Sequence[tuple[bytes, int]], noted: Sequence[bytes]) -> list[tuple[int, bytes]]:
-        """(number, hash) of the chunks without a place that may have one: that were doubted, are among
-        `noted`, or begin as an entry of a catalogue does, each given as its bytes and where its entries
-        begin."""
+        """(number, hash) of the chunks without a place that may have one: that were doubted, are
+        among `noted`, or begin as an entry of a catalogue does, each given as its bytes and where
+        its entries begin."""
     def found(self, number: int, place: tuple[bytes, int, int, int, int]) -> None:
         """Where a missing chunk lies."""
     def compress(self) -> None:
@@ -211,12 +213,12 @@ class SmallFiles:
     def pour(
         self, pack: bytes, offset: int, room: bytearray | memoryview, target: int, margins: tuple[int, int]
     ) -> tuple[int, bytes]:
-        """Puts chunks into `room`, from `offset` of their pack on, until they and their entries have `target`
-        bytes or the room is full. margins: bytes left free before and behind each. Returns how many bytes
-        the chunks take, and their entries as a pack's directory has them."""
+        """Puts chunks into `room`, from `offset` of their pack on, until they and their entries
+        have `target` bytes or the room is full. margins: bytes left free before and behind each.
+        Returns how many bytes the chunks take, and their entries as a pack's directory has them."""
     def finish(self, places: ChunkPlaces, numbers: dict[bytes, int], rows: FileRows) -> None:
-        """Tells `places` where chunks lie, and gives every file its rows. numbers: of each of `packs`, in the
-        index."""
+        """Tells `places` where chunks lie, and gives every file its rows. numbers: of each of
+        `packs`, in the index."""
 
 class DirectoryRows:
     """The entries of one directory on their way into an engine, a page after the other."""
@@ -267,23 +269,26 @@ class Engine:
 
     # -- other versions of the volume, to look at under `.cowfs/versions` (native/mounted)
     def with_versions(self, is_listed: bool) -> Engine:
-        """The same engine for a server of its mount: calls about files find the versions beside it, and
-        changes of those are EROFS. is_listed: a listing of the root has `.cowfs`."""
+        """The same engine for a server of its mount: calls about files find the versions beside it,
+        and changes of those are EROFS. is_listed: a listing of the root has `.cowfs`."""
     def name_version(self, name: bytes, target: int | bytes) -> None:
-        """What a name in `.cowfs/versions` leads to: a version's number, if it is its whole id; else the
-        id that it stands for, which is believed for a moment."""
+        """What a name in `.cowfs/versions` leads to: a version's number, if it is its whole id;
+        else the id that it stands for, which is believed for a moment."""
     def list_versions(self, names: list[tuple[bytes, int | bytes]]) -> None:
         """The names for the next listing, as for `name_version`."""
     def open_version(self, version: int, engine: Engine) -> None:
-        """version: 1 to 65534; its inodes and handles have it in their highest 16 bits. engine: read-only."""
+        """version: 1 to 65534; its inodes and handles have it in their highest 16 bits. engine:
+        read-only."""
     def close_version(self, version: int) -> bool:
-        """Lets go of the version's engine, which nobody is asking then. False: a file is open in it."""
+        """Lets go of the version's engine, which nobody is asking then. False: a file is open in
+        it."""
     def open_versions(self) -> list[int]:
         """The one that was asked longest ago first."""
     def may_move(self, ino: int) -> bool:
         """Whether nobody is to remember names of this inode, or in it."""
     def generation(self, ino: int) -> int:
-        """What an entry of the inode says to tell it from others that have its number in another mount."""
+        """What an entry of the inode says to tell it from others that have its number in another
+        mount."""
     def is_only_named(self, ino: int) -> bool:
         """Whether a listing's entry says no more than that it is a directory."""
 
@@ -321,9 +326,9 @@ class Engine:
     def chunk_run(
         self, start: int, wanted: list[tuple[int, int, int, int, bytes]], name_key: bytes | None = None
     ) -> ChunkRun:
-        """For the bytes of a pack from `start` on: what is wanted of them, (offset in the pack, stored
-        length, raw length, codec, hash), in order of offset. name_key: of a store that names its
-        chunks by one."""
+        """For the bytes of a pack from `start` on: what is wanted of them, (offset in the pack,
+        stored length, raw length, codec, hash), in order of offset. name_key: of a store that names
+        its chunks by one."""
     def cached_chunk(self, hash: bytes, raw_length: int) -> bytes | None:
         """A chunk that is in the cache undamaged, with this length."""
     def assemble_file(self, ino: int) -> None:
@@ -335,13 +340,14 @@ class Engine:
         here."""
     def next_ahead(self) -> list[ChunkRef] | None:
         """Waits until a sequential reader will soon want chunks that are not in the cache: these,
-        nearest first, 16 to 32 MiB of a file that is read on and on. Readers take turns. None once the engine is closed."""
+        nearest first, 16 to 32 MiB of a file that is read on and on. Readers take turns. None once
+        the engine is closed."""
     def note_reads(self) -> None:
         """From now on `take_reads` tells what is read: each read costs a short lock more."""
     def take_reads(self) -> list[tuple[int, int, int]]:
-        """(ino, offset, length) of what was read for the first time since the last call, in the order
-        of first reading, rounded out to 64 KiB; length 0: a directory whose entries came in. After
-        1,048,576 of them nothing more is noted."""
+        """(ino, offset, length) of what was read for the first time since the last call, in the
+        order of first reading, rounded out to 64 KiB; length 0: a directory whose entries came in.
+        After 1,048,576 of them nothing more is noted."""
     def evict(self, max_bytes: int) -> int:
         """Forgets what was not used for longest and can be loaded again, until inodes, entries and
         contents take at most about max_bytes (0: all that can be); returns bytes freed. Cheap
@@ -403,9 +409,9 @@ class Engine:
         on a full disk: `relieve`, and call again. Does not wait for `reclaim_overdue`: ask
         `is_reclaim_overdue` before."""
     def copy_range(self, source: tuple[int, int], target: tuple[int, int], length: int) -> int:
-        """Copies up to `length` bytes by sharing extents; each end is (file handle, offset). Returns
-        how many, 0 at the source's end. EOPNOTSUPP where only a copy of the bytes will do: the
-        source may have a writable mapping, or one of the files has no name."""
+        """Copies up to `length` bytes by sharing extents; each end is (file handle, offset).
+        Returns how many, 0 at the source's end. EOPNOTSUPP where only a copy of the bytes will do:
+        the source may have a writable mapping, or one of the files has no name."""
     def note_failed_write(self, fh: int, offset: int, length: int, errno: int) -> None:
         """For a server that cannot tell a mapped store from another write: one that failed and may
         have been one counts as lost (`refused_stores`)."""
@@ -471,9 +477,10 @@ class Engine:
     def layer_small_files(
         self, layer: int, after: int, limit: int, stored: Sequence[FileRows], name_key: bytes | None = None
     ) -> SmallFiles:
-        """Files of `layer_contents` behind `after`, in its order, with their bytes: up to the first that is not
-        small (`native/engine/src/layers/small_files.rs`) or cannot be read, and no more than `limit`. stored:
-        what was made of files before, small or not; the first that has this version of a file counts."""
+        """Files of `layer_contents` behind `after`, in its order, with their bytes: up to the first
+        that is not small (`native/engine/src/layers/small_files.rs`) or cannot be read, and no more
+        than `limit`. stored: what was made of files before, small or not; the first that has this
+        version of a file counts."""
     def live_small_files(self, inodes: Sequence[int], name_key: bytes | None = None) -> SmallFiles:
         """The same of these files as they are now: up to the first that is not small, or gone."""
     def layer_extents(self, layer: int, ino: int) -> list[LayerExtent]: ...
@@ -516,9 +523,9 @@ class Engine:
         """Likewise if there is a journal that is worth it, so that the next mount has little to
         replay."""
     def reclaim_when_due(self, timeout_s: float) -> int:
-        """Waits up to timeout_s until so much was staged that it may pay, then drops segments of which
-        every byte was overwritten or removed, committed or not, and moves what is left in mostly
-        dead ones; returns bytes freed. May sync."""
+        """Waits up to timeout_s until so much was staged that it may pay, then drops segments of
+        which every byte was overwritten or removed, committed or not, and moves what is left in
+        mostly dead ones; returns bytes freed. May sync."""
     def watch(self) -> int:
         """Begins to watch for changes; for `wait_changed`."""
     def wait_changed(self, since: int, timeout_s: float) -> None:
@@ -547,8 +554,8 @@ class Engine:
     def staged_bytes(self) -> int:
         """Bytes that were staged since the mount, also those that nothing needs any more."""
     def growing_files(self, least_bytes: int, recent_s: float, most_extents: int, limit: int) -> list[int]:
-        """Files of that size or more that were written within recent_s seconds, have no chunk at their
-        beginning and not more extents, in no order."""
+        """Files of that size or more that were written within recent_s seconds, have no chunk at
+        their beginning and not more extents, in no order."""
     def live_extents(self, ino: int) -> tuple[int, list[LayerExtent]]:
         """(data version, extents) of a file as it is now."""
 
@@ -605,9 +612,9 @@ class Lane:
         been answered. Not from a thread that holds anything an answer needs. ENOENT: the kernel
         does not know the inode."""
     def invalidate_entry(self, parent: int, name: bytes) -> None:
-        """The kernel forgets what a name of a directory leads to, or that it leads nowhere. Waits for
-        requests about that directory. Not from a thread that one of them needs. ENOENT: the kernel
-        does not know the name or the directory."""
+        """The kernel forgets what a name of a directory leads to, or that it leads nowhere. Waits
+        for requests about that directory. Not from a thread that one of them needs. ENOENT: the
+        kernel does not know the name or the directory."""
 
 def cut_points(
     data: bytes | bytearray | memoryview,
@@ -617,13 +624,13 @@ def cut_points(
     gear: bytes | None = None,
 ) -> list[int]:
     """Content-defined chunk ends in data[begin:end], ascending, counted from the beginning of data.
-    final False: only ends that no later bytes can move. Sizes: 128 KiB minimum, 512 KiB average,
-    2 MiB maximum; `docs/format/chunks.md` says why. gear: another table than the public one, 256 numbers of
-    8 bytes, big-endian. Nobody may write to data meanwhile."""
+    final False: only ends that no later bytes can move. Sizes: 128 KiB minimum, 512 KiB average, 2
+    MiB maximum; `docs/format/chunks.md` says why. gear: another table than the public one, 256
+    numbers of 8 bytes, big-endian. Nobody may write to data meanwhile."""
 
 def plain_inodes(rows: list[InodeRow], last: int, next_ino: int) -> int:
-    """How many of the first rows are plainly right by themselves, with numbers that ascend behind `last` and lie
-    below next_ino. It says nothing about any other row."""
+    """How many of the first rows are plainly right by themselves, with numbers that ascend behind
+    `last` and lie below next_ino. It says nothing about any other row."""
 
 def plain_entries(rows: list[tuple[int, bytes, int]], last: tuple[int, bytes]) -> int:
     """The same of (parent, name, ino)."""
@@ -640,17 +647,17 @@ def zero_runs(data: bytes | bytearray | memoryview, minimum: int, end: int | Non
     ascending."""
 
 def list_directory(fd: int) -> list[tuple[bytes, tuple[int, int, int, int, int, int, int]]]:
-    """(name, (device, inode, mode, links, size, mtime ns, ctime ns)) of what is in an open directory,
-    sorted by name; what vanishes meanwhile is left out. Links are not followed."""
+    """(name, (device, inode, mode, links, size, mtime ns, ctime ns)) of what is in an open
+    directory, sorted by name; what vanishes meanwhile is left out. Links are not followed."""
 
 def open_beneath(root: int, path: bytes) -> int:
-    """A descriptor of the directory `path` below that of `root`, with no link on the way; b"" is the
-    root itself. Closed by the caller."""
+    """A descriptor of the directory `path` below that of `root`, with no link on the way; b"" is
+    the root itself. Closed by the caller."""
 
 def read_small_files(
     fd: int, names: Sequence[bytes], limit: int, name_key: bytes | None
 ) -> list[tuple[tuple[int, int, int, int, int, int, int], bytes, int, bytes] | None]:
     """Of each of these names in an open directory what `list_directory` tells, the name of the blob
-    with all its bytes, by name_key if there is one, its codec and its stored bytes; all as they were
-    at one moment. None: it is no regular file of at most `limit` bytes without holes, was changed
-    within the last 20 ms or meanwhile, or cannot be opened."""
+    with all its bytes, by name_key if there is one, its codec and its stored bytes; all as they
+    were at one moment. None: it is no regular file of at most `limit` bytes without holes, was
+    changed within the last 20 ms or meanwhile, or cannot be opened."""

@@ -1,9 +1,9 @@
 """Work in a thread of its own, while its caller waits where an exception can break nothing.
 
 Python raises what a signal's handler raises (Ctrl-C) anywhere in the main thread: also inside of
-`threading` and `concurrent.futures`, behind the taking of a lock and before the statement that would
-give it back. Who waits for that lock then waits for ever. So work that has helpers is not done where
-signals arrive.
+`threading` and `concurrent.futures`, behind the taking of a lock and before the statement that
+would give it back. Who waits for that lock then waits for ever. So work that has helpers is not
+done where signals arrive.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ from cowfs.errors import AccessDeniedError, InvalidInputError
 
 STORE_TIMEOUT_S = 900.0
 KEYS = ("store", "store_timeout", "trusted_endpoints")
-"""Of config.toml. An unknown one is refused: a misspelt `store` would send data to another place."""
+"""Of config.toml. An unknown one is refused: a misspelt `store` would send data to another
+place."""
 
 
 def config_file() -> Path:

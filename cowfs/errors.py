@@ -129,8 +129,8 @@ class InvalidStateError(CowfsError, kind="invalid_state", exit_code=14, errno=_e
 
 
 class SourceChangedError(CowfsError, kind="source_changed", exit_code=16):
-    """A linked or imported object is not the one that was listed: it was replaced, or is gone. Import
-    it again; `details` has url, key and whether it is gone."""
+    """A linked or imported object is not the one that was listed: it was replaced, or is gone.
+    Import it again; `details` has url, key and whether it is gone."""
 
 
 def from_local_disk(error: OSError, what: str) -> CowfsError:

@@ -93,8 +93,8 @@ class Store(ABC):
 
     @abstractmethod
     def is_aged(self) -> bool:
-        """Whether its objects could be made to look nine days old: nothing that is younger than an hour
-        is collected, and deleted volumes can be brought back for a week."""
+        """Whether its objects could be made to look nine days old: nothing that is younger than an
+        hour is collected, and deleted volumes can be brought back for a week."""
 
 
 class LocalStore(Store):

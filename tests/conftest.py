@@ -43,8 +43,8 @@ def cowfs_mounts() -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A test never sees the mounts of whoever runs the tests, nor those of other test processes, and
-    what its mounts note does not pile up in the user's state directory."""
+    """A test never sees the mounts of whoever runs the tests, nor those of other test processes,
+    and what its mounts note does not pile up in the user's state directory."""
     place = tempfile.TemporaryDirectory(prefix="cowfs-test-state-")
     config.add_cleanup(place.cleanup)
     os.environ["XDG_STATE_HOME"] = place.name
@@ -76,8 +76,8 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Generator[None]:
-    """As they were: commands that a test runs in this process take SIGINT and SIGTERM for themselves,
-    and end the process soon after one."""
+    """As they were: commands that a test runs in this process take SIGINT and SIGTERM for
+    themselves, and end the process soon after one."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     yield

@@ -1,5 +1,5 @@
-"""One request of a `ScriptedServer`, sent on to a real S3 server: for a proxy that does something at a
-certain request, or answers it by itself.
+"""One request of a `ScriptedServer`, sent on to a real S3 server: for a proxy that does something
+at a certain request, or answers it by itself.
 
 The request goes on as it is, with the proxy's name in `Host`, which its signature covers.
 """

@@ -1,5 +1,5 @@
-"""As much of S3 as imports and links need, in this process: a bucket that tests fill and change, and
-that remembers what it was asked.
+"""As much of S3 as imports and links need, in this process: a bucket that tests fill and change,
+and that remembers what it was asked.
 
     ListObjectsV2     1,000 keys an answer
     HEAD, GET         Range, If-Match (unless `ignores_conditions`), ETag, Last-Modified

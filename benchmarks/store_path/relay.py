@@ -3,9 +3,9 @@
     python -m benchmarks.store_path.relay LISTEN_ADDRESS TARGET_PORT DELAY_MS
 
 Prints its port. Each line on standard input is answered by what was seen since the last one, as
-JSON: {"requests", "sent_bytes", "received_bytes", "depth", "lines"}. depth: the longest chain of requests of
-which each began when the one before had been answered: so many round trips had to be waited for.
-Ends with its standard input.
+JSON: {"requests", "sent_bytes", "received_bytes", "depth", "lines"}. depth: the longest chain of
+requests of which each began when the one before had been answered: so many round trips had to be
+waited for. Ends with its standard input.
 
 A request begins where a client's bytes begin with an HTTP method. What is relayed passes through
 this process, so that a speed beside it on the same cores is not the store's.

@@ -1,5 +1,5 @@
-"""How often, and how deep, cowfs asks the store: counted by a relay, so that a busy machine does not
-matter.
+"""How often, and how deep, cowfs asks the store: counted by a relay, so that a busy machine does
+not matter.
 
     mount-version, mount-volume    with empty caches
     commit-one                     a file of a few bytes was added

@@ -1,5 +1,5 @@
-"""What is measured, once for each system. Each work begins with a system of its own, fresh and empty,
-and cold means: no cache of the system's own, and none of the kernel's.
+"""What is measured, once for each system. Each work begins with a system of its own, fresh and
+empty, and cold means: no cache of the system's own, and none of the kernel's.
 
     commit, write-commit    one incompressible file, from staged to stored, and from the first write on
     read-1, read-4          it, cold, by one reader; four of a quarter each, by four

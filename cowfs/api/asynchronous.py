@@ -1,8 +1,9 @@
-"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
+"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and
+trio alike.
 
-Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
-Every call runs in a worker thread (`cowfs.api.twins`), so that the event loop goes on. A cancelled call still runs to
-its end there: nothing is left half done.
+Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this
+file. Every call runs in a worker thread (`cowfs.api.twins`), so that the event loop goes on. A
+cancelled call still runs to its end there: nothing is left half done.
 """
 
 # mypy: disable-error-code="empty-body"
@@ -60,8 +61,9 @@ class ROFiles(Twin, of=files.ROFiles):
     _blocking: files.ROFiles
 
     def ls(self, path: FilePath | Entry = "/", recursive: bool = False) -> AsyncIterator[Entry]:
-        """The entries of a directory, by name; of anything else its own. recursive: everything below
-        as well, each directory before what is in it; links are not followed. FileNotFoundError."""
+        """The entries of a directory, by name; of anything else its own. recursive: everything
+        below as well, each directory before what is in it; links are not followed.
+        FileNotFoundError."""
         return iterated(partial(self._blocking.ls, path, recursive))
 
     async def stat(self, path: FilePath | Entry = "/", *, follow: bool = True) -> Entry:
@@ -72,13 +74,13 @@ class ROFiles(Twin, of=files.ROFiles):
         """Whether there is something at a path; of a link, where it leads."""
 
     def glob(self, pattern: FilePath) -> AsyncIterator[Entry]:
-        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between. Links
-        are followed only where the pattern has their whole name."""
+        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between.
+        Links are followed only where the pattern has their whole name."""
         return iterated(partial(self._blocking.glob, pattern))
 
     def walk(self, path: FilePath | Entry = "/") -> AsyncIterator[tuple[str, list[Entry], list[Entry]]]:
-        """As os.walk, from the top down: path of a directory, the directories in it, everything else
-        in it. What is removed from the second is not walked into."""
+        """As os.walk, from the top down: path of a directory, the directories in it, everything
+        else in it. What is removed from the second is not walked into."""
         return iterated(partial(self._blocking.walk, path), 1)
 
     async def read(self, path: FilePath | Entry, offset: int = 0, length: int | None = None) -> bytes:
@@ -97,10 +99,11 @@ class ROFiles(Twin, of=files.ROFiles):
 
         What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
         Files of the same size and time of modification are there already, so a download that was
-        killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst: "error" raises ConflictError before
-        anything is written, "newer" replaces those that are older than in the version, "always" all.
-        Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
-        extended attributes are not, and nothing is written outside of dst.
+        killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst:
+        "error" raises ConflictError before anything is written, "newer" replaces those that are
+        older than in the version, "always" all. Chunks are read in parallel and checked; holes and
+        links are kept, set-id bits, owners and extended attributes are not, and nothing is written
+        outside of dst.
         """
 
     async def export(
@@ -119,8 +122,9 @@ class ROFiles(Twin, of=files.ROFiles):
 
         storage: credentials for `url`; None: those of the environment. What an earlier export has
         put there, and nobody has replaced, is not put again. delete: objects below `url` that the
-        version has not are deleted, whoever made them. Links to files become objects with the file's
-        bytes. InvalidInputError, before anything is put: other links, names that are not UTF-8.
+        version has not are deleted, whoever made them. Links to files become objects with the
+        file's bytes. InvalidInputError, before anything is put: other links, names that are not
+        UTF-8.
         """
 
     async def open(self, path: FilePath | Entry, mode: str = "rb") -> anyio.AsyncFile[bytes]:
@@ -147,14 +151,14 @@ class RWFiles(ROFiles, of=files.RWFiles):
         message: str = "",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as one
-        version; if nothing differs, none is made.
+        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as
+        one version; if nothing differs, none is made.
 
-        What is missing of dst is made. A file goes below dst if that is a directory, or ends in "/",
-        and takes that name else. delete: removes what is below dst and not in src; without it a
-        directory takes the place of nothing else, nor the other way round. exclude: patterns as in
-        .gitignore, relative to src; what they match is neither uploaded nor removed. A file of the
-        same size and time of modification as in the volume is not read.
+        What is missing of dst is made. A file goes below dst if that is a directory, or ends in
+        "/", and takes that name else. delete: removes what is below dst and not in src; without it
+        a directory takes the place of nothing else, nor the other way round. exclude: patterns as
+        in .gitignore, relative to src; what they match is neither uploaded nor removed. A file of
+        the same size and time of modification as in the volume is not read.
 
         Bytes go from the source to the store, and are not written to this machine. Ended, failed or
         killed: nothing is published, and the next upload moves only what is missing. ConflictError:
@@ -174,9 +178,9 @@ class RWFiles(ROFiles, of=files.RWFiles):
         overwrite: Overwrite = "error",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine, what
-        programs see there is copied, committed or not. InvalidStateError: it is not mounted, and has
-        uncommitted work here."""
+        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine,
+        what programs see there is copied, committed or not. InvalidStateError: it is not mounted,
+        and has uncommitted work here."""
 
     async def write(self, path: FilePath | Entry, data: bytes | bytearray | memoryview) -> None:
         """Makes a file, or replaces the content of one. FileNotFoundError: the directory is
@@ -200,7 +204,8 @@ class RWFiles(ROFiles, of=files.RWFiles):
         """A file, a link, or an empty directory; recursive: a directory with everything in it."""
 
     async def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
-        """Makes `path` a symbolic link to `target`, which is kept as it is given. FileExistsError."""
+        """Makes `path` a symbolic link to `target`, which is kept as it is given.
+        FileExistsError."""
 
     async def chmod(self, path: FilePath | Entry, mode: int) -> None:
         """Sets the permission bits; a link is followed."""
@@ -280,8 +285,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
     def is_mounted(self) -> bool: ...
     @property
     def files(self) -> ROFiles:
-        """The version's files without a mount; of a folder, what is in it. Nothing is read before the
-        first call."""
+        """The version's files without a mount; of a folder, what is in it. Nothing is read before
+        the first call."""
 
     async def resolve(self) -> Self:
         """Fetches the manifest unless it is here already; of an async version `await version` does
@@ -321,14 +326,14 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Makes a volume of this object's scratch mount: a fork of this version, and in it a version
-        with everything that was written before the call. Returns that version.
+        """Makes a volume of this object's scratch mount: a fork of this version, and in it a
+        version with everything that was written before the call. Returns that version.
 
         name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: one is
         made up. The mount stays, and is the volume's writer: a later commit without a name, or with
         the same, goes to that volume, and another name makes another one from there on. What is not
-        committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError when
-        there is no scratch mount.
+        committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError
+        when there is no scratch mount.
         """
 
     async def fork(self, name: str | None = None, *, strict: bool = False) -> RWVolume:
@@ -339,9 +344,9 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         """
 
     async def history(self, limit: int | None = None) -> list[ROVolume]:
-        """This version and its ancestors along all parents, across forks and merges, newest first, at
-        most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the versions
-        are whole."""
+        """This version and its ancestors along all parents, across forks and merges, newest first,
+        at most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the
+        versions are whole."""
 
     def diff(
         self, other: Located, *, path: str | os.PathLike[str] = "/", times: bool = False, renames: bool = True
@@ -357,8 +362,8 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
 
     async def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
-        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long as
-        the tag is there. Tagging it again with the same name changes nothing.
+        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long
+        as the tag is there. Tagging it again with the same name changes nothing.
 
         move: the tag may be on another version now; expect: only on the one with this id, so that
         of several who move it at once one does. ConflictError: it is on another version, or was
@@ -375,12 +380,14 @@ class ROVolume(VolumeTwin, of=ro_volume.ROVolume):
         replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
-        """Fetches what is at `path`, with all below it, into this machine's cache, for mounts, `files` and
-        later versions. What is there is not fetched, so an interrupted call is repeated. Mounts may run.
+        """Fetches what is at `path`, with all below it, into this machine's cache, for mounts,
+        `files` and later versions. What is there is not fetched, so an interrupted call is
+        repeated. Mounts may run.
 
-        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left out:
-        `is_complete` is False then. replay: a profile that a mount recorded; what it has of `path`, and nothing
-        else. progress hears of the stage "warm". CorruptError, SourceChangedError: after all else was fetched.
+        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left
+        out: `is_complete` is False then. replay: a profile that a mount recorded; what it has of
+        `path`, and nothing else. progress hears of the stage "warm". CorruptError,
+        SourceChangedError: after all else was fetched.
         """
 
 
@@ -442,13 +449,13 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         times: bool = False,
         renames: bool = True,
     ) -> AsyncIterator[Change]:
-        """What became of `other` in the volume as it is now, with work that is in no version: each path
-        at which they differ. other: a version of the same store, or a folder of one; None: the version
-        that the work stands on, so that it is what commit() would publish.
+        """What became of `other` in the volume as it is now, with work that is in no version: each
+        path at which they differ. other: a version of the same store, or a folder of one; None: the
+        version that the work stands on, so that it is what commit() would publish.
 
-        The rest is as for `diff` of a version. Nothing is published. Bytes that were written since the
-        last commit are read from this machine's disk, and commits wait meanwhile. InvalidStateError:
-        the volume is mounted as a copy.
+        The rest is as for `diff` of a version. Nothing is published. Bytes that were written since
+        the last commit are read from this machine's disk, and commits wait meanwhile.
+        InvalidStateError: the volume is mounted as a copy.
         """
         return iterated(partial(self._blocking.diff, other, path=path, times=times, renames=renames))
 
@@ -493,9 +500,9 @@ class RWVolume(VolumeTwin, of=rw_volume.RWVolume):
         """
 
     async def unmount(self, *, force: bool = False) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that other
-        processes of this user have mounted, too, stays with them. What `files` has opened in this
-        process is closed.
+        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that
+        other processes of this user have mounted, too, stays with them. What `files` has opened in
+        this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.
@@ -629,12 +636,13 @@ class Volume(Twin, of=volume_module.Volume):
         others are as they were. They are read with the credentials of the environment, or, in the
         store's own bucket, with the store's.
 
-        storage: credentials for `url`; None: those of the environment. delete: what is in the volume
-        and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time are those
-        of the last import are not read. An import that was killed is repeated: it moves only what is
-        missing. The listing is in memory. executor: its workers read and store the objects, each with
-        its own credentials (docs/guide/large-stores.md). InvalidInputError: keys that no file can have,
-        all of them before anything is read; ConflictError: an object that is replaced all the time.
+        storage: credentials for `url`; None: those of the environment. delete: what is in the
+        volume and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time
+        are those of the last import are not read. An import that was killed is repeated: it moves
+        only what is missing. The listing is in memory. executor: its workers read and store the
+        objects, each with its own credentials (docs/guide/large-stores.md). InvalidInputError: keys
+        that no file can have, all of them before anything is read; ConflictError: an object that is
+        replaced all the time.
         """
 
     @staticmethod
@@ -646,8 +654,8 @@ class Volume(Twin, of=volume_module.Volume):
         progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Reads what the volume's last version links, stores it, and publishes a version that needs
-        nothing but the store; one without links is returned as it is. SourceChangedError: an object is
-        not what was linked; nothing is published then."""
+        nothing but the store; one without links is returned as it is. SourceChangedError: an object
+        is not what was linked; nothing is published then."""
 
     @staticmethod
     async def list(
@@ -662,14 +670,15 @@ class Volume(Twin, of=volume_module.Volume):
         stays taken; its forks, and locators of its versions, are as before.
 
         NotFoundError: no such volume. LeaseHeldError: somebody writes to it, and says where;
-        InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted all
-        the same; its writer can publish nothing more, and its work is kept, as this machine's is.
+        InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted
+        all the same; its writer can publish nothing more, and its work is kept, as this machine's
+        is.
         """
 
     @staticmethod
     async def undelete(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
-        """Brings a deleted volume back, with all its versions, and opens it. One that was not deleted
-        stays as it is. NotFoundError: there never was one."""
+        """Brings a deleted volume back, with all its versions, and opens it. One that was not
+        deleted stays as it is. NotFoundError: there never was one."""
 
     @staticmethod
     async def merge(
@@ -681,18 +690,19 @@ class Volume(Twin, of=volume_module.Volume):
         message: str = "",
         dry_run: bool = False,
     ) -> MergeReport:
-        """Merges versions, mostly the last ones of forks, into the volume `into`: its next version has
-        what each has changed since it came from the volume, or from a version that both came from.
-        No content moves. All are recorded as parents. What it has already is left out; if that is
-        all, there is no new version (`is_new`).
+        """Merges versions, mostly the last ones of forks, into the volume `into`: its next version
+        has what each has changed since it came from the volume, or from a version that both came
+        from. No content moves. All are recorded as parents. What it has already is left out; if
+        that is all, there is no new version (`is_new`).
 
         strategy: what to do where two have changed the same: a dict from patterns of paths, as in
-        .gitignore, to one of `ours` (as the volume has it, or the branch before), `theirs`, `newest`
-        (by time of modification), `keep-both` (theirs as PATH~BRANCH), `union` (of files that were
-        only appended to: ours, then what theirs has appended) and `fail`; one such word for all; or a
-        function from a `Conflict` to one. Without it, and where a way does not fit the conflict,
-        ConflictError is raised, whose `details["conflicts"]` has all of them, and nothing is
-        published. dry_run: nothing is published in any case, and nothing is raised for conflicts.
+        .gitignore, to one of `ours` (as the volume has it, or the branch before), `theirs`,
+        `newest` (by time of modification), `keep-both` (theirs as PATH~BRANCH), `union` (of files
+        that were only appended to: ours, then what theirs has appended) and `fail`; one such word
+        for all; or a function from a `Conflict` to one. Without it, and where a way does not fit
+        the conflict, ConflictError is raised, whose `details["conflicts"]` has all of them, and
+        nothing is published. dry_run: nothing is published in any case, and nothing is raised for
+        conflicts.
 
         ConflictError: also while the volume is mounted here. InvalidStateError: it has uncommitted
         work here, or a branch has no version in common with it.
@@ -713,18 +723,18 @@ class Volume(Twin, of=volume_module.Volume):
         differs, there is no new version (`is_new`).
 
         version: of this volume or another one of the store, or a folder or file of it
-        (`Volume.version("NAME@TAG:PATH")`). to: where it is put; None: where it was. dry_run: nothing
-        is published.
+        (`Volume.version("NAME@TAG:PATH")`). to: where it is put; None: where it was. dry_run:
+        nothing is published.
 
         Of a volume that is mounted here nothing is published: its working copy has at `to` what the
         version has, uncommitted changes there are lost, the rest stays, and the next commit has it
-        (`mount_path`). What differs is fetched. Programs that have a replaced or removed file open keep
-        it as it is.
+        (`mount_path`). What differs is fetched. Programs that have a replaced or removed file open
+        keep it as it is.
 
         NotFoundError: the version has not got that path, or the volume no directory for it.
-        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to be.
-        InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is brought
-        back is linked. InvalidInputError: a message, though nothing is published.
+        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to
+        be. InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is
+        brought back is linked. InvalidInputError: a message, though nothing is published.
         """
 
     @staticmethod
@@ -736,11 +746,13 @@ class Volume(Twin, of=volume_module.Volume):
         message: str = "",
         dry_run: bool = False,
     ) -> RestoreReport:
-        """As `restore` of all that the version has: the volume's next version is what `version` is."""
+        """As `restore` of all that the version has: the volume's next version is what `version`
+        is."""
 
     @staticmethod
     async def tags(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[Tag]:
-        """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such volume."""
+        """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such
+        volume."""
 
     @staticmethod
     async def untag(
@@ -757,12 +769,12 @@ class Volume(Twin, of=volume_module.Volume):
     ) -> PrunePlan:
         """Which versions of a volume these rules keep, and which would go; `prune` carries it out.
 
-        last: so many of the last ones. within: those made at most so long before the last one ("30d",
-        "12h", "6mo", or a timedelta). hourly to yearly: the last one of each of so many hours, days,
-        weeks, months, years (of UTC) that have any. A version stays if one rule keeps it. Kept always:
-        the last one, those with a tag, and those that a mount (a read-only one only if it is on this
-        machine), uncommitted work or a fork stands on. No rule at all: those that the volume has saved
-        (`set_retention`). InvalidInputError: it has none.
+        last: so many of the last ones. within: those made at most so long before the last one
+        ("30d", "12h", "6mo", or a timedelta). hourly to yearly: the last one of each of so many
+        hours, days, weeks, months, years (of UTC) that have any. A version stays if one rule keeps
+        it. Kept always: the last one, those with a tag, and those that a mount (a read-only one
+        only if it is on this machine), uncommitted work or a fork stands on. No rule at all: those
+        that the volume has saved (`set_retention`). InvalidInputError: it has none.
         """
 
     @staticmethod
@@ -770,27 +782,29 @@ class Volume(Twin, of=volume_module.Volume):
     async def set_retention(
         name: str, *, store: str | os.PathLike[str] | Storage | None = None, **rules: Unpack[KeepRules]
     ) -> None:
-        """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were there;
-        no rule at all removes them. Nothing is pruned: `plan_prune` without rules, `plan_maintain` and
-        `cowfs maintain` go by them. NotFoundError: no such volume."""
+        """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were
+        there; no rule at all removes them. Nothing is pruned: `plan_prune` without rules,
+        `plan_maintain` and `cowfs maintain` go by them. NotFoundError: no such volume."""
 
     @staticmethod
     async def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:
-        """The rules that the volume has saved, as `set_retention` takes them; empty: none. NotFoundError:
-        no such volume."""
+        """The rules that the volume has saved, as `set_retention` takes them; empty: none.
+        NotFoundError: no such volume."""
 
     @staticmethod
     async def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:
-        """A plan for each volume of the store that has saved rules, by them; `prune` carries each out, and
-        `gc` then gives back the room. Volumes without rules, and deleted ones, are left out."""
+        """A plan for each volume of the store that has saved rules, by them; `prune` carries each
+        out, and `gc` then gives back the room. Volumes without rules, and deleted ones, are left
+        out."""
 
     @staticmethod
     async def prune(
         plan: PrunePlan, *, store: str | os.PathLike[str] | Storage | None = None
     ) -> builtins.list[PlannedVersion]:
-        """Prunes the versions that a plan lets go: the volume has them no more, for good, and what only
-        they need may be collected. Returns those that were pruned: what was tagged, mounted or forked
-        since the plan was made stays. store: needed if the plan's was given with credentials."""
+        """Prunes the versions that a plan lets go: the volume has them no more, for good, and what
+        only they need may be collected. Returns those that were pruned: what was tagged, mounted or
+        forked since the plan was made stays. store: needed if the plan's was given with
+        credentials."""
 
     @staticmethod
     async def gc(
@@ -801,17 +815,19 @@ class Volume(Twin, of=volume_module.Volume):
         pruned: Sequence[PrunePlan] | None = None,
         executor: Executor | None = None,
     ) -> GcReport:
-        """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag, nor a
-        mount or kept work. Writers go on meanwhile; what they may still use stays, and what is younger
-        than an hour. A deleted volume can be brought back for a week; then its versions go, too.
+        """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag,
+        nor a mount or kept work. Writers go on meanwhile; what they may still use stays, and what
+        is younger than an hour. A deleted volume can be brought back for a week; then its versions
+        go, too.
 
-        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`). plan:
-        what such a call has returned; nothing that it does not name is deleted. `is_done` is False if a
-        writer does not answer: nothing was deleted. The next call goes on, also after a killed one.
+        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`).
+        plan: what such a call has returned; nothing that it does not name is deleted. `is_done` is
+        False if a writer does not answer: nothing was deleted. The next call goes on, also after a
+        killed one.
 
-        InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError: a
-        process of this machine is at it. Any error before something is deleted: a head, a tag or a
-        pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
+        InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError:
+        a process of this machine is at it. Any error before something is deleted: a head, a tag or
+        a pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
 
         executor: reads the indexes of many versions (docs/guide/large-stores.md).
         """
@@ -826,13 +842,14 @@ class Volume(Twin, of=volume_module.Volume):
         progress: ProgressListener | None = None,
         executor: Executor | None = None,
     ) -> VerifyReport:
-        """Reads the packs of a version (as `version` takes it), or of the whole store, again, checks
-        every byte, and says which packs are damaged and which paths of which versions that breaks.
-        Nothing is written. Of linked files only the state of their objects is looked at.
+        """Reads the packs of a version (as `version` takes it), or of the whole store, again,
+        checks every byte, and says which packs are damaged and which paths of which versions that
+        breaks. Nothing is written. Of linked files only the state of their objects is looked at.
 
         sample: that part of the packs, chosen by chance; that the others are there is seen from the
-        list. resume: what an interrupted run on this machine has read is left out. A store that does
-        not answer raises; damage does not. executor: reads the packs (docs/guide/large-stores.md).
+        list. resume: what an interrupted run on this machine has read is left out. A store that
+        does not answer raises; damage does not. executor: reads the packs
+        (docs/guide/large-stores.md).
         """
 
     @staticmethod
@@ -846,8 +863,8 @@ class Volume(Twin, of=volume_module.Volume):
         replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
-        """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one. It
-        may be SOURCE:PATH."""
+        """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one.
+        It may be SOURCE:PATH."""
 
     @staticmethod
     async def plan_repair(
@@ -857,12 +874,12 @@ class Volume(Twin, of=volume_module.Volume):
         report: VerifyReport | None = None,
         progress: ProgressListener | None = None,
     ) -> RepairPlan:
-        """Reads the whole store as `verify` does, and looks for what is lost: in this machine's cache,
-        in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in other
-        packs of the store. Says what `repair` would do, and which paths stay broken. Nothing is
-        written. sources: other stores that have some of the same versions, or local directories that
-        have files of them (a download, a mount). report: of a `verify` of this store: only its damaged
-        packs are read again. InvalidInputError: a source has another key.
+        """Reads the whole store as `verify` does, and looks for what is lost: in this machine's
+        cache, in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in
+        other packs of the store. Says what `repair` would do, and which paths stay broken. Nothing
+        is written. sources: other stores that have some of the same versions, or local directories
+        that have files of them (a download, a mount). report: of a `verify` of this store: only its
+        damaged packs are read again. InvalidInputError: a source has another key.
         """
 
     @staticmethod
@@ -882,17 +899,18 @@ class Volume(Twin, of=volume_module.Volume):
         progress: ProgressListener | None = None,
         executor: Executor | None = None,
     ) -> PushReport:
-        """Copies a version (as `version` takes it) to another store, which is made if there is none, and
-        makes it the last one of the volume there: of the same name, or `name`. Its id stays the same,
-        and its locator differs in the store alone. Only packs that the target has not travel, each
-        checked before and after, so that a push that was interrupted is repeated, and so is one that
-        keeps a mirror.
+        """Copies a version (as `version` takes it) to another store, which is made if there is
+        none, and makes it the last one of the volume there: of the same name, or `name`. Its id
+        stays the same, and its locator differs in the store alone. Only packs that the target has
+        not travel, each checked before and after, so that a push that was interrupted is repeated,
+        and so is one that keeps a mirror.
 
-        all_versions: also the volume's earlier versions that are not pruned, and its tags. The target
-        needs none of them to read the version. ConflictError: the target's volume has a version that
-        this one did not come from; nothing is replaced. LeaseHeldError: somebody writes to it.
-        InvalidInputError: one of the stores is encrypted, and the other has not the same key.
-        CorruptError: a pack is damaged. executor: copies the packs (docs/guide/large-stores.md).
+        all_versions: also the volume's earlier versions that are not pruned, and its tags. The
+        target needs none of them to read the version. ConflictError: the target's volume has a
+        version that this one did not come from; nothing is replaced. LeaseHeldError: somebody
+        writes to it. InvalidInputError: one of the stores is encrypted, and the other has not the
+        same key. CorruptError: a pack is damaged. executor: copies the packs
+        (docs/guide/large-stores.md).
         """
 
     @staticmethod
@@ -917,17 +935,17 @@ class Volume(Twin, of=volume_module.Volume):
         progress: ProgressListener | None = None,
     ) -> builtins.list[StoredBytes]:
         """How much of the store each version of `source` (a volume, or one version) needs, or each
-        volume of the store, and what of that nothing else needs: the room that it takes alone. Bytes
-        count as they are stored, once however often they are used.
+        volume of the store, and what of that nothing else needs: the room that it takes alone.
+        Bytes count as they are stored, once however often they are used.
 
-        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads the
-        whole index of every version that the store keeps.
+        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads
+        the whole index of every version that the store keeps.
         """
 
     @staticmethod
     async def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
-        """What is known of a volume, in its store and on this machine. NotFoundError: there is none of
-        that name; the hint names near ones."""
+        """What is known of a volume, in its store and on this machine. NotFoundError: there is none
+        of that name; the hint names near ones."""
 
     @staticmethod
     async def from_locator(locator: str | Locator, *, store: Storage | None = None) -> ROVolume:

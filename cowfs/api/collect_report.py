@@ -22,9 +22,9 @@ class GcReport:
     repacked_packs, written_bytes: how many of the packs are needed in part, and the size of the new
     ones that hold what is. kept_versions, kept_bytes: what is needed then, in whole packs.
     young_bytes: garbage that may still be in use; a later collection takes it. sparse_packs,
-    sparse_bytes: packs that stay although less than half is needed, since they are too young or there
-    is little to gain, and how many bytes of them are not. gone: volumes that nobody can bring back any
-    more.
+    sparse_bytes: packs that stay although less than half is needed, since they are too young or
+    there is little to gain, and how many bytes of them are not. gone: volumes that nobody can bring
+    back any more.
 
     waits_for: writers that have to hear of it first. is_done: False after a dry run, and while it
     waits; what was begun is gone on with by the next one.

@@ -52,7 +52,8 @@ class Prepared:
     def apply(
         self, *, only: Mapping[str, int] | None = None, wait_s: float = WAIT_S, say: Say = lambda text: None
     ) -> GcReport:
-        """only: nothing else is deleted. LeaseHeldError: a process of this machine is collecting."""
+        """only: nothing else is deleted. LeaseHeldError: a process of this machine is
+        collecting."""
         from cowfs.maintain.collecting import Collection
 
         plan = self._plan
@@ -132,8 +133,8 @@ def gc(
 
 
 def why(text: str, store: stores.Named) -> WhyReport:
-    """Why an object of a store is kept: a version as `Volume.version` takes it, but for a bare name, or an
-    id or key. NotFoundError, InvalidInputError."""
+    """Why an object of a store is kept: a version as `Volume.version` takes it, but for a bare
+    name, or an id or key. NotFoundError, InvalidInputError."""
     from cowfs.maintain import why as reasons
 
     if "@" in text:

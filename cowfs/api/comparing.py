@@ -1,4 +1,5 @@
-"""Two versions compared, or a version and what is in none (`work`): opens their indexes, and says what differs in the words of `Change`.
+"""Two versions compared, or a version and what is in none (`work`): opens their indexes, and says
+what differs in the words of `Change`.
 
 No mount, no session, no lease; file contents are not read. Versions of two stores are compared by
 path and content, since numbers of files mean nothing elsewhere; those of an encrypted store only
@@ -31,8 +32,8 @@ PATCHED_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Compared:
-    """Two versions, or folders of them, by their locators; or a version and a volume as it is now. old
-    None: before the first version."""
+    """Two versions, or folders of them, by their locators; or a version and a volume as it is now.
+    old None: before the first version."""
 
     old: ROVolume | None
     new: ROVolume | RWVolume
@@ -76,8 +77,8 @@ def compared(
 def compared_with_work(
     old: str, new: str | None, paths: Sequence[str], named: stores.Named, *, times: bool = False, renames: bool = True
 ) -> Compared:
-    """What is in no version, too. old: SOURCE[:PATH], new: NAME; new None: old is NAME[:PATH], and compared
-    with what the work stands on."""
+    """What is in no version, too. old: SOURCE[:PATH], new: NAME; new None: old is NAME[:PATH], and
+    compared with what the work stands on."""
     from cowfs.api import work
     from cowfs.api.volume import Volume
 

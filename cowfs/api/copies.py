@@ -49,8 +49,8 @@ CONTAINER = (
 
 
 def why_not_mounted(options: MountOptions) -> MountFailedError | None:
-    """Why this machine cannot mount; None: it can, as far as can be told beforehand. A descriptor that
-    was handed in needs no right."""
+    """Why this machine cannot mount; None: it can, as far as can be told beforehand. A descriptor
+    that was handed in needs no right."""
     if options.fuse_fd is not None:
         return None
     try:
@@ -96,8 +96,8 @@ def require_mode(entry: MountEntry, options: MountOptions) -> None:
 
 
 def join(entry: MountEntry, options: MountOptions) -> bool:
-    """Before a mount that is there is shared: an unmount that was killed half way is undone, or, if it
-    has begun to delete, ended. False: then there is no mount any more."""
+    """Before a mount that is there is shared: an unmount that was killed half way is undone, or, if
+    it has begun to delete, ended. False: then there is no mount any more."""
     require_mode(entry, options)
     if not entry.is_copy:
         return True
@@ -118,7 +118,8 @@ def mount_volume(
     progress: ProgressListener,
     why: MountFailedError | None,
 ) -> MountEntry:
-    """The volume's copy, made or gone on with. LeaseHeldError: somebody else writes to the volume."""
+    """The volume's copy, made or gone on with. LeaseHeldError: somebody else writes to the
+    volume."""
     working_copy, store = target.working_copy, target.store
     spec = tree_publishing.writing(target, options)
     spec = replace(spec, options=replace(spec.options, take_over=options.take_over))
@@ -144,8 +145,8 @@ def mount_volume(
 
 
 def tidied(working_copy: WorkingCopy) -> bool:
-    """After a mount that is no more: removes its copy if that has no work. Whether there is one with
-    work."""
+    """After a mount that is no more: removes its copy if that has no work. Whether there is one
+    with work."""
     copy = working_copy.copy
     if copy is None:
         return False
@@ -155,8 +156,8 @@ def tidied(working_copy: WorkingCopy) -> bool:
 
 
 def has_work(working_copy: WorkingCopy, options: MountOptions) -> bool:
-    """Whether a copy has work of the volume that is about to be mounted. InvalidStateError: it has, and
-    a mount by FUSE is asked for, which would not show it."""
+    """Whether a copy has work of the volume that is about to be mounted. InvalidStateError: it has,
+    and a mount by FUSE is asked for, which would not show it."""
     if not tidied(working_copy):
         return False
     if options.mode == "fuse":
@@ -172,14 +173,15 @@ def _base(working_copy: WorkingCopy) -> VersionId | None:
 
 
 def left_behind(working_copy: WorkingCopy, given: str | os.PathLike[str] | None) -> Copy | None:
-    """The copy that has the volume's work, to go on with at its path. One without work, elsewhere, or
-    half made, goes. InvalidStateError: it has work, and another path is asked for."""
+    """The copy that has the volume's work, to go on with at its path. One without work, elsewhere,
+    or half made, goes. InvalidStateError: it has work, and another path is asked for."""
     copy = working_copy.copy
     if copy is None or not copy.settle():
         return None
     record = copy.record
     if record.stage == "filling":
-        # Whoever fills it holds the lock: of a process of another container nothing else tells that it has ended.
+        # Whoever fills it holds the lock: of a process of another container nothing else tells that
+        # it has ended.
         with working_copy.lock(LockHolder.for_a_moment(f"(tidying {record.mount_path})")):
             copy.remove_filling()
         return None
@@ -342,8 +344,8 @@ def _tell(why: MountFailedError | None) -> None:
 def commit(
     target: Target, options: MountOptions, request: CommitRequest, progress: ProgressListener | None
 ) -> tuple[Base, bool]:
-    """Publishes what is in the folder; the version that the volume stands on now, and whether this has
-    made it. ConflictError: the volume has a newer version, or a file never stood still."""
+    """Publishes what is in the folder; the version that the volume stands on now, and whether this
+    has made it. ConflictError: the volume has a newer version, or a file never stood still."""
     from cowfs.session.copy_stamps import CopyStamps
     from cowfs.session.local_files import LocalFiles
     from cowfs.session.publishing import publishing

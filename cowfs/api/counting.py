@@ -1,5 +1,5 @@
-"""How much of a store versions, volumes and owners need, as users ask for it. `maintain.stored_bytes`
-counts."""
+"""How much of a store versions, volumes and owners need, as users ask for it.
+`maintain.stored_bytes` counts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Deleting volumes and bringing them back, as users see it: what this machine knows of a volume, and
-nobody may lose without saying so."""
+"""Deleting volumes and bringing them back, as users see it: what this machine knows of a volume,
+and nobody may lose without saying so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A version's files to a directory of this machine, straight from its packs: in parallel ranges, each
-chunk checked, nothing kept in a cache.
+"""A version's files to a directory of this machine, straight from its packs: in parallel ranges,
+each chunk checked, nothing kept in a cache.
 
 A file appears whole under its name, with its time. So a download that was killed goes on where it
 was: what has the same size and time as in the version is there already, and of a large file that is

@@ -2,7 +2,8 @@
 
 The store's own key never changes: each secret (a passphrase, a key file, a command) has a slot in
 the store that wraps it (docs/format/keys.md). Who has a secret can add others, and take out any but
-the last. What was taken out opens nothing any more; whoever has had the store's key before keeps it.
+the last. What was taken out opens nothing any more; whoever has had the store's key before keeps
+it.
 """
 
 from __future__ import annotations

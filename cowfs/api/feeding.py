@@ -24,8 +24,8 @@ ATTEMPTS = 5
 
 
 def start(socket: str, identity: Identity, given: Credentials | None = None) -> None:
-    """given: what the daemon has from this process already; else some are brought only when they are
-    wanted."""
+    """given: what the daemon has from this process already; else some are brought only when they
+    are wanted."""
     feeder = _Feeder(socket, identity, given)
     threading.Thread(target=feeder.run, name="credentials", daemon=True).start()
 

@@ -4,7 +4,8 @@
     a volume mounted here          its mount's path: what the mount's programs see, and what it commits
     a volume that is not           the session of this process, with lease, journal and recovery of a mount
 
-When a session ends is the volume object's business (docs/decisions/0038-whose-session-a-file-call-uses.md).
+When a session ends is the volume object's business
+(docs/decisions/0038-whose-session-a-file-call-uses.md).
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class VolumeAccess(SessionAccess):
 
 
 def _mounted(entry: MountEntry, stack: ExitStack) -> MountedFiles | None:
-    """None: the mount is gone. Looked at again once its root is open: before, it could go, and what lies
-    below its path be taken for it."""
+    """None: the mount is gone. Looked at again once its root is open: before, it could go, and what
+    lies below its path be taken for it."""
     from cowfs.session.mounted_files import MountedFiles
 
     if not mount_paths.is_there(entry):
@@ -116,7 +117,8 @@ def of_version(store: stores.OpenStore, volume: str, version: str, folder: bytes
 
 
 def of_volume(store: stores.OpenStore, working_copy: WorkingCopy, options: MountOptions) -> FileSession:
-    """The process's session of a volume. LeaseHeldError: another process or machine writes to it."""
+    """The process's session of a volume. LeaseHeldError: another process or machine writes to
+    it."""
     stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)
     key = key_of(store.record.store_id, working_copy.volume)
 

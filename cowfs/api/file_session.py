@@ -12,8 +12,8 @@ written, as behind a mount.
 A session lives as a mount's does (`session.keeper`): lease, pin and caches are looked after until
 it ends.
 
-A forked child has none of its parent's sessions: it must neither use nor end them. It opens its own;
-of a volume that the parent has, it gets the error that the lock gives.
+A forked child has none of its parent's sessions: it must neither use nor end them. It opens its
+own; of a volume that the parent has, it gets the error that the lock gives.
 
 Threads: any. `end` waits for calls under way; a call that comes later finds the session ended and
 asks for another one.
@@ -114,7 +114,8 @@ class FileSession:
 
     @contextmanager
     def used(self) -> Iterator[Session]:
-        """SessionEnded: it has ended, or it is that of the process that this one was forked from."""
+        """SessionEnded: it has ended, or it is that of the process that this one was forked
+        from."""
         self._opened.enter()
         try:
             yield self._opened.session
@@ -246,7 +247,8 @@ def _end_all() -> None:
 
 
 def _flush(opened: _Opened) -> None:
-    """What lies in the buffers of files that nobody has closed, as when local files are left open."""
+    """What lies in the buffers of files that nobody has closed, as when local files are left
+    open."""
     for file in list(opened.buffers):
         try:
             file.flush()
@@ -278,6 +280,7 @@ def _is_closed(file: object) -> bool:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-# Before the pools of concurrent.futures are shut down, which come earlier than atexit's functions: requests to
-# some stores need one. The name is CPython's own, and private; where it is missing, ending without is only slower.
+# Before the pools of concurrent.futures are shut down, which come earlier than atexit's functions:
+# requests to some stores need one. The name is CPython's own, and private; where it is missing,
+# ending without is only slower.
 getattr(threading, "_register_atexit", atexit.register)(_end_all)

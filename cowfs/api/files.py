@@ -6,9 +6,9 @@
     volume.files.write("/out.txt", b"…")                 in the journal when it returns; commit() publishes it
 
 Paths are text, bytes or path-like, from the volume's root on; a leading "/" changes nothing. Links
-are followed inside of the volume, and lead nowhere outside of it. Names are bytes: those that are no
-UTF-8 appear as surrogates, as in `os`. Errors of paths are those of Python (FileNotFoundError and
-its like); what the store or the lease has to say are cowfs' errors.
+are followed inside of the volume, and lead nowhere outside of it. Names are bytes: those that are
+no UTF-8 appear as surrogates, as in `os`. Errors of paths are those of Python (FileNotFoundError
+and its like); what the store or the lease has to say are cowfs' errors.
 
 A volume that is mounted on this machine is used through that mount. Otherwise the first call opens
 it in this process, as a mount would: one writer, uncommitted work of earlier mounts is there, and
@@ -80,8 +80,9 @@ class ROFiles:
     # -- looking
 
     def ls(self, path: FilePath | Entry = "/", recursive: bool = False) -> Iterator[Entry]:
-        """The entries of a directory, by name; of anything else its own. recursive: everything below
-        as well, each directory before what is in it; links are not followed. FileNotFoundError."""
+        """The entries of a directory, by name; of anything else its own. recursive: everything
+        below as well, each directory before what is in it; links are not followed.
+        FileNotFoundError."""
         given = _given(path)
         with self._tree(given) as tree:
             at = _followed(tree, given)
@@ -107,8 +108,8 @@ class ROFiles:
         return False
 
     def glob(self, pattern: FilePath) -> Iterator[Entry]:
-        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between. Links
-        are followed only where the pattern has their whole name."""
+        """What matches: `*`, `?` and `[…]` within a name, `**` for any directories in between.
+        Links are followed only where the pattern has their whole name."""
         seen: set[str] = set()
         for found in self._matching(b"/", _parts(_given(pattern))):
             if found.path not in seen:
@@ -116,8 +117,8 @@ class ROFiles:
                 yield found
 
     def walk(self, path: FilePath | Entry = "/") -> Iterator[tuple[str, list[Entry], list[Entry]]]:
-        """As os.walk, from the top down: path of a directory, the directories in it, everything else
-        in it. What is removed from the second is not walked into."""
+        """As os.walk, from the top down: path of a directory, the directories in it, everything
+        else in it. What is removed from the second is not walked into."""
         waiting = [os.fsdecode(_given(path))]
         while waiting:
             here = waiting.pop()
@@ -147,10 +148,11 @@ class ROFiles:
 
         What is missing of dst is made; a file goes into dst if that is a directory, or ends in "/".
         Files of the same size and time of modification are there already, so a download that was
-        killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst: "error" raises ConflictError before
-        anything is written, "newer" replaces those that are older than in the version, "always" all.
-        Chunks are read in parallel and checked; holes and links are kept, set-id bits, owners and
-        extended attributes are not, and nothing is written outside of dst.
+        killed goes on where it was, also within a file of 8 MiB or more. Others that are at dst:
+        "error" raises ConflictError before anything is written, "newer" replaces those that are
+        older than in the version, "always" all. Chunks are read in parallel and checked; holes and
+        links are kept, set-id bits, owners and extended attributes are not, and nothing is written
+        outside of dst.
         """
         from cowfs.api import downloading
 
@@ -172,8 +174,9 @@ class ROFiles:
 
         storage: credentials for `url`; None: those of the environment. What an earlier export has
         put there, and nobody has replaced, is not put again. delete: objects below `url` that the
-        version has not are deleted, whoever made them. Links to files become objects with the file's
-        bytes. InvalidInputError, before anything is put: other links, names that are not UTF-8.
+        version has not are deleted, whoever made them. Links to files become objects with the
+        file's bytes. InvalidInputError, before anything is put: other links, names that are not
+        UTF-8.
         """
         from cowfs.api import exporting
 
@@ -266,14 +269,14 @@ class RWFiles(ROFiles):
         message: str = "",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as one
-        version; if nothing differs, none is made.
+        """Publishes what is in the directory `src`, or the file `src`, at `dst` of the volume, as
+        one version; if nothing differs, none is made.
 
-        What is missing of dst is made. A file goes below dst if that is a directory, or ends in "/",
-        and takes that name else. delete: removes what is below dst and not in src; without it a
-        directory takes the place of nothing else, nor the other way round. exclude: patterns as in
-        .gitignore, relative to src; what they match is neither uploaded nor removed. A file of the
-        same size and time of modification as in the volume is not read.
+        What is missing of dst is made. A file goes below dst if that is a directory, or ends in
+        "/", and takes that name else. delete: removes what is below dst and not in src; without it
+        a directory takes the place of nothing else, nor the other way round. exclude: patterns as
+        in .gitignore, relative to src; what they match is neither uploaded nor removed. A file of
+        the same size and time of modification as in the volume is not read.
 
         Bytes go from the source to the store, and are not written to this machine. Ended, failed or
         killed: nothing is published, and the next upload moves only what is missing. ConflictError:
@@ -298,9 +301,9 @@ class RWFiles(ROFiles):
         overwrite: Overwrite = "error",
         progress: ProgressListener | None = None,
     ) -> TransferReport:
-        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine, what
-        programs see there is copied, committed or not. InvalidStateError: it is not mounted, and has
-        uncommitted work here."""
+        """As `ROFiles.download`, of the last version. If the volume is mounted on this machine,
+        what programs see there is copied, committed or not. InvalidStateError: it is not mounted,
+        and has uncommitted work here."""
         from cowfs.api import downloading
 
         if (entry := self._volume.mounted_here()) is not None:
@@ -375,7 +378,8 @@ class RWFiles(ROFiles):
                 tree.remove(each)
 
     def symlink(self, path: FilePath | Entry, target: FilePath) -> None:
-        """Makes `path` a symbolic link to `target`, which is kept as it is given. FileExistsError."""
+        """Makes `path` a symbolic link to `target`, which is kept as it is given.
+        FileExistsError."""
         given = _given(path)
         with self._tree(given) as tree:
             tree.new_symlink(_place(tree, given), os.fsencode(target))

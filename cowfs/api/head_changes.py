@@ -7,8 +7,8 @@ first: applied to the version, then published as the next one, all or nothing.
         something does                                                  ConflictError; nothing is published
 
 A scratch session does the work: it needs no lease while files are written, and leaves nothing when
-its process is killed. It adopts the volume for the commit, which takes the lease for as long as that
-lasts. Another commit without a mount is waited for; a mount is not, since it may last.
+its process is killed. It adopts the volume for the commit, which takes the lease for as long as
+that lasts. Another commit without a mount is waited for; a mount is not, since it may last.
 
 What the changes touch is compared by inode, size and times: every change of a file changes one. Of
 a path that symbolic links are on, it is where they lead, and that they lead there.
@@ -76,8 +76,8 @@ def publish(
     request: CommitRequest,
 ) -> Base:
     """The version that has the changes. ConflictError: somebody has changed the same paths since
-    `seen`. LeaseHeldError: the volume is mounted. InvalidStateError: it has uncommitted work on this
-    machine, which would be left behind."""
+    `seen`. LeaseHeldError: the volume is mounted. InvalidStateError: it has uncommitted work on
+    this machine, which would be left behind."""
     stores_layer.require_writable(store.record)
     _require_no_work(store, volume)
     scratch.sweep()
@@ -183,8 +183,8 @@ def _require_apart(
 
 
 def _identity(files: Files, path: bytes) -> list[Any] | None:
-    """Equal as long as nobody has changed anything at or below the path, and it leads to the same; None:
-    nothing is there."""
+    """Equal as long as nobody has changed anything at or below the path, and it leads to the same;
+    None: nothing is there."""
     try:
         at = files.follow(path)
         attr = files.stat(at)

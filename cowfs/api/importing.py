@@ -1,12 +1,12 @@
 """An existing bucket, web directory or local directory as a version of a volume.
 
-A link is a row in the index (`index.links`): one listing, and no byte is read. `absorb` reads what is
-linked, and stores it.
+A link is a row in the index (`index.links`): one listing, and no byte is read. `absorb` reads what
+is linked, and stores it.
 
 A copy is an upload (docs/decisions/0036-uploads-without-an-engine.md) whose source is one listing
-(`session.object_tree`): bytes go from ranged reads into cutting, hashing and packing, without a copy
-on the local disk. What the volume has of the same object is not read. A directory of this machine is
-uploaded as it is, with permissions and links.
+(`session.object_tree`): bytes go from ranged reads into cutting, hashing and packing, without a
+copy on the local disk. What the volume has of the same object is not read. A directory of this
+machine is uploaded as it is, with permissions and links.
 
 The URL is one that the user names, so its server may see the user's credentials (`store.trust`);
 with a `Storage`, it sees those and no others.
@@ -123,8 +123,8 @@ def import_to(
     message: str = "",
     progress: ProgressListener | None = None,
 ) -> TransferReport:
-    """`import_from`; of a volume that is mounted here the files go into the mount, whose commit publishes
-    them. Links are none of a mount's files, so they are refused there."""
+    """`import_from`; of a volume that is mounted here the files go into the mount, whose commit
+    publishes them. Links are none of a mount's files, so they are refused there."""
     volume = RWVolume(store, names.checked(name), "either")
     entry = None if link else volume.mounted_here()
     if entry is None:
@@ -302,7 +302,8 @@ def opened(text: str, storage: Storage | None) -> RepeatingOrigin:
 
 
 def _within(place: StoreUrl, storage: Storage) -> StoreUrl:
-    """The place as `storage` asks for it. InvalidInputError: its credentials are for another one."""
+    """The place as `storage` asks for it. InvalidInputError: its credentials are for another
+    one."""
     own = StoreUrl.parse(storage.url)
     if place.endpoint is None:
         place = replace(place, endpoint=own.endpoint, region=place.region or own.region)

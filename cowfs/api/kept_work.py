@@ -3,8 +3,8 @@ use.
 
 There is one working copy, unless somebody mounts with a `meta_dir` beside kept work, or moves the
 state directory. Then a commit of one would pass for all of it. A mount says where the rest is and
-goes on, since a task that is tried again with a `meta_dir` of its own must not fail on the traces of
-the first try; a commit without a mount is refused, since nobody sees what would be published.
+goes on, since a task that is tried again with a `meta_dir` of its own must not fail on the traces
+of the first try; a commit without a mount is refused, since nobody sees what would be published.
 """
 
 from __future__ import annotations

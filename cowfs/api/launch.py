@@ -63,8 +63,8 @@ def start(
     ready_timeout_s: float = READY_TIMEOUT_S,
 ) -> Started:
     """Starts a daemon and waits until it is mounted. access: how it asks its store; new credentials
-    are brought to it for as long as this process lives. known: objects of the store, by key, that this
-    process has read. progress hears how far the replay of a journal is."""
+    are brought to it for as long as this process lives. known: objects of the store, by key, that
+    this process has read. progress hears how far the replay of a journal is."""
     given = access.identity.ready() if access.identity is not None else None
     key = access.key.value.hex() if isinstance(access.key, StoreKey) else None
     texts = {name: data.decode() for name, data in known.items()}

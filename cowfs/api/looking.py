@@ -1,5 +1,5 @@
-"""What the command line shows of files without a mount: ls, find, tree, stat, du, cat. By `files` of
-the version that is meant: of a bare NAME the last one, also while the volume is mounted here.
+"""What the command line shows of files without a mount: ls, find, tree, stat, du, cat. By `files`
+of the version that is meant: of a bare NAME the last one, also while the volume is mounted here.
 
 A link that is named is followed; others are shown as links. Errors of paths are ours, for people.
 """
@@ -24,7 +24,8 @@ PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Listing:
-    """What is at a path of a version: the entries of a directory, or the one thing that is there."""
+    """What is at a path of a version: the entries of a directory, or the one thing that is
+    there."""
 
     locator: str
     path: str

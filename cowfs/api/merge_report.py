@@ -10,8 +10,8 @@ from cowfs.errors import InvalidInputError
 from cowfs.version.conflicts import HOWS, Conflict, How, Resolve
 
 Strategy: TypeAlias = Mapping[str, str] | Callable[[Conflict], str] | str | None
-"""How conflicts are resolved: one way for all, one for each pattern of paths (as in .gitignore; the last
-that fits counts), or a function of the conflict. None: not at all."""
+"""How conflicts are resolved: one way for all, one for each pattern of paths (as in .gitignore; the
+last that fits counts), or a function of the conflict. None: not at all."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class MergedPath:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """locator: of the target's last version; is_new: whether this merge made it. merged: locators of the
-    branches that it now has besides; those that it had before are not among them. paths: of the target
-    that are added, removed or changed. conflicts: with what was done about each; of a dry run also those
-    that would keep it from being published."""
+    """locator: of the target's last version; is_new: whether this merge made it. merged: locators
+    of the branches that it now has besides; those that it had before are not among them. paths: of
+    the target that are added, removed or changed. conflicts: with what was done about each; of a
+    dry run also those that would keep it from being published."""
 
     locator: str
     is_new: bool

@@ -1,10 +1,11 @@
-"""Branches merged into a volume: one version that has what each of them changed since it came from it.
+"""Branches merged into a volume: one version that has what each of them changed since it came from
+it.
 
     lease, pin ─▶ branches' manifests ─▶ merge bases ─▶ Merger (three ways, by path) ─▶ publish, with all as parents
 
 No mount, no engine; file contents are read only to tell whether a file was merely appended to. The
-target must not be mounted here, nor have uncommitted work here; another writer that ends by itself is
-waited for (`on_line`).
+target must not be mounted here, nor have uncommitted work here; another writer that ends by itself
+is waited for (`on_line`).
 
 The branches' manifests are read when the pin is there, so that what they name is protected for as
 long as it takes (docs/decisions/0046-merging.md).

@@ -1,11 +1,12 @@
-"""Uploads, copies and imports to, and downloads from, a volume that is mounted on this machine: by the
-mount's path, as `cp` would. What goes in is the mount's uncommitted work, which its commit publishes.
+"""Uploads, copies and imports to, and downloads from, a volume that is mounted on this machine: by
+the mount's path, as `cp` would. What goes in is the mount's uncommitted work, which its commit
+publishes.
 
     in          below the mount's root; names are opened one by one, so no link leads out of the volume
     download    what programs see there, committed or not
 
-Files of the same size and time of modification are there already; objects also if they are in the same
-state, which their files are marked with.
+Files of the same size and time of modification are there already; objects also if they are in the
+same state, which their files are marked with.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Wanted:
 def upload(
     entry: MountEntry, src: bytes, wanted: Wanted, own: list[Own], locator: str, progress: ProgressListener | None
 ) -> TransferReport:
-    """From a path of this machine. own: directories that the source must lie apart from, besides the
-    mount. locator: of the volume's last version."""
+    """From a path of this machine. own: directories that the source must lie apart from, besides
+    the mount. locator: of the volume's last version."""
     mount = Own(Path(entry.mount_path), f"the mount of {entry.volume}", "copy within the mount")
     local_paths.require_apart(src, [*own, mount])
     with ExitStack() as stack, errors_of_ours(os.fsdecode(src), NOT_HERE):
@@ -116,8 +117,8 @@ def _removed(
     to: bytes,
     excluded: Callable[[bytes], bool],
 ) -> int:
-    """Removes what is below `to` and not in the source, and what is a directory only on one side; how
-    many names."""
+    """Removes what is below `to` and not in the source, and what is a directory only on one side;
+    how many names."""
     count = 0
     waiting = [(at, to, first)]
     while waiting:

@@ -1,5 +1,5 @@
-"""One live mount of this machine, by FUSE or as a copy: asks its daemon (`control.live_mount`), or does
-by itself what a daemon would.
+"""One live mount of this machine, by FUSE or as a copy: asks its daemon (`control.live_mount`), or
+does by itself what a daemon would.
 
 Whoever made it, and from whatever process. Committing a copy needs its volume's store, with the
 caller's credentials: `target`; without it the store is asked as its URL says.
@@ -55,15 +55,16 @@ def commit(
 
 
 def has_uncommitted(entry: MountEntry) -> bool:
-    """Whether there is work that is in no version; of a copy also True for changes that cancel out."""
+    """Whether there is work that is in no version; of a copy also True for changes that cancel
+    out."""
     if not entry.is_copy:
         return live_mount.has_uncommitted(entry)
     return not entry.read_only and mount_paths.copy_of(entry).differs(base_of(entry)[0])
 
 
 def unmount(entry: MountEntry, *, force: bool = False) -> Left:
-    """Unmounts, keeping uncommitted work: that of a copy stays where it is. ConflictError while it is
-    in use."""
+    """Unmounts, keeping uncommitted work: that of a copy stays where it is. ConflictError while it
+    is in use."""
     if not entry.is_copy:
         return live_mount.unmount(entry, force=force)
     with copies.turn(entry):
@@ -93,8 +94,8 @@ def release(entry: MountEntry, *, force: bool = False) -> Released:
 
 
 def discard(entry: MountEntry, *, force: bool = False, store: OpenStore | None = None) -> None:
-    """Unmounts and drops uncommitted work for good. store: the volume's, as for `commit`; a copy needs
-    it only if an upload was interrupted."""
+    """Unmounts and drops uncommitted work for good. store: the volume's, as for `commit`; a copy
+    needs it only if an upload was interrupted."""
     if not entry.is_copy:
         live_mount.discard(entry, force=force)
         return

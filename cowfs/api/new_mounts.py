@@ -1,7 +1,8 @@
 """A mount of a volume or a version: a daemon that serves it, or a folder of plain files.
 
-The caller decides whether there is to be one, and counts it as its own; `copies` decides which of the
-two it is. Here its path is chosen, what the daemon has to know is put together, and it is started.
+The caller decides whether there is to be one, and counts it as its own; `copies` decides which of
+the two it is. Here its path is chosen, what the daemon has to know is put together, and it is
+started.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def of_volume(
     version: VersionId | None,
     seen: Seen | None,
 ) -> NewMount:
-    """A writable one. head_number, version: the volume's head, as far as the caller knows; seen: beside it."""
+    """A writable one. head_number, version: the volume's head, as far as the caller knows; seen:
+    beside it."""
     store = target.store
     stores.refuse_memory(store)
     stores_layer.require_writable(store.record, accept_unsafe=options.accept_unsafe_store)

@@ -1,5 +1,5 @@
-"""A volume that is not mounted here gets a version by what is made of other versions: its turn as the
-volume's writer is waited for, and taken again when somebody else went on with the volume first.
+"""A volume that is not mounted here gets a version by what is made of other versions: its turn as
+the volume's writer is waited for, and taken again when somebody else went on with the volume first.
 
 Not for work that lies on this machine: a mount and uncommitted work are refused.
 """
@@ -25,8 +25,9 @@ T = TypeVar("T")
 
 
 def on_line(volume: RWVolume, make: Callable[[Target, Line], T]) -> T:
-    """What `make` returns, which publishes on the line, or raises. It is called again while the line is
-    lost to another writer, or another one that ends by itself has it, for at most WAIT_S."""
+    """What `make` returns, which publishes on the line, or raises. It is called again while the
+    line is lost to another writer, or another one that ends by itself has it, for at most
+    WAIT_S."""
     end_s, pause_s = clock.monotonic_s() + WAIT_S, SHORTEST_PAUSE_S
     while True:
         try:

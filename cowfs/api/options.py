@@ -15,8 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def shows_options(
     options: type, defaults: Mapping[str, object] | None = None, *, of: type = MountOptions
 ) -> Callable[[F], F]:
-    """Lets the signature of a function that takes `**options` name each of them with its type and its
-    default, for `help` and notebooks.
+    """Lets the signature of a function that takes `**options` name each of them with its type and
+    its default, for `help` and notebooks.
 
     options: a TypedDict. of: the dataclass that has the defaults; defaults: other ones."""
     known = {field.name: field.default for field in fields(of)} | dict(defaults or {})

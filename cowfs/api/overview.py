@@ -47,8 +47,8 @@ class VolumeSummary:
     """One volume of a store. version, locator: None before the first version. is_missing: the
     head's version is gone.
 
-    mounted: "host:path" of its writer, or of a copy on this machine (mount(mode="copy")), which holds
-    no lease; None: neither, or it can't be told (the store's clock takes a write to read).
+    mounted: "host:path" of its writer, or of a copy on this machine (mount(mode="copy")), which
+    holds no lease; None: neither, or it can't be told (the store's clock takes a write to read).
     """
 
     name: str
@@ -65,8 +65,9 @@ class VolumeSummary:
 
 @dataclass(frozen=True)
 class MountSummary:
-    """One live mount. is_scratch: nothing of it is kept. is_copy: a folder of plain files, which nobody serves; pid is who
-    made it. is_detached: off its path, and served until the last open file is closed.
+    """One live mount. is_scratch: nothing of it is kept. is_copy: a folder of plain files, which
+    nobody serves; pid is who made it. is_detached: off its path, and served until the last open
+    file is closed.
 
     uncommitted: None when its daemon does not say; error: why it does not. details: all that it
     says.
@@ -91,8 +92,8 @@ class MountSummary:
 
 @dataclass(frozen=True)
 class WorkingCopySummary:
-    """A working copy that no daemon serves. folder: of a copy, where its files are. pid: of a process that
-    holds it all the same. error: it can't be read."""
+    """A working copy that no daemon serves. folder: of a copy, where its files are. pid: of a
+    process that holds it all the same. error: it can't be read."""
 
     working_copy: str
     folder: str | None

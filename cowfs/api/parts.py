@@ -1,12 +1,12 @@
-"""Work on whole stores, cut into independent parts that any `concurrent.futures.Executor` runs: a pool
-of processes, `dask.distributed`'s or Ray's where a store outgrows one machine.
+"""Work on whole stores, cut into independent parts that any `concurrent.futures.Executor` runs: a
+pool of processes, `dask.distributed`'s or Ray's where a store outgrows one machine.
 
     plan, in this process ─▶ parts: URLs and ids ─▶ executor ─▶ worker opens the stores ─▶ what it found ─▶ put together here
 
-A part is a function of this module and arguments that are pickled. No credentials and no keys travel:
-a worker opens stores with those of its own surroundings (environment, profiles, key files), and keeps
-indexes in its own cache. Parts may be run twice, and by workers that die: each only reads, or puts what
-is put the same way again.
+A part is a function of this module and arguments that are pickled. No credentials and no keys
+travel: a worker opens stores with those of its own surroundings (environment, profiles, key files),
+and keeps indexes in its own cache. Parts may be run twice, and by workers that die: each only
+reads, or puts what is put the same way again.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Id = TypeVar("Id", PackId, VersionId)
 
 
 class Workers:
-    """An executor, and what it does with stores. InvalidInputError: one was opened with credentials that
-    no worker has."""
+    """An executor, and what it does with stores. InvalidInputError: one was opened with credentials
+    that no worker has."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -84,8 +84,8 @@ class Workers:
     def _results(
         self, function: Callable[[P], T], parts: Sequence[P], is_over: Callable[[], bool] = lambda: False
     ) -> Iterator[T]:
-        """The first error ends it, behind what has been done by then: parts that have not begun are not run
-        any more."""
+        """The first error ends it, behind what has been done by then: parts that have not begun are
+        not run any more."""
         left: set[Future[T]] = {self._executor.submit(function, part) for part in parts}
         try:
             while left and not is_over():

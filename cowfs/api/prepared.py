@@ -24,7 +24,8 @@ import cowfs
 
 @dataclass(frozen=True)
 class Prepared:
-    """A daemon that was told nothing yet. words: a descriptor of what it says until it knows its log."""
+    """A daemon that was told nothing yet. words: a descriptor of what it says until it knows its
+    log."""
 
     process: subprocess.Popen[bytes]
     environ: dict[str, str]

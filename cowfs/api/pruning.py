@@ -20,8 +20,8 @@ from cowfs.version.retention import KeepRules, Rules, parse_age
 
 @dataclass(frozen=True)
 class PlannedVersion:
-    """One version of a volume. why: what keeps it, in words; empty: it goes. created_ns: when it became
-    the volume's last one."""
+    """One version of a volume. why: what keeps it, in words; empty: it goes. created_ns: when it
+    became the volume's last one."""
 
     version: str
     locator: str
@@ -32,8 +32,8 @@ class PlannedVersion:
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What becomes of the versions of a volume that are not pruned yet, newest first. Nothing is done
-    before `Volume.prune` gets it. rules: by which it was made, `within` as `within_s`."""
+    """What becomes of the versions of a volume that are not pruned yet, newest first. Nothing is
+    done before `Volume.prune` gets it. rules: by which it was made, `within` as `within_s`."""
 
     volume: str
     store_url: str
@@ -129,7 +129,8 @@ def prune(plan: PrunePlan, named: stores.Named) -> list[PlannedVersion]:
 
 
 def _mounted_here(store: stores.OpenStore) -> dict[VersionId, list[str]]:
-    """Versions that are mounted on this machine to be read, or for a scratch: no pin tells of them."""
+    """Versions that are mounted on this machine to be read, or for a scratch: no pin tells of
+    them."""
     found: dict[VersionId, list[str]] = {}
     for entry in registry.list_mounts():
         if entry.store_id == store.record.store_id.hex() and not entry.is_writer and entry.version_id is not None:

@@ -1,9 +1,9 @@
-"""Versions copied to another store (push), or from it (pull), as users ask for it. `maintain.pushing`
-does the work; here are the two stores, and a target that has to be made.
+"""Versions copied to another store (push), or from it (pull), as users ask for it.
+`maintain.pushing` does the work; here are the two stores, and a target that has to be made.
 
-Ids stay equal only if both stores name and seal alike: neither is encrypted, or both have the same key.
-A target that is made for an encrypted source gets a copy of its keys record, so that the secrets of one
-open the other.
+Ids stay equal only if both stores name and seal alike: neither is encrypted, or both have the same
+key. A target that is made for an encrypted source gets a copy of its keys record, so that the
+secrets of one open the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Repairing a store, as users ask for it: what is damaged, where lost chunks are looked for, and what a
-plan shows. `maintain.repair` does the work.
+"""Repairing a store, as users ask for it: what is damaged, where lost chunks are looked for, and
+what a plan shows. `maintain.repair` does the work.
 
-Chunks are looked for in this order: this machine's cache, copies of the store's volumes on this machine
-(mounts without FUSE), what the user names, other packs of the store.
+Chunks are looked for in this order: this machine's cache, copies of the store's volumes on this
+machine (mounts without FUSE), what the user names, other packs of the store.
 """
 
 from __future__ import annotations

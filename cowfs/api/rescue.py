@@ -15,8 +15,8 @@ from cowfs.version.volumes import Head
 def fork(
     store: stores.OpenStore, working_copy: WorkingCopy, name: str | None, *, strict: bool
 ) -> tuple[Head, Locator | None]:
-    """Makes a volume of the version that the work was made on, and moves the working copy to it; its
-    head, and that version, if there is one. The working copy is not mounted."""
+    """Makes a volume of the version that the work was made on, and moves the working copy to it;
+    its head, and that version, if there is one. The working copy is not mounted."""
     state = WorkingCopy(working_copy.path).state
     base = volumes.locator(store.objects, state.volume, state.base_version) if state.base_version is not None else None
 

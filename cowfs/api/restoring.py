@@ -1,11 +1,12 @@
-"""What an older version has, or another volume's, brought back into a volume as its next version: one
-path of it, or all (a rollback). No content moves, and versions in between stay.
+"""What an older version has, or another volume's, brought back into a volume as its next version:
+one path of it, or all (a rollback). No content moves, and versions in between stay.
 
     lease, pin ─▶ the version's manifest ─▶ comparison of its path with the volume's ─▶ publish
 
 Of a volume that is mounted here, the mount's daemon changes the working copy, and the next commit
-publishes it (`session.work_restoring`). Else the volume must not have uncommitted work here, as for a
-merge. The version is no parent of the new one: a branch that is merged later still brings what was taken back from it.
+publishes it (`session.work_restoring`). Else the volume must not have uncommitted work here, as for
+a merge. The version is no parent of the new one: a branch that is merged later still brings what
+was taken back from it.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """locator: of the volume's last version, None before the first; is_new: whether this made it. source:
-    what was brought back. paths: of the volume that are added, removed or changed. mount_path: of the
-    mount whose working copy has it now, for its next commit; None: the volume was not mounted here."""
+    """locator: of the volume's last version, None before the first; is_new: whether this made it.
+    source: what was brought back. paths: of the volume that are added, removed or changed.
+    mount_path: of the mount whose working copy has it now, for its next commit; None: the volume
+    was not mounted here."""
 
     locator: str | None
     is_new: bool

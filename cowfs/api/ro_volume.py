@@ -84,7 +84,8 @@ class ROVolume:
     def from_locator(cls, locator: str | Locator, *, store: Storage | None = None) -> Self:
         """The version a locator names, verified to exist, and to be one of the volume that it
         names: one request. LOCATOR/path means that folder of it, which is looked for when it is
-        mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError, CorruptError."""
+        mounted. store: the locator's, with credentials. NotFoundError, InvalidInputError,
+        CorruptError."""
         if not isinstance(locator, str | Locator):
             raise InvalidInputError(
                 f"a locator is text, not {locator!r}",
@@ -192,8 +193,8 @@ class ROVolume:
 
     @property
     def files(self) -> ROFiles:
-        """The version's files without a mount; of a folder, what is in it. Nothing is read before the
-        first call."""
+        """The version's files without a mount; of a folder, what is in it. Nothing is read before
+        the first call."""
         return ROFiles(SessionAccess(self._opened_files), lambda: self)
 
     def _opened_files(self) -> FileSession:
@@ -280,14 +281,14 @@ class ROVolume:
         labels: Mapping[str, str] | None = None,
         progress: ProgressListener | None = None,
     ) -> ROVolume:
-        """Makes a volume of this object's scratch mount: a fork of this version, and in it a version
-        with everything that was written before the call. Returns that version.
+        """Makes a volume of this object's scratch mount: a fork of this version, and in it a
+        version with everything that was written before the call. Returns that version.
 
         name: of the volume; a taken one becomes NAME-<6 hex>, strict: ConflictError; None: one is
         made up. The mount stays, and is the volume's writer: a later commit without a name, or with
         the same, goes to that volume, and another name makes another one from there on. What is not
-        committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError when
-        there is no scratch mount.
+        committed is gone at the end. The other arguments are as for RWVolume. InvalidStateError
+        when there is no scratch mount.
         """
         request = commit_request(message, author, produced_by, labels)
         entry = self._live()
@@ -319,9 +320,9 @@ class ROVolume:
 
     @names_locator
     def history(self, limit: int | None = None) -> list[ROVolume]:
-        """This version and its ancestors along all parents, across forks and merges, newest first, at
-        most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the versions
-        are whole."""
+        """This version and its ancestors along all parents, across forks and merges, newest first,
+        at most `limit`; one request each. Pruned ones have is_pruned set. Of a folder, too, the
+        versions are whole."""
         arguments.limit(limit)
         return list(islice(self._history(), limit))
 
@@ -349,8 +350,8 @@ class ROVolume:
 
     @names_locator
     def tag(self, name: str, *, move: bool = False, expect: str | None = None) -> Tag:
-        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long as
-        the tag is there. Tagging it again with the same name changes nothing.
+        """Gives this version a name: NAME@TAG means it from then on, and it is not pruned as long
+        as the tag is there. Tagging it again with the same name changes nothing.
 
         move: the tag may be on another version now; expect: only on the one with this id, so that
         of several who move it at once one does. ConflictError: it is on another version, or was
@@ -371,12 +372,14 @@ class ROVolume:
         replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
-        """Fetches what is at `path`, with all below it, into this machine's cache, for mounts, `files` and
-        later versions. What is there is not fetched, so an interrupted call is repeated. Mounts may run.
+        """Fetches what is at `path`, with all below it, into this machine's cache, for mounts,
+        `files` and later versions. What is there is not fetched, so an interrupted call is
+        repeated. Mounts may run.
 
-        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left out:
-        `is_complete` is False then. replay: a profile that a mount recorded; what it has of `path`, and nothing
-        else. progress hears of the stage "warm". CorruptError, SourceChangedError: after all else was fetched.
+        cache_dir, cache_size: as of a mount, which should have the same. What does not fit is left
+        out: `is_complete` is False then. replay: a profile that a mount recorded; what it has of
+        `path`, and nothing else. progress hears of the stage "warm". CorruptError,
+        SourceChangedError: after all else was fetched.
         """
         from cowfs.api import warming
 

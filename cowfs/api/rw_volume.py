@@ -211,13 +211,13 @@ class RWVolume:
         times: bool = False,
         renames: bool = True,
     ) -> Iterator[Change]:
-        """What became of `other` in the volume as it is now, with work that is in no version: each path
-        at which they differ. other: a version of the same store, or a folder of one; None: the version
-        that the work stands on, so that it is what commit() would publish.
+        """What became of `other` in the volume as it is now, with work that is in no version: each
+        path at which they differ. other: a version of the same store, or a folder of one; None: the
+        version that the work stands on, so that it is what commit() would publish.
 
-        The rest is as for `diff` of a version. Nothing is published. Bytes that were written since the
-        last commit are read from this machine's disk, and commits wait meanwhile. InvalidStateError:
-        the volume is mounted as a copy.
+        The rest is as for `diff` of a version. Nothing is published. Bytes that were written since
+        the last commit are read from this machine's disk, and commits wait meanwhile.
+        InvalidStateError: the volume is mounted as a copy.
         """
         from cowfs.api import work
 
@@ -354,9 +354,9 @@ class RWVolume:
 
     @names_locator
     def unmount(self, *, force: bool = False) -> None:
-        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that other
-        processes of this user have mounted, too, stays with them. What `files` has opened in this
-        process is closed.
+        """Unmounts and keeps uncommitted work for the next mount on this machine. A mount that
+        other processes of this user have mounted, too, stays with them. What `files` has opened in
+        this process is closed.
 
         ConflictError while files are open, or when only other processes have mounted it; force:
         unmounts all the same, and programs that use it get errors.

@@ -40,9 +40,10 @@ def commit(
     """Publishes what was written to the scratch before the call; the volume that has it, and the
     version.
 
-    storage: how the store is asked. name: of the volume; None: what an earlier commit has made goes on, or a name is made up. Another
-    name than before makes another volume, from the last version on. One follows the other: what a
-    scratch commits to is asked, changed and used by three requests.
+    storage: how the store is asked. name: of the volume; None: what an earlier commit has made goes
+    on, or a name is made up. Another name than before makes another volume, from the last version
+    on. One follows the other: what a scratch commits to is asked, changed and used by three
+    requests.
     """
     with reservation.turn(f"commit of {entry.id}", lambda: False, doing="commits this scratch"):
         return _commit(entry, name, request, progress, storage, strict=strict)

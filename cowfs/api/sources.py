@@ -94,9 +94,9 @@ def _placed(source: str, text: str) -> Place:
 
 
 def find(text: str, named: stores.Named, *, to_write: bool = False, with_manifest: bool = False) -> Source:
-    """The volume or version that `text` means; named None: the default store, or the locator's
-    own. to_write: a volume is opened next, and what was seen of it is in its head. with_manifest: that of a
-    locator's version is asked for beside the store's record."""
+    """The volume or version that `text` means; named None: the default store, or the locator's own.
+    to_write: a volume is opened next, and what was seen of it is in its head. with_manifest: that
+    of a locator's version is asked for beside the store's record."""
     parsed = source_names.parse_source(text)
     if isinstance(parsed, Locator):
         require_same_store(parsed, named)
@@ -125,8 +125,8 @@ def at(source: Source, locator: str) -> Source:
 
 
 def require_same_store(locator: Locator, named: stores.Named) -> None:
-    """InvalidInputError when the user names another store than the locator. A Storage is compared by its URL: its
-    credentials are for that place alone."""
+    """InvalidInputError when the user names another store than the locator. A Storage is compared
+    by its URL: its credentials are for that place alone."""
     if named is None or stores.canonical_url(named) in (
         locator.store_url,
         stores.canonical_url(locator.store_url),

@@ -63,8 +63,9 @@ A = TypeVar("A")
 _lock = Lock()
 _open: dict[tuple[int, str, Storage | None], OpenStore] = {}
 MOST_STORAGES = 32
-"""Stores that a `Storage` opened and that are found again: a program may make one for each task. Those that were opened
-longest ago are left to the volumes that use them, and close with the last."""
+"""Stores that a `Storage` opened and that are found again: a program may make one for each task.
+Those that were opened longest ago are left to the volumes that use them, and close with the
+last."""
 
 Named = str | Storage | None
 """A store as a user names it; None: the default store."""
@@ -76,8 +77,8 @@ def open_store(named: Named = None) -> OpenStore:
 
 
 def open_asking(named: Named, ask: Callable[[ObjectStore], A]) -> tuple[OpenStore, A]:
-    """As open_store, and what `ask` asks beside its record, when it is not known yet whether records are
-    sealed."""
+    """As open_store, and what `ask` asks beside its record, when it is not known yet whether
+    records are sealed."""
     return open_located_asking(canonical_url(named), storage_of(named), ask)
 
 

@@ -36,8 +36,8 @@ def list_tags(volume: str, named: stores.Named) -> list[Tag]:
 
 
 def by_version(store: stores.OpenStore, volume: str) -> dict[str, list[str]]:
-    """Version id → names of its tags; for showing them beside versions. A store that cannot be listed
-    shows none."""
+    """Version id → names of its tags; for showing them beside versions. A store that cannot be
+    listed shows none."""
     found: dict[str, list[str]] = {}
     try:
         for tag in tags.all_tags(store.objects, volume):

@@ -48,8 +48,8 @@ TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink
 
 @dataclass(frozen=True)
 class Transfer:
-    """What was copied, and the version it was published as; None for a copy to this machine, and for one
-    into a mount, whose path is mount_path."""
+    """What was copied, and the version it was published as; None for a copy to this machine, and
+    for one into a mount, whose path is mount_path."""
 
     copied: Copied
     version: ROVolume | None

@@ -28,9 +28,9 @@ class TransferReport:
     files, directories, symlinks: in the source, without what is excluded. bytes: of the files'
     sizes. skipped: devices, pipes and sockets, which are left out. unchanged: files that the target
     had already. removed: names that are gone from the target. locator: of an upload the volume's
-    last version, of a download the one that was read; is_new: whether this made it. mount_path: of a
-    volume that is mounted here, where files went or came from; locator then is its last version's,
-    empty before the first.
+    last version, of a download the one that was read; is_new: whether this made it. mount_path: of
+    a volume that is mounted here, where files went or came from; locator then is its last
+    version's, empty before the first.
     """
 
     files: int

@@ -1,5 +1,5 @@
-"""A tree of files becomes a volume's next version, without engine and journal: what uploads and commits
-of copies have in common."""
+"""A tree of files becomes a volume's next version, without engine and journal: what uploads and
+commits of copies have in common."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def writing(target: Target, options: MountOptions | None = None) -> SessionSpec:
 def publish_tree(
     line: Line, source: SourceTree, plan: UploadPlan, request: CommitRequest, progress: ProgressListener | None
 ) -> tuple[Uploaded, Base, bool]:
-    """What was done, the version that the volume stands on now, and whether this has made it: nothing is
-    published if nothing differs, unless the request says more than the last version."""
+    """What was done, the version that the volume stands on now, and whether this has made it:
+    nothing is published if nothing differs, unless the request says more than the last version."""
     from cowfs.session.tree_upload import TreeUpload
     from cowfs.session.upload_plan import NothingToUpload
 

@@ -4,9 +4,9 @@
         async def fork(self, name: str | None = None) -> RWVolume:
             \"\"\"The signature and the docstring are the twin's; a body there is none.\"\"\"
 
-Each `async def` runs the blocking method of its name in a worker thread, and each property reads that
-of its name. What they return is given as its twin, if it has one; lists are, too. Everything else of
-the class is as it is written.
+Each `async def` runs the blocking method of its name in a worker thread, and each property reads
+that of its name. What they return is given as its twin, if it has one; lists are, too. Everything
+else of the class is as it is written.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Twin:
 
 
 class VolumeTwin(Twin):
-    """What a volume and a version are besides: awaited, a context, a path. Pickles as the blocking one does."""
+    """What a volume and a version are besides: awaited, a context, a path. Pickles as the blocking
+    one does."""
 
     def __await__(self) -> Generator[Any, Any, Self]:
         resolved: Generator[Any, Any, Self] = self.resolve().__await__()  # type: ignore[attr-defined]

@@ -1,5 +1,5 @@
-"""Directories and files into a volume without a mount and without staging: cut, looked up and packed
-from where they are, and published as one version, or not at all.
+"""Directories and files into a volume without a mount and without staging: cut, looked up and
+packed from where they are, and published as one version, or not at all.
 
 An upload that is killed leaves nothing of itself in the volume. What had reached the store is
 remembered on this machine: the next upload, mount or commit of the volume finds it there and moves
@@ -66,9 +66,9 @@ def upload(
     message: str = "",
     progress: ProgressListener | None = None,
 ) -> TransferReport:
-    """`RWFiles.upload`: publishes what is in the directory `src` (or the file `src`) at `dst` of the
-    volume, as one version; nothing changed: no version. Of a volume that is mounted here it goes into
-    the mount.
+    """`RWFiles.upload`: publishes what is in the directory `src` (or the file `src`) at `dst` of
+    the volume, as one version; nothing changed: no version. Of a volume that is mounted here it
+    goes into the mount.
     """
     if (entry := volume.mounted_here()) is not None:
         require_no_message(volume.name, entry, message)

@@ -1,8 +1,8 @@
 """The session of this process that a volume's object uses while the volume is not mounted: found,
 opened, committed through, ended. Whichever object of this process has opened it: they count as one.
 
-It is opened by the first call of `vol.files`. commit keeps it; finalize, unmount, discard, mount, the
-end of a block, the end of the last object and that of the interpreter end it.
+It is opened by the first call of `vol.files`. commit keeps it; finalize, unmount, discard, mount,
+the end of a block, the end of the last object and that of the interpreter end it.
 
 Threads: any; the volume's lock guards opening and ending.
 """

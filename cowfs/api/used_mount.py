@@ -4,9 +4,9 @@ of this user (`machine.sharing`).
     none ── use ── used ── end, leave, leave_to_others ── none
                     └── ended by somebody else ── lost, until it is left or another one is used
 
-Lost matters: what a program writes to the path afterwards lies in the directory below the mount, and
-a version that is made then would be without it. So commits are refused until the object's user has
-seen that. A mount whose daemon died is not lost while it is at its path: every use of it fails.
+Lost matters: what a program writes to the path afterwards lies in the directory below the mount,
+and a version that is made then would be without it. So commits are refused until the object's user
+has seen that. A mount whose daemon died is not lost while it is at its path: every use of it fails.
 
 Not thread-safe; the volume's lock guards it.
 """

@@ -1,4 +1,5 @@
-"""Verifying, as users ask for it: one version, or a whole store. `maintain.verify` does the work."""
+"""Verifying, as users ask for it: one version, or a whole store. `maintain.verify` does the
+work."""
 
 from __future__ import annotations
 

@@ -129,12 +129,13 @@ class Volume:
         others are as they were. They are read with the credentials of the environment, or, in the
         store's own bucket, with the store's.
 
-        storage: credentials for `url`; None: those of the environment. delete: what is in the volume
-        and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time are those
-        of the last import are not read. An import that was killed is repeated: it moves only what is
-        missing. The listing is in memory. executor: its workers read and store the objects, each with
-        its own credentials (docs/guide/large-stores.md). InvalidInputError: keys that no file can have,
-        all of them before anything is read; ConflictError: an object that is replaced all the time.
+        storage: credentials for `url`; None: those of the environment. delete: what is in the
+        volume and not at `url` goes. exclude: as `files.upload`. Objects whose size, ETag and time
+        are those of the last import are not read. An import that was killed is repeated: it moves
+        only what is missing. The listing is in memory. executor: its workers read and store the
+        objects, each with its own credentials (docs/guide/large-stores.md). InvalidInputError: keys
+        that no file can have, all of them before anything is read; ConflictError: an object that is
+        replaced all the time.
         """
         place = stores.name(store)
         return importing.import_from(
@@ -159,8 +160,8 @@ class Volume:
         progress: ProgressListener | None = None,
     ) -> ROVolume:
         """Reads what the volume's last version links, stores it, and publishes a version that needs
-        nothing but the store; one without links is returned as it is. SourceChangedError: an object is
-        not what was linked; nothing is published then."""
+        nothing but the store; one without links is returned as it is. SourceChangedError: an object
+        is not what was linked; nothing is published then."""
         return importing.absorb(name, store=stores.name(store), message=message, progress=progress).version
 
     @staticmethod
@@ -178,15 +179,16 @@ class Volume:
         stays taken; its forks, and locators of its versions, are as before.
 
         NotFoundError: no such volume. LeaseHeldError: somebody writes to it, and says where;
-        InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted all
-        the same; its writer can publish nothing more, and its work is kept, as this machine's is.
+        InvalidStateError: it is mounted here, or has uncommitted work here. force: it is deleted
+        all the same; its writer can publish nothing more, and its work is kept, as this machine's
+        is.
         """
         deleting.delete(names.checked(name), stores.name(store), force=force)
 
     @staticmethod
     def undelete(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> RWVolume:
-        """Brings a deleted volume back, with all its versions, and opens it. One that was not deleted
-        stays as it is. NotFoundError: there never was one."""
+        """Brings a deleted volume back, with all its versions, and opens it. One that was not
+        deleted stays as it is. NotFoundError: there never was one."""
         deleting.undelete(names.checked(name), stores.name(store))
         return Volume.open(name, store=store)
 
@@ -200,18 +202,19 @@ class Volume:
         message: str = "",
         dry_run: bool = False,
     ) -> MergeReport:
-        """Merges versions, mostly the last ones of forks, into the volume `into`: its next version has
-        what each has changed since it came from the volume, or from a version that both came from.
-        No content moves. All are recorded as parents. What it has already is left out; if that is
-        all, there is no new version (`is_new`).
+        """Merges versions, mostly the last ones of forks, into the volume `into`: its next version
+        has what each has changed since it came from the volume, or from a version that both came
+        from. No content moves. All are recorded as parents. What it has already is left out; if
+        that is all, there is no new version (`is_new`).
 
         strategy: what to do where two have changed the same: a dict from patterns of paths, as in
-        .gitignore, to one of `ours` (as the volume has it, or the branch before), `theirs`, `newest`
-        (by time of modification), `keep-both` (theirs as PATH~BRANCH), `union` (of files that were
-        only appended to: ours, then what theirs has appended) and `fail`; one such word for all; or a
-        function from a `Conflict` to one. Without it, and where a way does not fit the conflict,
-        ConflictError is raised, whose `details["conflicts"]` has all of them, and nothing is
-        published. dry_run: nothing is published in any case, and nothing is raised for conflicts.
+        .gitignore, to one of `ours` (as the volume has it, or the branch before), `theirs`,
+        `newest` (by time of modification), `keep-both` (theirs as PATH~BRANCH), `union` (of files
+        that were only appended to: ours, then what theirs has appended) and `fail`; one such word
+        for all; or a function from a `Conflict` to one. Without it, and where a way does not fit
+        the conflict, ConflictError is raised, whose `details["conflicts"]` has all of them, and
+        nothing is published. dry_run: nothing is published in any case, and nothing is raised for
+        conflicts.
 
         ConflictError: also while the volume is mounted here. InvalidStateError: it has uncommitted
         work here, or a branch has no version in common with it.
@@ -234,18 +237,18 @@ class Volume:
         differs, there is no new version (`is_new`).
 
         version: of this volume or another one of the store, or a folder or file of it
-        (`Volume.version("NAME@TAG:PATH")`). to: where it is put; None: where it was. dry_run: nothing
-        is published.
+        (`Volume.version("NAME@TAG:PATH")`). to: where it is put; None: where it was. dry_run:
+        nothing is published.
 
         Of a volume that is mounted here nothing is published: its working copy has at `to` what the
         version has, uncommitted changes there are lost, the rest stays, and the next commit has it
-        (`mount_path`). What differs is fetched. Programs that have a replaced or removed file open keep
-        it as it is.
+        (`mount_path`). What differs is fetched. Programs that have a replaced or removed file open
+        keep it as it is.
 
         NotFoundError: the version has not got that path, or the volume no directory for it.
-        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to be.
-        InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is brought
-        back is linked. InvalidInputError: a message, though nothing is published.
+        ConflictError: the volume is mounted here as a copy, or a file is where a directory has to
+        be. InvalidStateError: the volume is not mounted, and has uncommitted work here; or what is
+        brought back is linked. InvalidInputError: a message, though nothing is published.
         """
         volume = Volume.open(name, store=store)
         return restoring.restore(volume, versions([version])[0], to=to, message=message, dry_run=dry_run)
@@ -259,13 +262,15 @@ class Volume:
         message: str = "",
         dry_run: bool = False,
     ) -> RestoreReport:
-        """As `restore` of all that the version has: the volume's next version is what `version` is."""
+        """As `restore` of all that the version has: the volume's next version is what `version`
+        is."""
         volume = Volume.open(name, store=store)
         return restoring.rollback(volume, versions([version])[0], message=message, dry_run=dry_run)
 
     @staticmethod
     def tags(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[Tag]:
-        """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such volume."""
+        """The volume's tags, by name. `tag` of a version sets one. NotFoundError: no such
+        volume."""
         return tagging.list_tags(names.checked(name), stores.name(store))
 
     @staticmethod
@@ -291,12 +296,12 @@ class Volume:
     ) -> PrunePlan:
         """Which versions of a volume these rules keep, and which would go; `prune` carries it out.
 
-        last: so many of the last ones. within: those made at most so long before the last one ("30d",
-        "12h", "6mo", or a timedelta). hourly to yearly: the last one of each of so many hours, days,
-        weeks, months, years (of UTC) that have any. A version stays if one rule keeps it. Kept always:
-        the last one, those with a tag, and those that a mount (a read-only one only if it is on this
-        machine), uncommitted work or a fork stands on. No rule at all: those that the volume has saved
-        (`set_retention`). InvalidInputError: it has none.
+        last: so many of the last ones. within: those made at most so long before the last one
+        ("30d", "12h", "6mo", or a timedelta). hourly to yearly: the last one of each of so many
+        hours, days, weeks, months, years (of UTC) that have any. A version stays if one rule keeps
+        it. Kept always: the last one, those with a tag, and those that a mount (a read-only one
+        only if it is on this machine), uncommitted work or a fork stands on. No rule at all: those
+        that the volume has saved (`set_retention`). InvalidInputError: it has none.
         """
         return pruning.plan(names.checked(name), stores.name(store), pruning.given(rules))
 
@@ -308,30 +313,32 @@ class Volume:
         store: str | os.PathLike[str] | Storage | None = None,
         **rules: Unpack[KeepRules],
     ) -> None:
-        """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were there;
-        no rule at all removes them. Nothing is pruned: `plan_prune` without rules, `plan_maintain` and
-        `cowfs maintain` go by them. NotFoundError: no such volume."""
+        """Saves rules, as `plan_prune` has them, in the volume's record, instead of those that were
+        there; no rule at all removes them. Nothing is pruned: `plan_prune` without rules,
+        `plan_maintain` and `cowfs maintain` go by them. NotFoundError: no such volume."""
         pruning.save_rules(names.checked(name), stores.name(store), pruning.given(rules))
 
     @staticmethod
     def retention(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> dict[str, Any]:
-        """The rules that the volume has saved, as `set_retention` takes them; empty: none. NotFoundError:
-        no such volume."""
+        """The rules that the volume has saved, as `set_retention` takes them; empty: none.
+        NotFoundError: no such volume."""
         return pruning.rules(names.checked(name), stores.name(store))
 
     @staticmethod
     def plan_maintain(*, store: str | os.PathLike[str] | Storage | None = None) -> builtins.list[PrunePlan]:
-        """A plan for each volume of the store that has saved rules, by them; `prune` carries each out, and
-        `gc` then gives back the room. Volumes without rules, and deleted ones, are left out."""
+        """A plan for each volume of the store that has saved rules, by them; `prune` carries each
+        out, and `gc` then gives back the room. Volumes without rules, and deleted ones, are left
+        out."""
         return pruning.plan_all(stores.name(store))
 
     @staticmethod
     def prune(
         plan: PrunePlan, *, store: str | os.PathLike[str] | Storage | None = None
     ) -> builtins.list[PlannedVersion]:
-        """Prunes the versions that a plan lets go: the volume has them no more, for good, and what only
-        they need may be collected. Returns those that were pruned: what was tagged, mounted or forked
-        since the plan was made stays. store: needed if the plan's was given with credentials."""
+        """Prunes the versions that a plan lets go: the volume has them no more, for good, and what
+        only they need may be collected. Returns those that were pruned: what was tagged, mounted or
+        forked since the plan was made stays. store: needed if the plan's was given with
+        credentials."""
         return pruning.prune(plan, stores.name(store))
 
     @staticmethod
@@ -343,17 +350,19 @@ class Volume:
         pruned: Sequence[PrunePlan] | None = None,
         executor: Executor | None = None,
     ) -> GcReport:
-        """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag, nor a
-        mount or kept work. Writers go on meanwhile; what they may still use stays, and what is younger
-        than an hour. A deleted volume can be brought back for a week; then its versions go, too.
+        """Deletes what nothing in the store needs: neither a head that is not pruned, nor a tag,
+        nor a mount or kept work. Writers go on meanwhile; what they may still use stays, and what
+        is younger than an hour. A deleted volume can be brought back for a week; then its versions
+        go, too.
 
-        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`). plan:
-        what such a call has returned; nothing that it does not name is deleted. `is_done` is False if a
-        writer does not answer: nothing was deleted. The next call goes on, also after a killed one.
+        dry_run: says what would go, to the byte; with pruned, after these plans (`plan_maintain`).
+        plan: what such a call has returned; nothing that it does not name is deleted. `is_done` is
+        False if a writer does not answer: nothing was deleted. The next call goes on, also after a
+        killed one.
 
-        InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError: a
-        process of this machine is at it. Any error before something is deleted: a head, a tag or a
-        pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
+        InvalidStateError: this machine's clock is wrong by more than five minutes. LeaseHeldError:
+        a process of this machine is at it. Any error before something is deleted: a head, a tag or
+        a pin that cannot be read stops it. Cost: roots, and the index of every kept version, once.
 
         executor: reads the indexes of many versions (docs/guide/large-stores.md).
         """
@@ -369,13 +378,14 @@ class Volume:
         progress: ProgressListener | None = None,
         executor: Executor | None = None,
     ) -> VerifyReport:
-        """Reads the packs of a version (as `version` takes it), or of the whole store, again, checks
-        every byte, and says which packs are damaged and which paths of which versions that breaks.
-        Nothing is written. Of linked files only the state of their objects is looked at.
+        """Reads the packs of a version (as `version` takes it), or of the whole store, again,
+        checks every byte, and says which packs are damaged and which paths of which versions that
+        breaks. Nothing is written. Of linked files only the state of their objects is looked at.
 
         sample: that part of the packs, chosen by chance; that the others are there is seen from the
-        list. resume: what an interrupted run on this machine has read is left out. A store that does
-        not answer raises; damage does not. executor: reads the packs (docs/guide/large-stores.md).
+        list. resume: what an interrupted run on this machine has read is left out. A store that
+        does not answer raises; damage does not. executor: reads the packs
+        (docs/guide/large-stores.md).
         """
         return verifying.verify(
             source, stores.name(store), sample=sample, resume=resume, progress=progress, executor=executor
@@ -392,8 +402,8 @@ class Volume:
         replay: str | os.PathLike[str] | None = None,
         progress: ProgressListener | None = None,
     ) -> WarmReport:
-        """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one. It
-        may be SOURCE:PATH."""
+        """`ROVolume.warm` of a version as `version` takes it: of a bare name the volume's last one.
+        It may be SOURCE:PATH."""
         return warming.warm_from(source, path, stores.name(store), cache_dir, cache_size, replay, progress)
 
     @staticmethod
@@ -404,12 +414,12 @@ class Volume:
         report: VerifyReport | None = None,
         progress: ProgressListener | None = None,
     ) -> RepairPlan:
-        """Reads the whole store as `verify` does, and looks for what is lost: in this machine's cache,
-        in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in other
-        packs of the store. Says what `repair` would do, and which paths stay broken. Nothing is
-        written. sources: other stores that have some of the same versions, or local directories that
-        have files of them (a download, a mount). report: of a `verify` of this store: only its damaged
-        packs are read again. InvalidInputError: a source has another key.
+        """Reads the whole store as `verify` does, and looks for what is lost: in this machine's
+        cache, in copies of its volumes on this machine (mounts without FUSE), in `sources`, and in
+        other packs of the store. Says what `repair` would do, and which paths stay broken. Nothing
+        is written. sources: other stores that have some of the same versions, or local directories
+        that have files of them (a download, a mount). report: of a `verify` of this store: only its
+        damaged packs are read again. InvalidInputError: a source has another key.
         """
         return repairing.plan(stores.name(store), sources, report=report, progress=progress)
 
@@ -431,17 +441,18 @@ class Volume:
         progress: ProgressListener | None = None,
         executor: Executor | None = None,
     ) -> PushReport:
-        """Copies a version (as `version` takes it) to another store, which is made if there is none, and
-        makes it the last one of the volume there: of the same name, or `name`. Its id stays the same,
-        and its locator differs in the store alone. Only packs that the target has not travel, each
-        checked before and after, so that a push that was interrupted is repeated, and so is one that
-        keeps a mirror.
+        """Copies a version (as `version` takes it) to another store, which is made if there is
+        none, and makes it the last one of the volume there: of the same name, or `name`. Its id
+        stays the same, and its locator differs in the store alone. Only packs that the target has
+        not travel, each checked before and after, so that a push that was interrupted is repeated,
+        and so is one that keeps a mirror.
 
-        all_versions: also the volume's earlier versions that are not pruned, and its tags. The target
-        needs none of them to read the version. ConflictError: the target's volume has a version that
-        this one did not come from; nothing is replaced. LeaseHeldError: somebody writes to it.
-        InvalidInputError: one of the stores is encrypted, and the other has not the same key.
-        CorruptError: a pack is damaged. executor: copies the packs (docs/guide/large-stores.md).
+        all_versions: also the volume's earlier versions that are not pruned, and its tags. The
+        target needs none of them to read the version. ConflictError: the target's volume has a
+        version that this one did not come from; nothing is replaced. LeaseHeldError: somebody
+        writes to it. InvalidInputError: one of the stores is encrypted, and the other has not the
+        same key. CorruptError: a pack is damaged. executor: copies the packs
+        (docs/guide/large-stores.md).
         """
         return pushing.push(
             source,
@@ -484,18 +495,18 @@ class Volume:
         progress: ProgressListener | None = None,
     ) -> builtins.list[StoredBytes]:
         """How much of the store each version of `source` (a volume, or one version) needs, or each
-        volume of the store, and what of that nothing else needs: the room that it takes alone. Bytes
-        count as they are stored, once however often they are used.
+        volume of the store, and what of that nothing else needs: the room that it takes alone.
+        Bytes count as they are stored, once however often they are used.
 
-        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads the
-        whole index of every version that the store keeps.
+        by: `version`, `volume`, `owner` or `store`; None: versions of a source, else volumes. Reads
+        the whole index of every version that the store keeps.
         """
         return counting.counted(source, stores.name(store), by, progress).groups
 
     @staticmethod
     def get(name: str, *, store: str | os.PathLike[str] | Storage | None = None) -> VolumeDetails:
-        """What is known of a volume, in its store and on this machine. NotFoundError: there is none of
-        that name; the hint names near ones."""
+        """What is known of a volume, in its store and on this machine. NotFoundError: there is none
+        of that name; the hint names near ones."""
         return details.find(name, store)
 
     @staticmethod

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class WarmReport:
     """What is in the cache now.
 
-    files, bytes: of what was asked for, by the sizes of the files; with a profile, what it has of them. fetched_bytes: of chunks that were
-    fetched; found_bytes: of those that were there. Chunks count decompressed, and what several files
-    share counts once or a few times. is_complete: all of it is there; False when the cache, or its
-    disk, has no room for more. locator: of the version.
+    files, bytes: of what was asked for, by the sizes of the files; with a profile, what it has of
+    them. fetched_bytes: of chunks that were fetched; found_bytes: of those that were there. Chunks
+    count decompressed, and what several files share counts once or a few times. is_complete: all of
+    it is there; False when the cache, or its disk, has no room for more. locator: of the version.
     """
 
     files: int

@@ -68,8 +68,8 @@ def compared(
 
 
 def with_kept_work(volume: RWVolume, target: Target, ask: Callable[[Session], T]) -> T | None:
-    """What `ask` returns of the session that has the volume's uncommitted work; None: there is none. For a
-    volume that is not mounted here."""
+    """What `ask` returns of the session that has the volume's uncommitted work; None: there is
+    none. For a volume that is not mounted here."""
     key = file_access.key_of(target.store.record.store_id, target.name)
     with file_session.alone(key) as held:
         if held is not None:

@@ -1,5 +1,5 @@
-"""cowfs apply: compares what a file declares with stores and this machine, shows the plan, asks, and does
-it."""
+"""cowfs apply: compares what a file declares with stores and this machine, shows the plan, asks,
+and does it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def command(
     progress_style: str,
     as_json: bool,
 ) -> int:
-    """Make stores and this machine as a file declares: create or register its volumes, and mount them.
+    """Make stores and this machine as a file declares: create or register its volumes, and mount
+    them.
 
     Applied once more, it does nothing. A volume that --prune deletes is brought back by `cowfs
     undelete`.

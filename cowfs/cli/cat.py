@@ -1,5 +1,5 @@
-"""cowfs cat SOURCE:PATH: the bytes of files, without a mount. With --json they are base64 in the one
-document, all in memory."""
+"""cowfs cat SOURCE:PATH: the bytes of files, without a mount. With --json they are base64 in the
+one document, all in memory."""
 
 from __future__ import annotations
 

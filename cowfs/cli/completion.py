@@ -1,4 +1,5 @@
-"""cowfs completion SHELL: the script that makes a shell complete commands, options, volumes and mounts.
+"""cowfs completion SHELL: the script that makes a shell complete commands, options, volumes and
+mounts.
 
 The script asks `cowfs` itself, with _COWFS_COMPLETE set, as click has it.
 """

@@ -1,5 +1,5 @@
-"""cowfs cp SRC DST: files into a volume, which gets one version more, or out of a version; without a
-mount."""
+"""cowfs cp SRC DST: files into a volume, which gets one version more, or out of a version; without
+a mount."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from cowfs.cli.start import tidy_up_when_terminated
 def command(
     source: str, target: str, recursive: bool, message: str, progress_style: str, store: str | None, as_json: bool
 ) -> None:
-    """Copy SRC to DST. Each is SOURCE:PATH, LOCATOR/PATH or a local path (./a:b is local). The path in
-    LOCATOR/PATH is percent-decoded, as a URL's; after a colon (NAME:PATH, LOCATOR:PATH) it is taken as
-    it is.
+    """Copy SRC to DST. Each is SOURCE:PATH, LOCATOR/PATH or a local path (./a:b is local). The path
+    in LOCATOR/PATH is percent-decoded, as a URL's; after a colon (NAME:PATH, LOCATOR:PATH) it is
+    taken as it is.
 
     The contents of a directory go into DST; a file goes into DST if that is a directory or ends in
     "/". What is missing of DST is made. To a volume, NAME:PATH, everything is committed as one
-    version, or nothing is; prints its locator. If the volume is mounted on this machine, the files go
-    into the mount, and its commit publishes them. Kept are permissions, times and links, not owners.
+    version, or nothing is; prints its locator. If the volume is mounted on this machine, the files
+    go into the mount, and its commit publishes them. Kept are permissions, times and links, not
+    owners.
     """
     from cowfs.api import transfer
 

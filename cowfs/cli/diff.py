@@ -44,12 +44,12 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Show what became of A in B (each NAME, NAME@TAG, NAME@VERSION or a LOCATOR), only below the PATHs
-    if any are given: A added, D removed, M changed, R renamed. What lies below a renamed directory
-    has moved along and is not listed.
+    """Show what became of A in B (each NAME, NAME@TAG, NAME@VERSION or a LOCATOR), only below the
+    PATHs if any are given: A added, D removed, M changed, R renamed. What lies below a renamed
+    directory has moved along and is not listed.
 
-    Of NAME[:PATH] alone: what its uncommitted work on this machine changes, mounted or not, which is what
-    `cowfs commit NAME` would publish. With --work B is such a volume, too."""
+    Of NAME[:PATH] alone: what its uncommitted work on this machine changes, mounted or not, which
+    is what `cowfs commit NAME` would publish. With --work B is such a volume, too."""
     from cowfs.api import comparing
 
     if as_json and shows is not None:

@@ -25,13 +25,13 @@ from cowfs.cli.start import tidy_up_when_terminated
 def command(
     source: str, download_dir: str | None, overwrite: str, progress_style: str, store: str | None, as_json: bool
 ) -> None:
-    """Copy the files of a version, or what is at PATH of it, into a directory. SOURCE is NAME (its last
-    version), NAME@TAG, NAME@VERSION or a locator; prints the version's locator.
+    """Copy the files of a version, or what is at PATH of it, into a directory. SOURCE is NAME (its
+    last version), NAME@TAG, NAME@VERSION or a locator; prints the version's locator.
 
     Files of the same size and time of modification are there already: a download that was ended or
-    killed is repeated with the same command, and goes on where it was, also within a large file. With
-    "error", a file that differs ends it before anything is written; "newer" replaces those that are
-    older.
+    killed is repeated with the same command, and goes on where it was, also within a large file.
+    With "error", a file that differs ends it before anything is written; "newer" replaces those
+    that are older.
     """
     from cowfs.api import downloading
 

@@ -1,5 +1,5 @@
-"""cowfs du: how much lies below each directory of SOURCE[:PATH], without a mount; or how much of the
-store versions and volumes need."""
+"""cowfs du: how much lies below each directory of SOURCE[:PATH], without a mount; or how much of
+the store versions and volumes need."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ TYPES = {"f": "file", "d": "directory", "l": "symlink"}
 @click.option("-0", "--null", is_flag=True, help="End each path with a NUL byte, for xargs -0.")
 @output.common_options
 def command(place: str, name: str | None, kind: str | None, null: bool, store: str | None, as_json: bool) -> None:
-    """Print the paths of everything below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR).
-    They begin at the volume's root. Links are not followed."""
+    """Print the paths of everything below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a
+    LOCATOR). They begin at the volume's root. Links are not followed."""
     from cowfs.api import looking
 
     found = looking.listing(place, store, recursive=True, name=name, type=TYPES.get(kind or ""))

@@ -30,8 +30,8 @@ WAITS = 4
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @output.common_options
 def command(dry_run: bool, why_object: str | None, is_agreed: bool, store: str | None, as_json: bool) -> int:
-    """Delete what no volume of the store needs: versions that were pruned, volumes that were deleted a
-    week ago or longer, and what failed commits have left. Mounts go on meanwhile.
+    """Delete what no volume of the store needs: versions that were pruned, volumes that were
+    deleted a week ago or longer, and what failed commits have left. Mounts go on meanwhile.
 
     What is younger than an hour stays. A mount that does not answer is waited for; if it takes too
     long, the command exits with 4, and the next one goes on."""

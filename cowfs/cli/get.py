@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @click.argument("name", shell_complete=completing.volumes)
 @output.common_options
 def command(name: str, store: str | None, as_json: bool) -> None:
-    """Show what is known of volume NAME: its last version, who writes to it, and where it is mounted
-    and declared on this machine."""
+    """Show what is known of volume NAME: its last version, who writes to it, and where it is
+    mounted and declared on this machine."""
     from cowfs.api import details
 
     found = details.find(name, store)

@@ -1,5 +1,5 @@
-"""cowfs import URL NAME: what is in a bucket, on a web server or in a directory, as the next version
-of a volume."""
+"""cowfs import URL NAME: what is in a bucket, on a web server or in a directory, as the next
+version of a volume."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def command(
     not read. An import that was ended or killed is repeated with the same command: it moves only
     what is missing. Nothing changed: no new version.
 
-    If the volume is mounted on this machine, the files go into the mount, and its commit publishes them.
+    If the volume is mounted on this machine, the files go into the mount, and its commit publishes
+    them.
 
     With --link nothing is read but the listing. A linked file whose object changes cannot be read
     any more; `cowfs import --absorb NAME` stores what is linked.

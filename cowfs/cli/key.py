@@ -30,12 +30,12 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List what opens an encrypted store (list), add a passphrase, key file or command (add), or take
-    one out (remove ID). Any of them opens the store.
+    """List what opens an encrypted store (list), add a passphrase, key file or command (add), or
+    take one out (remove ID). Any of them opens the store.
 
-    Without an option, add asks for a passphrase, or reads it from standard input. What was taken out
-    opens the store no more; whoever has had it open may have kept the store's own key. add and remove
-    print the ID.
+    Without an option, add asks for a passphrase, or reads it from standard input. What was taken
+    out opens the store no more; whoever has had it open may have kept the store's own key. add and
+    remove print the ID.
     """
     if (id is None) == (action == "remove"):
         raise InvalidInputError(

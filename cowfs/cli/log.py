@@ -1,5 +1,5 @@
-"""cowfs log SOURCE: a version and its ancestors, newest first, across forks and merges. Pruned ones are
-shown by their names alone."""
+"""cowfs log SOURCE: a version and its ancestors, newest first, across forks and merges. Pruned ones
+are shown by their names alone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.option("--graph", is_flag=True, help="Draw how the versions come from each other.")
 @output.common_options
 def command(source: str, limit: int | None, graph: bool, store: str | None, as_json: bool) -> None:
-    """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first: its own,
-    those of the volumes that it was forked from, and what was merged into them. Tags stand in
+    """Show the versions of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR), newest first: its
+    own, those of the volumes that it was forked from, and what was merged into them. Tags stand in
     parentheses."""
     from cowfs.api import sources, tagging
     from cowfs.blocking import Volume

@@ -30,8 +30,8 @@ WATCH_S = 2.0
 @click.option("-w", "--watch", is_flag=True, help="Print the list again whenever it has changed, until Ctrl-C.")
 @output.common_options
 def command(place: str | None, deleted: bool, verbose: bool, watch: bool, store: str | None, as_json: bool) -> None:
-    """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) at
-    PATH. Of a NAME the last version is shown, not what is uncommitted."""
+    """List the store's volumes, or the files of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR)
+    at PATH. Of a NAME the last version is shown, not what is uncommitted."""
     if place is not None and deleted:
         raise InvalidInputError("--deleted lists volumes, not the files of one", hint="Leave one of the two out.")
     shown = None

@@ -1,4 +1,5 @@
-"""cowfs maintain: prunes the volumes of a store by the rules they have saved, then collects garbage."""
+"""cowfs maintain: prunes the volumes of a store by the rules they have saved, then collects
+garbage."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 @click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
 @output.common_options
 def command(url: str | None, dry_run: bool, is_agreed: bool, store: str | None, as_json: bool) -> int:
-    """Prune every volume of STORE that has saved rules (`cowfs prune NAME --keep-daily 7 --save`) by them,
-    then delete what no volume needs, as `cowfs gc` does. Shows both first, and asks.
+    """Prune every volume of STORE that has saved rules (`cowfs prune NAME --keep-daily 7 --save`)
+    by them, then delete what no volume needs, as `cowfs gc` does. Shows both first, and asks.
 
     With --dry-run it shows what both would do, what only those versions need that would be pruned
     included. Exits with 4 while a mount does not answer; the next run goes on."""

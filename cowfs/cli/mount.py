@@ -177,7 +177,8 @@ def _said(started: Started) -> tuple[int, list[str], VersionId | None]:
 
 
 def _found(mounted: RWVolume | ROVolume) -> tuple[int, list[str], VersionId | None, bool]:
-    """As `_said`, of a writable mount that was there already, or of a copy; and whether it is one."""
+    """As `_said`, of a writable mount that was there already, or of a copy; and whether it is
+    one."""
     from cowfs.api.overview import MountSummary
     from cowfs.blocking import RWVolume
 

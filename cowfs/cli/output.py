@@ -204,8 +204,8 @@ class ProgressLine:
 
 
 def _started_bar() -> RichProgress:
-    """It is taken off the terminal when it is stopped. rich takes time to load, so short commands do
-    without."""
+    """It is taken off the terminal when it is stopped. rich takes time to load, so short commands
+    do without."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 

@@ -1,6 +1,7 @@
 """Plans of declared volumes at a shell: shown, asked about, carried out, told.
 
-Exit codes: of a dry run 0 when nothing is to be done, CHANGES when something is; else as everywhere.
+Exit codes: of a dry run 0 when nothing is to be done, CHANGES when something is; else as
+everywhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""cowfs prune: says which versions of a volume rules keep, and lets go of the others; or saves the rules."""
+"""cowfs prune: says which versions of a volume rules keep, and lets go of the others; or saves the
+rules."""
 
 from __future__ import annotations
 
@@ -36,14 +37,14 @@ _COUNT = click.IntRange(min=0)
 def command(
     name: str, store: str | None, as_json: bool, save: bool, forget: bool, dry_run: bool, is_agreed: bool, **rules: Any
 ) -> None:
-    """Prune the versions of volume NAME that no rule keeps: the volume has them no more, and a collection
-    may delete what only they need. Shows the plan first, and asks.
+    """Prune the versions of volume NAME that no rule keeps: the volume has them no more, and a
+    collection may delete what only they need. Shows the plan first, and asks.
 
-    Versions with a tag, those that a mount, uncommitted work or a fork stands on, and the last one are
-    kept always. Hours to years are those of UTC that have versions.
+    Versions with a tag, those that a mount, uncommitted work or a fork stands on, and the last one
+    are kept always. Hours to years are those of UTC that have versions.
 
-    Without rules it goes by those that were saved with --save, as `cowfs maintain` does for all volumes
-    of a store."""
+    Without rules it goes by those that were saved with --save, as `cowfs maintain` does for all
+    volumes of a store."""
     from cowfs.blocking import Volume
 
     is_given = any(rules.values())

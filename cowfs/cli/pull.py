@@ -23,8 +23,8 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Copy the version that SOURCE means in STORE (NAME, NAME@TAG, NAME@VERSION, or a LOCATOR of it) to
-    the default store, or the one that --store names, as `cowfs push` does the other way."""
+    """Copy the version that SOURCE means in STORE (NAME, NAME@TAG, NAME@VERSION, or a LOCATOR of
+    it) to the default store, or the one that --store names, as `cowfs push` does the other way."""
     from cowfs.blocking import Volume
 
     push.copy(

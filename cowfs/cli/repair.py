@@ -1,4 +1,5 @@
-"""cowfs repair: looks for what damaged packs have lost, shows a plan, and puts back what was found."""
+"""cowfs repair: looks for what damaged packs have lost, shows a plan, and puts back what was
+found."""
 
 from __future__ import annotations
 
@@ -47,10 +48,10 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Read the whole STORE as `cowfs verify` does, look for what is lost in this machine's cache, in
-    copies of its volumes, in what --from names and in the store's other packs; show what was found, and
-    put it back. Versions and locators stay as they are, and nothing is deleted. Exits with 1 if
-    something stays lost, and names the paths."""
+    """Read the whole STORE as `cowfs verify` does, look for what is lost in this machine's cache,
+    in copies of its volumes, in what --from names and in the store's other packs; show what was
+    found, and put it back. Versions and locators stay as they are, and nothing is deleted. Exits
+    with 1 if something stays lost, and names the paths."""
     from cowfs.blocking import Volume
 
     if place is not None and store is not None:

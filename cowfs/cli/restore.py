@@ -1,4 +1,5 @@
-"""cowfs restore: what an older version has at a path, as a volume's next version, or in the working copy of a mount."""
+"""cowfs restore: what an older version has at a path, as a volume's next version, or in the working
+copy of a mount."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ LETTERS = {"added": "A", "removed": "D", "changed": "M"}
 def command(
     source: str, into: str | None, to: str | None, message: str, dry_run: bool, store: str | None, as_json: bool
 ) -> None:
-    """Publish what SOURCE (NAME@TAG, NAME@VERSION, NAME@{3} or a LOCATOR) has at PATH as the next version
-    of its volume, which has nothing else there; prints the version's locator. No content moves.
-    Without PATH it is all of SOURCE.
+    """Publish what SOURCE (NAME@TAG, NAME@VERSION, NAME@{3} or a LOCATOR) has at PATH as the next
+    version of its volume, which has nothing else there; prints the version's locator. No content
+    moves. Without PATH it is all of SOURCE.
 
-    If the volume is mounted here, nothing is published: its working copy has it, without what was not
-    committed there, and the next commit publishes it."""
+    If the volume is mounted here, nothing is published: its working copy has it, without what was
+    not committed there, and the next commit publishes it."""
     from cowfs.blocking import Volume
 
     tidy_up_when_terminated()

@@ -1,4 +1,5 @@
-"""cowfs rollback: an older version's files as a volume's next version, or the working copy of a mount."""
+"""cowfs rollback: an older version's files as a volume's next version, or the working copy of a
+mount."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from cowfs.cli.start import tidy_up_when_terminated
 def command(name: str, source: str, message: str, dry_run: bool, store: str | None, as_json: bool) -> None:
     """Make the next version of volume NAME what SOURCE is (NAME@TAG, NAME@VERSION, NAME@{3} or a
     LOCATOR; @{3} alone means NAME@{3}); prints its locator. The versions in between stay, and no
-    content moves. If the volume is mounted here, nothing is published: its working copy is what SOURCE is,
-    and the next commit publishes it."""
+    content moves. If the volume is mounted here, nothing is published: its working copy is what
+    SOURCE is, and the next commit publishes it."""
     from cowfs.blocking import Volume
 
     tidy_up_when_terminated()

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @click.argument("source", shell_complete=completing.volumes)
 @output.common_options
 def command(source: str, store: str | None, as_json: bool) -> None:
-    """Show what is recorded of SOURCE (NAME: its last version, NAME@TAG, NAME@VERSION or a LOCATOR):
-    message, author, parents, labels, what made it, size and tags. `cowfs diff` shows what it
-    changed."""
+    """Show what is recorded of SOURCE (NAME: its last version, NAME@TAG, NAME@VERSION or a
+    LOCATOR): message, author, parents, labels, what made it, size and tags. `cowfs diff` shows what
+    it changed."""
     from cowfs.api import tagging
     from cowfs.blocking import Volume
     from cowfs.cli import versions

@@ -38,10 +38,10 @@ def main() -> None:
 
 
 def tidy_up_when_terminated() -> None:
-    """From now on SIGTERM and SIGHUP end this command as Ctrl-C does, by an exception, and all three
-    within TIDYING_S: it may wait for a store that is silent, and what it leaves is what one that was
-    killed leaves. A second Ctrl-C ends it at once. A second SIGTERM or SIGHUP is ignored: a service
-    manager may send both, and that must not end the tidying."""
+    """From now on SIGTERM and SIGHUP end this command as Ctrl-C does, by an exception, and all
+    three within TIDYING_S: it may wait for a store that is silent, and what it leaves is what one
+    that was killed leaves. A second Ctrl-C ends it at once. A second SIGTERM or SIGHUP is ignored:
+    a service manager may send both, and that must not end the tidying."""
     import signal
 
     terminating = (signal.SIGTERM, signal.SIGHUP)

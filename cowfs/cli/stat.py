@@ -14,8 +14,8 @@ from cowfs.cli import completing, output
 @click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
 @output.common_options
 def command(place: str, store: str | None, as_json: bool) -> None:
-    """Show type, size, mode and time of what is at PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a
-    LOCATOR). A link is followed."""
+    """Show type, size, mode and time of what is at PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or
+    a LOCATOR). A link is followed."""
     from cowfs.api import looking
 
     found = looking.stat(place, store)

@@ -22,8 +22,9 @@ from cowfs.errors import InvalidInputError
 def command(
     source: str, tag: str | None, move: bool, expect: str | None, delete: bool, store: str | None, as_json: bool
 ) -> None:
-    """Give the version SOURCE (NAME: its last one, NAME@VERSION or a LOCATOR) the name TAG; NAME@TAG
-    means it from then on. Without TAG, list the tags of volume NAME. Prints what the tag is on.
+    """Give the version SOURCE (NAME: its last one, NAME@VERSION or a LOCATOR) the name TAG;
+    NAME@TAG means it from then on. Without TAG, list the tags of volume NAME. Prints what the tag
+    is on.
 
     A tag keeps its version from being pruned."""
     from cowfs.blocking import Volume

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @click.argument("place", metavar="SOURCE[:PATH]", shell_complete=completing.volumes)
 @output.common_options
 def command(place: str, store: str | None, as_json: bool) -> None:
-    """Show what is below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) as a tree. Links
-    are not followed."""
+    """Show what is below PATH in SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) as a tree.
+    Links are not followed."""
     from cowfs.api import looking
 
     found = looking.listing(place, store, recursive=True)

@@ -1,5 +1,5 @@
-"""cowfs upload DIR [NAME[:PATH]]: what is in a directory, as the next version of a volume; without a
-mount."""
+"""cowfs upload DIR [NAME[:PATH]]: what is in a directory, as the next version of a volume; without
+a mount."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Publish what is in DIR as the next version of volume NAME, below PATH; prints its locator. NAME
-    is the directory's own name if it is left out, and the volume is made if it is missing.
+    """Publish what is in DIR as the next version of volume NAME, below PATH; prints its locator.
+    NAME is the directory's own name if it is left out, and the volume is made if it is missing.
 
     Nothing is copied on this machine. Files of the same size and time of modification as in the
     volume are not read. An upload that was ended or killed is repeated with the same command: it
     moves only what is missing. Nothing changed: no new version.
 
-    If the volume is mounted on this machine, the files go into the mount, and its commit publishes them.
+    If the volume is mounted on this machine, the files go into the mount, and its commit publishes
+    them.
     """
     from cowfs.api import uploading
 

@@ -33,10 +33,10 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of a whole store again,
-    check every byte, and show which paths of which versions cannot be read. Exits with 1 if there are
-    any; `cowfs repair` looks for what was lost. Linked files are not read: only size and ETag (or
-    time) of their objects are looked at."""
+    """Read the packs of SOURCE (NAME, NAME@TAG, NAME@VERSION or a LOCATOR) or of a whole store
+    again, check every byte, and show which paths of which versions cannot be read. Exits with 1 if
+    there are any; `cowfs repair` looks for what was lost. Linked files are not read: only size and
+    ETag (or time) of their objects are looked at."""
     from cowfs.blocking import Volume
 
     if sample is not None and is_all:

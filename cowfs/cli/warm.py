@@ -29,12 +29,13 @@ def command(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Fetch the contents of a version, or of what is at PATH of it, into this machine's cache, where
-    every mount of it finds them. SOURCE is NAME (its last version), NAME@TAG, NAME@VERSION or a
-    locator. Prints the version's locator.
+    """Fetch the contents of a version, or of what is at PATH of it, into this machine's cache,
+    where every mount of it finds them. SOURCE is NAME (its last version), NAME@TAG, NAME@VERSION or
+    a locator. Prints the version's locator.
 
-    What is there already is not fetched: a warming that was ended is repeated with the same command.
-    It may run beside mounts. If the cache is too small for all of it, the rest is left out.
+    What is there already is not fetched: a warming that was ended is repeated with the same
+    command. It may run beside mounts. If the cache is too small for all of it, the rest is left
+    out.
     """
     from cowfs.api import warming
 

@@ -21,9 +21,9 @@ from cowfs.store import Credentials
 class Handover:
     """How a daemon asks its store. credentials None: with what its environment has.
     credential_process: prints others. is_fed: the process that gives them will make others, too.
-    store_key: of an encrypted store, in hexadecimal. known: texts of objects of the store, by key, that
-    were read a moment ago. trusted: servers that may see the credentials of the environment, as `trust.VARIABLE`
-    has them."""
+    store_key: of an encrypted store, in hexadecimal. known: texts of objects of the store, by key,
+    that were read a moment ago. trusted: servers that may see the credentials of the environment,
+    as `trust.VARIABLE` has them."""
 
     credentials: Credentials | None = field(default=None, repr=False)
     path_style: bool | None = None

@@ -87,9 +87,9 @@ class WriterStatus:
 @dataclass(frozen=True)
 class MountStatus:
     """What a daemon says about its mount. version: the last one, None before the first. waiting:
-    None where it is not known. credentials_problem: why the ones that a program gave are of no use any
-    more and there are no others, None while all is well. volume: of a scratch where its version is from, and once it has a
-    writer the one that this writes to."""
+    None where it is not known. credentials_problem: why the ones that a program gave are of no use
+    any more and there are no others, None while all is well. volume: of a scratch where its version
+    is from, and once it has a writer the one that this writes to."""
 
     pid: int
     registration: str
@@ -139,9 +139,9 @@ class Committed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """version: None: the one that the work stands on. folder: of the version, path: below it, and of
-    the volume; from the root, without slashes at the ends. times, renames: as `differences.compare`
-    has them."""
+    """version: None: the one that the work stands on. folder: of the version, path: below it, and
+    of the volume; from the root, without slashes at the ends. times, renames: as
+    `differences.compare` has them."""
 
     version: VersionId | None = None
     folder: str = ""
@@ -160,8 +160,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class Restoration:
-    """What the version has at `path` is put at `to` in the volume; both from the root, without slashes at
-    their ends. dry_run: it is only told what that does."""
+    """What the version has at `path` is put at `to` in the volume; both from the root, without
+    slashes at their ends. dry_run: it is only told what that does."""
 
     version: VersionId
     path: str
@@ -177,8 +177,8 @@ class RestoredPath:
 
 @dataclass(frozen=True)
 class Restored:
-    """version: the one that the volume's uncommitted work stands on, None before the first. paths: of the
-    volume."""
+    """version: the one that the volume's uncommitted work stands on, None before the first. paths:
+    of the volume."""
 
     version: VersionId | None
     paths: tuple[RestoredPath, ...]

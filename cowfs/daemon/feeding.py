@@ -6,9 +6,9 @@
 That a process is there is known once it has said that it is about to fetch (HEARD_S): one that was
 killed waits in `offer` as long as a living one.
 
-A process that feeds waits in `offer` on a thread of the control socket, for LISTEN_S at most, and is
-woken when credentials are wanted: the store has refused those in use, or they expire soon. What it
-brings without being asked is used from then on; what comes too late as well.
+A process that feeds waits in `offer` on a thread of the control socket, for LISTEN_S at most, and
+is woken when credentials are wanted: the store has refused those in use, or they expire soon. What
+it brings without being asked is used from then on; what comes too late as well.
 """
 
 from __future__ import annotations

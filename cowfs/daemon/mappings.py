@@ -37,8 +37,8 @@ class Mappings:
         invalidate: Callable[[int], None],
         invalidate_entry: Callable[[int, bytes], None] = lambda parent, name: None,
     ) -> None:
-        """`invalidate` sends the notification about one inode, `invalidate_entry` that about a name in a
-        directory."""
+        """`invalidate` sends the notification about one inode, `invalidate_entry` that about a name
+        in a directory."""
         self._engine = engine
         self._residency = residency
         self._invalidate = invalidate

@@ -47,8 +47,8 @@ from cowfs.version.volumes import locator
 class Requests:
     """`end(force, discard)` takes the mount down and returns once everything is released; raises
     ConflictError while in use. `detach()` takes it off its path; it ends when nobody uses it any
-    more. `transport()` says what carries the kernel's requests, `waiting()` which of them wait. `feeding`:
-    where the store's credentials come from."""
+    more. `transport()` says what carries the kernel's requests, `waiting()` which of them wait.
+    `feeding`: where the store's credentials come from."""
 
     def __init__(
         self,

@@ -69,9 +69,9 @@ class KernelServer(Protocol):
         inode. ENODEV: the server is closed."""
 
     def invalidate_entry(self, parent: int, name: bytes) -> None:
-        """The kernel forgets what a name of a directory leads to, or that it leads nowhere; waits for
-        requests about the directory. Not from a thread that an answer needs. ENOENT, ENODEV: as for
-        `invalidate_inode`."""
+        """The kernel forgets what a name of a directory leads to, or that it leads nowhere; waits
+        for requests about the directory. Not from a thread that an answer needs. ENOENT, ENODEV: as
+        for `invalidate_inode`."""
 
     def waiting(self) -> Waiting | None:
         """None: this server does not count them."""

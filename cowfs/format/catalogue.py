@@ -69,8 +69,8 @@ class Candidate:
 
 
 def encode_catalogue(packs: Sequence[CataloguePack], entries: bytes) -> bytes:
-    """entries: as they are stored, in order, none twice, at most MAX_ENTRIES (`native.chunks.ChunkPlaces`
-    makes them so); a larger commit writes several catalogues."""
+    """entries: as they are stored, in order, none twice, at most MAX_ENTRIES
+    (`native.chunks.ChunkPlaces` makes them so); a larger commit writes several catalogues."""
     count, rest = divmod(len(entries), _ENTRY.size)
     if rest or count > MAX_ENTRIES or len(packs) > MAX_ENTRIES:
         raise InvalidInputError(f"a catalogue has at most {MAX_ENTRIES} whole entries", hint="Write several.")
@@ -150,7 +150,8 @@ class Catalogue:
 
     @property
     def searched(self) -> tuple[bytes, int]:
-        """The bytes that are looked up in, and where the entries begin in them: for who looks many up."""
+        """The bytes that are looked up in, and where the entries begin in them: for who looks many
+        up."""
         return self._data, self._start
 
     def lookup(self, prefix: bytes) -> list[Candidate]:

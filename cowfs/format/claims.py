@@ -62,8 +62,8 @@ class HeartbeatRecord(Record):
 class PinRecord(Record):
     """number: head number that is protected (0: none yet); version: one that is protected besides.
     lifetime_s: how long after the store's time of this record, None: for good. packs: uploaded, and
-    named by no head yet. dead: protects nothing any more. lease: write id of the lease that a writer holds,
-    or wanted; None: not said.
+    named by no head yet. dead: protects nothing any more. lease: write id of the lease that a
+    writer holds, or wanted; None: not said.
     """
 
     record: ClassVar[str] = "pin"
@@ -86,9 +86,9 @@ class PinRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class CondemnedRecord(Record):
-    """Packs that a collection is going to delete; writers must not refer to them any more. versions:
-    the same of versions, which nobody must begin to protect any more. moved: which of the packs had
-    moved, so that their moved records are deleted, too.
+    """Packs that a collection is going to delete; writers must not refer to them any more.
+    versions: the same of versions, which nobody must begin to protect any more. moved: which of the
+    packs had moved, so that their moved records are deleted, too.
 
     shards: so many further lists of the same generation belong to this one; they were written
     before it.
@@ -106,7 +106,8 @@ class CondemnedRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class SparedRecord(CondemnedRecord):
-    """What of its list a collection leaves, since it was needed when all writers had acknowledged the
-    list: decided once, for every collector of the generation. moved: packs whose moved records stay."""
+    """What of its list a collection leaves, since it was needed when all writers had acknowledged
+    the list: decided once, for every collector of the generation. moved: packs whose moved records
+    stay."""
 
     record: ClassVar[str] = "spared"

@@ -23,8 +23,8 @@ _WITHOUT_VERSION = ("create", "void")
 @dataclass(frozen=True, slots=True)
 class HeadRecord(Record):
     """One step of a volume's line. create: no version yet; commit, fork: a version; fence: the
-    version before; delete: the version before, of a volume that is none until an undelete follows; void:
-    none, it was a fork of something that a collection was deleting.
+    version before; delete: the version before, of a volume that is none until an undelete follows;
+    void: none, it was a fork of something that a collection was deleting.
 
     source (fork): locator of the version it came from.
     """
@@ -75,9 +75,9 @@ _RANGES = form(
 
 @dataclass(frozen=True, slots=True)
 class PrunedRecord(Record):
-    """Which heads of a volume keep their version no more. ranges: (first, last) numbers of heads, in
-    ascending order, with at least one head between two of them. The newest record counts, and has all
-    that the ones before it have.
+    """Which heads of a volume keep their version no more. ranges: (first, last) numbers of heads,
+    in ascending order, with at least one head between two of them. The newest record counts, and
+    has all that the ones before it have.
     """
 
     record: ClassVar[str] = "pruned"

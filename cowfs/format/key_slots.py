@@ -74,8 +74,8 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The store key, wrapped for one secret. id: 8 hex digits, by which people name the slot. passes,
-    lanes, memory_kib: costs of Argon2id, 0 for a key."""
+    """The store key, wrapped for one secret. id: 8 hex digits, by which people name the slot.
+    passes, lanes, memory_kib: costs of Argon2id, 0 for a key."""
 
     id: str
     kind: SecretKind

@@ -143,8 +143,8 @@ class Manifest:
     def decode(
         data: bytes, expected: VersionId | None, *, what: str = "manifest", sealing: Sealing = PLAIN
     ) -> Manifest:
-        """CorruptError unless data is a manifest, sealed by `sealing`, and, where expected is given,
-        hashes to it."""
+        """CorruptError unless data is a manifest, sealed by `sealing`, and, where expected is
+        given, hashes to it."""
         if expected is not None and version_id(data) != expected:
             raise CorruptError(
                 f"{what} does not have the hash {expected}", hint="Its stored bytes were altered or cut."

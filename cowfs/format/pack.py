@@ -142,8 +142,8 @@ class PackFooter:
 
 
 class Room:
-    """Memory for the bytes of a pack, which another pack may have after it: to get new pages for each
-    costs more than all else that is done to its bytes (docs/decisions/0024-malloc.md)."""
+    """Memory for the bytes of a pack, which another pack may have after it: to get new pages for
+    each costs more than all else that is done to its bytes (docs/decisions/0024-malloc.md)."""
 
     def __init__(self) -> None:
         self._memory = mmap(-1, _ROOM_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)
@@ -158,8 +158,8 @@ class Room:
         self._end = end
 
     def fill(self, put: Callable[[memoryview], int], least_bytes: int) -> int:
-        """Appends what `put` puts at the beginning of the memory it is given, of `least_bytes` or more; it
-        returns how much that is. There must be no view of it."""
+        """Appends what `put` puts at the beginning of the memory it is given, of `least_bytes` or
+        more; it returns how much that is. There must be no view of it."""
         if len(self._memory) - self._end < least_bytes:
             self._memory.resize(max(self._end + least_bytes, 2 * len(self._memory)))
         with memoryview(self._memory) as memory, memory[self._end :] as space:
@@ -172,8 +172,8 @@ class Room:
         return memoryview(self._memory)[: self._end]
 
     def clear(self) -> bool:
-        """False, and it must not be used again: somebody has a view of it, perhaps a request that was
-        given up and whose connection is not closed yet."""
+        """False, and it must not be used again: somebody has a view of it, perhaps a request that
+        was given up and whose connection is not closed yet."""
         try:
             self._memory.resize(len(self._memory))
         except BufferError:
@@ -245,7 +245,8 @@ class PackBuilder:
         return entry
 
     def pour(self, chunks: Pourable, pack: bytes, target_bytes: int) -> None:
-        """Appends chunks of a data pack with this id until it has target_bytes, or there are no more."""
+        """Appends chunks of a data pack with this id until it has target_bytes, or there are no
+        more."""
         if self._sealed or self._kind != PackKind.DATA:
             raise InvalidStateError("a sealed pack takes no more blobs, and only data packs take chunks")
         margins = len(self._blobs.head), len(self._blobs.tail)

@@ -1,10 +1,10 @@
 """What all records have in common: canonical JSON in an envelope, unknown fields kept, and the
 holder that wrote it.
 
-A record class names its type (`record`) and has a field for each of the object; the field's type says
-how it is written (None: left out) and read, or, where it cannot, its metadata (`form`).
-`__post_init__` holds the record's own rules, so that a value that breaks them can neither be made nor
-be read. The records themselves: `heads`, `claims`, `moved`, `store_record`; all names together:
+A record class names its type (`record`) and has a field for each of the object; the field's type
+says how it is written (None: left out) and read, or, where it cannot, its metadata (`form`).
+`__post_init__` holds the record's own rules, so that a value that breaks them can neither be made
+nor be read. The records themselves: `heads`, `claims`, `moved`, `store_record`; all names together:
 `records`.
 """
 

@@ -1,5 +1,5 @@
-"""The small records of a store: cowfs.json, keys, heads, tags, pruned heads, volume records, leases, heartbeats,
-pins, moved and condemned lists.
+"""The small records of a store: cowfs.json, keys, heads, tags, pruned heads, volume records,
+leases, heartbeats, pins, moved and condemned lists.
 
 Each is one object of canonical JSON in the envelope of `fields` (check, format, record). Keys stand
 in `keys`, the meaning of every field in docs/format/refs.md, moved.md and store.md.

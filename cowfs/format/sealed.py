@@ -11,14 +11,15 @@ Every key comes from the store key by BLAKE3's derive_key, one for each purpose:
     "cowfs sealed object v1"       store key | place    64 bytes      key of AES, and key of the nonces
 
 Places: of a pack its object key; of a manifest `versions/`, since its id binds it to its place; of
-every other object the store id in hexadecimal, "/", and its object key. So a record cannot be put in
-another's place, nor into another store with the same key; packs and manifests can be copied there.
+every other object the store id in hexadecimal, "/", and its object key. So a record cannot be put
+in another's place, nor into another store with the same key; packs and manifests can be copied
+there.
 
 Associated data: of a blob its offset u64, codec u8 and raw length u32 (a pack's directory has codec
 255); of an object its first 10 bytes. A nonce is the first 12 bytes of the BLAKE3, keyed with the
-key of the nonces, of the associated data followed by what is sealed. So only equal bytes at an equal
-place share a nonce, even if a machine is cloned with its random numbers and uses a pack id twice;
-and a record that is put again has the same bytes.
+key of the nonces, of the associated data followed by what is sealed. So only equal bytes at an
+equal place share a nonce, even if a machine is cloned with its random numbers and uses a pack id
+twice; and a record that is put again has the same bytes.
 
 Guarantees: what `open` returns was sealed with this key for this place. All of this is named by the
 cipher in cowfs.json: other formats would have another name there. Not here: where the store

@@ -5,9 +5,10 @@
     pack          the blobs of one pack, sealed and opened
     seal_object   a whole object (a record or a manifest) for a key of the store
 
-`Sealing` is what a store without a key does: every object is stored as it is, and blobs are named by
-their BLAKE3. `sealed.Sealed` is the other one. Whoever writes or reads packs, names blobs or cuts
-files asks one of them and never looks which one it is. Nothing else in cowfs knows that keys exist.
+`Sealing` is what a store without a key does: every object is stored as it is, and blobs are named
+by their BLAKE3. `sealed.Sealed` is the other one. Whoever writes or reads packs, names blobs or
+cuts files asks one of them and never looks which one it is. Nothing else in cowfs knows that keys
+exist.
 
 Pure and thread-safe, but for a `BlobSealing`, with which one thread at a time seals.
 """

@@ -1,5 +1,5 @@
-"""cowfs.json: what makes a place a store, what the place was seen to do, and whether it is encrypted.
-docs/format/store.md has every field."""
+"""cowfs.json: what makes a place a store, what the place was seen to do, and whether it is
+encrypted. docs/format/store.md has every field."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ from cowfs.store.packs import ChunkRequest, Lead, PackReader
 FETCH_FLOOR_BYTES = 256 << 10
 FETCH_CEILING_BYTES = 4 << 20
 SCATTERED_FLOOR_BYTES = 64 << 10
-"""Two versions of a million files that differ in ten are compared with 1.4 MB; with FETCH_FLOOR_BYTES 3.2 MB."""
+"""Two versions of a million files that differ in ten are compared with 1.4 MB; with
+FETCH_FLOOR_BYTES 3.2 MB."""
 LEAD_BYTES = 128 << 10
 """The first pages of most indexes, all pages of a small one."""
 PREFETCH_BATCH_BYTES = 1 << 20
@@ -107,8 +108,8 @@ class StoreBlocks:
         return self.segment(number // SEGMENT_ENTRIES)[number % SEGMENT_ENTRIES]
 
     def named(self, positions: Iterable[int], *, without: Container[int] = ()) -> dict[ChunkHash, int]:
-        """Hash and number of each block that these segments name, but for the numbers in `without`; of
-        equal ones one number."""
+        """Hash and number of each block that these segments name, but for the numbers in `without`;
+        of equal ones one number."""
         wanted = list(positions)
         _in_parallel(self.segment, [position for position in wanted if position not in self._segments])
         return {

@@ -24,8 +24,8 @@ from cowfs.store.packs import PackReader, PackUploader
 def add_catalogues(
     old: Sequence[CatalogueRef], new: Iterable[bytes], *, uploader: PackUploader, reader: PackReader
 ) -> tuple[CatalogueRef, ...]:
-    """The catalogues of the new version, of which `new` list what is new. What is uploaded is durable
-    after the uploader's next flush."""
+    """The catalogues of the new version, of which `new` list what is new. What is uploaded is
+    durable after the uploader's next flush."""
     refs = list(old)
     for position, raw in enumerate(new):
         if position == 0:

@@ -4,9 +4,9 @@
     type 10   leaf of such a table
     type 13   leaf of a table with rowids (inodes, links, packs, origins); interior ones (5) hold no rows
 
-A row is its bytes as the page has them, so that equal rows on different pages are equal. Which table
-it is of, the number and kind of its columns tell. A row that goes on in overflow pages is `is_long`:
-its bytes are not all here. Only an attribute's value can be that large.
+A row is its bytes as the page has them, so that equal rows on different pages are equal. Which
+table it is of, the number and kind of its columns tell. A row that goes on in overflow pages is
+`is_long`: its bytes are not all here. Only an attribute's value can be that large.
 
 Pages are untrusted. One that makes no sense raises ValueError or IndexError.
 """
@@ -72,7 +72,8 @@ def child_pages(page: bytes) -> list[int]:
 
 
 def owner(cell: bytes) -> Entry | Ino | None:
-    """What a row is about; None: nothing that makes a difference between trees (meta, packs, origins)."""
+    """What a row is about; None: nothing that makes a difference between trees (meta, packs,
+    origins)."""
     is_table = cell[0]
     _, at = varint(cell, 1)
     if is_table:

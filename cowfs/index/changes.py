@@ -68,8 +68,8 @@ class ChangeSet:
     the same each time they are gone through.
 
     links: files that become links, or other ones than they were; they have no contents.
-    forgets_links: no uncommitted work stands on the base, so that links which are none any more need
-    not be kept (`links`)."""
+    forgets_links: no uncommitted work stands on the base, so that links which are none any more
+    need not be kept (`links`)."""
 
     next_ino: int
     inodes: Iterable[InodeRow] = ()

@@ -3,8 +3,8 @@ that share pages are gone through once.
 
     section ─▶ root of `extents` ─▶ interior pages, level by level ─▶ (page, its hash) of all with rows ─▶ rows
 
-The pages above the leaves are read to find the leaves; the leaves are not, until the caller asks for
-those whose hash it has not seen. Interior pages hold rows themselves. A row names its pack by a
+The pages above the leaves are read to find the leaves; the leaves are not, until the caller asks
+for those whose hash it has not seen. Interior pages hold rows themselves. A row names its pack by a
 number, which stands for a pack in this line of versions only: equal pages of two lines may mean
 different packs.
 

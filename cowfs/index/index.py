@@ -70,8 +70,8 @@ def empty_index(
     """The index of a volume without versions: a root directory of this owner and mode. Nothing is
     stored or requested.
 
-    cache_dir is for the blocks of versions made from it (`IndexDelta.as_index`); sealing: of the store
-    they will lie in.
+    cache_dir is for the blocks of versions made from it (`IndexDelta.as_index`); sealing: of the
+    store they will lie in.
     """
     nothing = MemoryBlocks("the index of an empty volume", [])
     overlay = Overlay(nothing, cache_dir)
@@ -196,8 +196,8 @@ class Index:
         return self._format > 1
 
     def link(self, ino: int) -> Link | None:
-        """The object that the file is; None for a file with bytes of its own. One that `is_current` is
-        not is for uncommitted work alone."""
+        """The object that the file is; None for a file with bytes of its own. One that `is_current`
+        is not is for uncommitted work alone."""
         if not self.may_have_links:
             return None
         with self._connections.connection() as connection:

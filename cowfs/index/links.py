@@ -1,5 +1,5 @@
-"""Linked files in an index of format 2 (`links.sql`): reading rows, and writing them within a writer's
-transaction.
+"""Linked files in an index of format 2 (`links.sql`): reading rows, and writing them within a
+writer's transaction.
 
     no link        format 1; the tables are made when the first link comes
     link           a row that is current, and no extents
@@ -63,8 +63,8 @@ _KEYS = ("links", "linked_bytes", "links_left")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Which state of which object a file is. url: of the origin. is_current: False for a row that only
-    uncommitted work may refer to."""
+    """Which state of which object a file is. url: of the origin. is_current: False for a row that
+    only uncommitted work may refer to."""
 
     url: str
     key: bytes
@@ -130,7 +130,8 @@ def _extents(ino: int, link: Link) -> list[ExtentRow]:
 
 
 def range_name(link: Link, offset: int, length: int) -> bytes:
-    """What stands for the hash of a range of a linked object. It names a state, and proves nothing."""
+    """What stands for the hash of a range of a linked object. It names a state, and proves
+    nothing."""
     said = {"url": link.url, "key": link.key.hex(), "size": link.size, "mtime_ns": link.mtime_ns, "tag": link.tag}
     return blake3(encode({**said, "offset": offset, "length": length}), derive_key_context=_CONTEXT).digest()
 

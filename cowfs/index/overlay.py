@@ -44,7 +44,8 @@ class Blocks(Protocol):
         ...
 
     def scattered(self) -> AbstractContextManager[None]:
-        """While it is entered, most reads are far apart: less is fetched of what follows a block."""
+        """While it is entered, most reads are far apart: less is fetched of what follows a
+        block."""
         ...
 
 

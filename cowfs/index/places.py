@@ -1,5 +1,5 @@
-"""Under which names inodes are found. There is no index by inode, so names are looked for where they
-probably are, and only then everywhere.
+"""Under which names inodes are found. There is no index by inode, so names are looked for where
+they probably are, and only then everywhere.
 
 The interior pages of `dirents` have a row for each of its leaves, so that they are a sample of the
 table: one row in some 500. Files that were made together have neighbouring numbers, and lie in
@@ -34,8 +34,8 @@ NEAREST = 2
 def find_places(
     index: Index, wanted: Mapping[int, int], known: Mapping[int, Iterable[Entry]] | None = None
 ) -> dict[int, set[Entry]]:
-    """wanted: how many names each inode has. known: some of them. An inode that has fewer comes with
-    fewer."""
+    """wanted: how many names each inode has. known: some of them. An inode that has fewer comes
+    with fewer."""
     found: dict[int, set[Entry]] = {ino: set((known or {}).get(ino, ())) for ino in wanted}
 
     def missing() -> list[int]:
@@ -62,7 +62,8 @@ def find_places(
 
 
 class _Leaves:
-    """The leaves of `dirents` in order, and between each two the inode of the row that stands above."""
+    """The leaves of `dirents` in order, and between each two the inode of the row that stands
+    above."""
 
     def __init__(self, index: Index, found: dict[int, set[Entry]]) -> None:
         with index.connections.connection() as connection:

@@ -47,7 +47,8 @@ FIRST_PAGES = 16  # 256 KiB in memory
 
 @dataclass(frozen=True)
 class Published:
-    """section is what the manifest names; receipts prove that the index packs it added are durable."""
+    """section is what the manifest names; receipts prove that the index packs it added are
+    durable."""
 
     section: IndexSection
     receipts: Sequence[PackReceipt]
@@ -64,9 +65,9 @@ def publish(
     """Everything the returned section names is durable when this returns.
 
     uploader: one of kind index that nobody else uses; flushed here. base_section: what the delta's
-    base was opened from (None: `empty_index`). catalogues: of the chunks this version adds, encoded.
-    Requests: a put for each 16 MiB. May be repeated after an error with
-    a new uploader: what the first attempt left is garbage, never damage.
+    base was opened from (None: `empty_index`). catalogues: of the chunks this version adds,
+    encoded. Requests: a put for each 16 MiB. May be repeated after an error with a new uploader:
+    what the first attempt left is garbage, never damage.
     """
     if base_section != (delta.base.section if delta.base is not None else None):
         raise InvalidInputError("the delta was made from another version's index than base_section")

@@ -2,8 +2,8 @@
 
 The directory's inode has the root's number here, and nothing else changes: rows below it are those
 of the version. Its own number is nobody's here, so that there is one name for it; what lies outside
-has no path, but is still found by its inode number, as file handles name it. Read-only: a change set
-would say where the root is.
+has no path, but is still found by its inode number, as file handles name it. Read-only: a change
+set would say where the root is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether a change set makes sense by itself: types, ranges, order, nothing twice. What it says
 about the base is the writer's.
 
-A change set is gone through in windows of WINDOW_ROWS. Of each window most rows are found to be right
-natively (`native.rows`); what is not plainly right is looked at here.
+A change set is gone through in windows of WINDOW_ROWS. Of each window most rows are found to be
+right natively (`native.rows`); what is not plainly right is looked at here.
 
 A caller's mistake must not become a version that nobody can read, so rows are held to exactly what
 readers accept (`rows`). Each function passes windows on as it has checked them and raises

@@ -15,7 +15,8 @@ Refused (InvalidInputError), because the version would be broken: rows that make
 out of order (`validation`), an entry whose inode or directory does not exist, an extent in an
 unknown pack or past the end of its file, extents that do not add up to their file's mapped_bytes, a
 removed directory that still has entries, an inode number from beyond next_ino, a root that is no
-directory, a link to other bytes than its file has. Not checked, because it would read the whole index: link counts, inodes without a name.
+directory, a link to other bytes than its file has. Not checked, because it would read the whole
+index: link counts, inodes without a name.
 
 The base is never touched: an error leaves nothing behind, and the same change set can be applied
 again.
@@ -199,7 +200,8 @@ class _Transaction:
                 self._session.execute(statements.INSERT_PACK, (number, bytes(pack)))
 
     def _old_inodes(self, inodes: Iterable[int]) -> dict[int, InodeRow]:
-        """Rows of the base, of those that it has; as long as the change set has not come to them."""
+        """Rows of the base, of those that it has; as long as the change set has not come to
+        them."""
         old = [ino for ino in inodes if ino < self._meta["next_ino"]]
         rows = self._session.execute(statements.READ_INODES, (json.dumps(old),)) if old else []
         return {row[0]: checked_inode(self._session.title, row) for row in rows}

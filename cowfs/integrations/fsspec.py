@@ -55,8 +55,8 @@ _PINNED = re.compile(r"@([0-9a-f]{8,64})$")
 
 
 class CowfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """store: URL of a store; None: the default store. Credentials are those of the process; a server
-    that only a locator names (located) is sent none, unless the user has named it before."""
+    """store: URL of a store; None: the default store. Credentials are those of the process; a
+    server that only a locator names (located) is sent none, unless the user has named it before."""
 
     protocol = ("cowfs", *(f"cowfs+{each}" for each in STORES))
     root_marker = ""

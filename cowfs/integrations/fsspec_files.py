@@ -1,5 +1,5 @@
-"""The file objects that `fsspec.CowfsFileSystem.open` returns: what reads a file of a version, and what
-keeps a written file until it is published.
+"""The file objects that `fsspec.CowfsFileSystem.open` returns: what reads a file of a version, and
+what keeps a written file until it is published.
 """
 
 from __future__ import annotations

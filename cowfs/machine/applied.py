@@ -1,13 +1,14 @@
-"""What `apply` and `up` of one declaring file have done on this machine, so that it can be compared with the file, and undone.
+"""What `apply` and `up` of one declaring file have done on this machine, so that it can be compared
+with the file, and undone.
 
     <state dir>/declared/<24 hex>.json     the hex is of the file's path
     {"format": 1, "file",
      "volumes": [{"store_url", "volume", "path", "made", "settings"}],       made: "created" or "registered"
      "mounts":  [{"mount_path", "id", "store_url", "volume", "source", "folder"}]}     id: of the registry, "" before it is known
 
-Volumes are what `apply` knows: one that it created, or one that was there and was registered. Mounts
-are those that `apply` or `up` made; one that somebody else has made is never in it. A mount is entered
-before it is made, so that one whose maker was killed is found again.
+Volumes are what `apply` knows: one that it created, or one that was there and was registered.
+Mounts are those that `apply` or `up` made; one that somebody else has made is never in it. A mount
+is entered before it is made, so that one whose maker was killed is found again.
 
 Guarantees: the file is replaced whole and is on stable storage before a step counts as done. One
 process at a time works on it (`locked`); a second one is refused at once. Losing it loses no data:
@@ -96,7 +97,8 @@ class Applied:
 
 
 def load(file: Path) -> Applied:
-    """An empty record when there is none. CorruptError, UnsupportedFormatError, AccessDeniedError."""
+    """An empty record when there is none. CorruptError, UnsupportedFormatError,
+    AccessDeniedError."""
     path = place_of(file)
     try:
         return parse(path.read_bytes(), path)
@@ -151,7 +153,8 @@ def store(applied: Applied) -> None:
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Nobody else applies, mounts or unmounts what the file declares. ConflictError: somebody does."""
+    """Nobody else applies, mounts or unmounts what the file declares. ConflictError: somebody
+    does."""
     path = place_of(file).with_suffix(".lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

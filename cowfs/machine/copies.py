@@ -12,11 +12,11 @@
             whole      a user's; if something is aside, it belongs into the folder
             leaving    everything of it was set aside again, and is being deleted
 
-Guarantees: nothing in the folder is deleted that is not as its stamp says, unless that is asked for,
-and nothing that came into it while it was filled. What comes or goes is moved by renames, so that
-nobody who comes by its path writes to what is not whole yet, or about to go.
-A folder that is not there any more, or is another one (`is_there`), is never taken for an empty one.
-A crash at any moment leaves the folder whole, or one that `settle` makes whole, or finishes deleting.
+Guarantees: nothing in the folder is deleted that is not as its stamp says, unless that is asked
+for, and nothing that came into it while it was filled. What comes or goes is moved by renames, so
+that nobody who comes by its path writes to what is not whole yet, or about to go. A folder that is
+not there any more, or is another one (`is_there`), is never taken for an empty one. A crash at any
+moment leaves the folder whole, or one that `settle` makes whole, or finishes deleting.
 
 Who calls holds the copy's turn (`reservation`).
 """
@@ -56,8 +56,8 @@ Stage = Literal["filling", "arriving", "whole", "leaving"]
 
 @dataclass(frozen=True)
 class CopyRecord:
-    """is_made: the folder was made for the copy, and goes with it. version: of a read-only copy; that
-    of a volume stands on its working copy's base."""
+    """is_made: the folder was made for the copy, and goes with it. version: of a read-only copy;
+    that of a volume stands on its working copy's base."""
 
     mount_path: str
     root_ino: int
@@ -78,15 +78,16 @@ class CopyRecord:
 
 @dataclass(frozen=True)
 class Reading:
-    """since_ns: no change before has a later ctime, and none after an earlier one, where times are kept
-    as exactly as still_ns says. mapped: inodes."""
+    """since_ns: no change before has a later ctime, and none after an earlier one, where times are
+    kept as exactly as still_ns says. mapped: inodes."""
 
     since_ns: int
     still_ns: int
     mapped: set[int]
 
     def is_still(self, stamp: FileStamp) -> bool:
-        """Whether every change from now on shows in it. Of a directory nothing but its stamp counts."""
+        """Whether every change from now on shows in it. Of a directory nothing but its stamp
+        counts."""
         if stat.S_ISDIR(stamp.mode):
             return True
         is_exact = stamps.still_ns(stamp.ctime_ns) <= self.still_ns
@@ -133,9 +134,10 @@ class Copy:
         return _new_aside(os.fsencode(record.mount_path))
 
     def end_filling(self, aside: bytes, version: VersionId | None, expected: dict[bytes, tuple[int, int]]) -> None:
-        """Everything is in the directory that `begin` made, and comes into the folder now. expected:
-        (size, mtime_ns) of each path that was written; one that is not so gets no stamp, and counts
-        as changed. ConflictError: somebody has put something into the folder meanwhile."""
+        """Everything is in the directory that `begin` made, and comes into the folder now.
+        expected: (size, mtime_ns) of each path that was written; one that is not so gets no stamp,
+        and counts as changed. ConflictError: somebody has put something into the folder
+        meanwhile."""
         record = self.record
         root = os.fsencode(record.mount_path)
         self.sync()
@@ -161,8 +163,8 @@ class Copy:
         self._store(replace(record, stage="whole"))
 
     def sync(self) -> None:
-        """What is in the folder is on stable storage when this returns. Without it files that nobody has
-        written to could be empty after a power loss, and be taken for changed."""
+        """What is in the folder is on stable storage when this returns. Without it files that
+        nobody has written to could be empty after a power loss, and be taken for changed."""
         fd = os.open(self.record.mount_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if _libc.syncfs(fd):
@@ -179,8 +181,8 @@ class Copy:
         return Reading(clock.now_ns() - still_ns, still_ns, used_paths.shared_inodes(path))
 
     def move_base(self, version: VersionId | None, seen: stamps.Stamps, reading: Reading) -> None:
-        """The folder's content has become that version; seen: what each file looked like when it was
-        read. What was written to meanwhile, or was or is mapped, gets no stamp."""
+        """The folder's content has become that version; seen: what each file looked like when it
+        was read. What was written to meanwhile, or was or is mapped, gets no stamp."""
         reading = replace(reading, mapped=reading.mapped | used_paths.shared_inodes(self.record.mount_path))
         known = {path: each for path, each in seen.items() if reading.is_still(each)}
         stamps.store(self.stamps_path, version, known)
@@ -241,8 +243,8 @@ class Copy:
         return True
 
     def remove_unchanged(self, version: VersionId | None) -> bool:
-        """Deletes folder and record if everything is as in the version, and nobody uses it. False: all
-        stays."""
+        """Deletes folder and record if everything is as in the version, and nobody uses it. False:
+        all stays."""
         if self.is_used or self.differs(version):
             return False
         root = os.fsencode(self.record.mount_path)
@@ -261,7 +263,8 @@ class Copy:
         return True
 
     def remove(self) -> None:
-        """Deletes folder and record, whatever is in the folder; one that is not there is left alone."""
+        """Deletes folder and record, whatever is in the folder; one that is not there is left
+        alone."""
         if self.record.stage in ("arriving", "whole") and self.is_there:
             _set_aside(os.fsencode(self.record.mount_path))
         self._delete()
@@ -301,8 +304,9 @@ def of_version(registration: str) -> Copy:
 
 
 def sweep(live: set[str]) -> None:
-    """Removes what read-only copies have left that no mount (`live`: ids) stands for any more, nor their
-    maker: after a reboot, or when that was killed. One that was written to stays, and is the user's."""
+    """Removes what read-only copies have left that no mount (`live`: ids) stands for any more, nor
+    their maker: after a reboot, or when that was killed. One that was written to stays, and is the
+    user's."""
     for directory in config.listed(_root()):
         copy = Copy(directory)
         with contextlib.suppress(NotFoundError, CorruptError, UnsupportedFormatError, OSError):
@@ -346,8 +350,8 @@ def delete_tree(path: bytes) -> None:
 
 
 def _stand_still(path: str) -> int:
-    """Waits until what is written from now on has later times than what was written before, and says
-    what for: see `stamps.still_ns`."""
+    """Waits until what is written from now on has later times than what was written before, and
+    says what for: see `stamps.still_ns`."""
     still_ns = stamps.still_ns(os.lstat(path).st_ctime_ns)
     clock.sleep_s(1.1 * still_ns / 1e9)
     return still_ns
@@ -415,8 +419,8 @@ def _open_up(path: bytes) -> None:
 
 
 def _moved(directory: bytes) -> Callable[[bytes, FileStamp, FileStamp], bool]:
-    """Tells whether what was moved into the directory is as before: moving changes a file's ctime, under
-    all its names."""
+    """Tells whether what was moved into the directory is as before: moving changes a file's ctime,
+    under all its names."""
     moved = {os.lstat(os.path.join(directory, name)).st_ino for name in os.listdir(directory)}
     return lambda path, now, known: (b"/" not in path or now.ino in moved) and now[:4] == known[:4]
 

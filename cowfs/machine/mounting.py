@@ -33,8 +33,8 @@ MS_RDONLY = 1
 MS_NOSUID = 2
 MS_NODEV = 4
 MS_POSIXACL = 1 << 16
-"""The kernel leaves the umask to the server: a default ACL takes its place. The lane asks for that itself, pyfuse3 does
-not. fusermount3 has no word for it."""
+"""The kernel leaves the umask to the server: a default ACL takes its place. The lane asks for that
+itself, pyfuse3 does not. fusermount3 has no word for it."""
 UMOUNT_NOFOLLOW = 8
 FUSERMOUNT_TIMEOUT_S = 60
 CONTAINER = "Start the container with --device /dev/fuse --cap-add SYS_ADMIN; in Kubernetes, with privileged: true."
@@ -59,8 +59,8 @@ def prepare(path: str) -> bool:
 
 
 def prepare_directory(path: str, *, may_be_mount: bool = False) -> bool:
-    """Makes sure that `path` (canonical) is an empty directory and no mount; returns True when it had
-    to be made. may_be_mount: a mount of another file system will do."""
+    """Makes sure that `path` (canonical) is an empty directory and no mount; returns True when it
+    had to be made. may_be_mount: a mount of another file system will do."""
     mount = mount_table.mount_at(path)
     if mount is not None and (mount.is_cowfs or not may_be_mount):
         _detach_stale(path)
@@ -219,8 +219,8 @@ def _mount_by_helper(path: str, options: set[str]) -> int:
 
 
 def refused(path: str, reason: str) -> MountFailedError:
-    """The error for a mount that the kernel or fusermount3 refused. is_forbidden in its details: for
-    want of a right."""
+    """The error for a mount that the kernel or fusermount3 refused. is_forbidden in its details:
+    for want of a right."""
     is_forbidden = "Operation not permitted" in reason or "Permission denied" in reason
     if is_forbidden:
         hint = f"Mount on a directory you own. {UNCONFINED}"

@@ -4,8 +4,8 @@
 
 A mount with a `meta_dir` may end, and its work must be found without naming that directory again:
 `commit NAME` would publish a version without it. A path is remembered when its working copy has a
-state, and forgotten when that is deleted. One that is not there any more is remembered all the same:
-somebody may have removed it, or its disk is not attached, and nobody can tell.
+state, and forgotten when that is deleted. One that is not there any more is remembered all the
+same: somebody may have removed it, or its disk is not attached, and nobody can tell.
 """
 
 from __future__ import annotations

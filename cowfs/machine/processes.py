@@ -38,8 +38,8 @@ class ProcessIdentity:
 
     @property
     def is_there(self) -> bool:
-        """As `is_alive`, but for its last threads too: with the first one a process is dead for all to see,
-        with the last one its files are closed."""
+        """As `is_alive`, but for its last threads too: with the first one a process is dead for all
+        to see, with the last one its files are closed."""
         return self.is_foreign or (self.boot_id == boot_id() and (_stat(self.pid) or ("", 0))[1] == self.started)
 
     def to_record(self) -> dict[str, Any]:

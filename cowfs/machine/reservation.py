@@ -4,8 +4,8 @@ there.
 The mount table is read before a daemon is started, and the daemon mounts: two processes that mount
 at the same moment would choose the same path. A lock on a file in the runtime directory, named
 after the path, keeps the second one away, and keeps whoever tidies up after an earlier mount from
-removing the directory. Whoever mounts the same volume waits for its turn: a mount that is being made
-is shared, not refused.
+removing the directory. Whoever mounts the same volume waits for its turn: a mount that is being
+made is shared, not refused.
 """
 
 from __future__ import annotations

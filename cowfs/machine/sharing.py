@@ -3,8 +3,8 @@ others.
 
 Each process that mounts a volume, or finds it mounted, holds a shared flock on the mount's entry in
 the runtime directory (`registry`), until it ends the mount or itself ends. Whoever is done asks for
-the lock alone: having it means that nobody else is there, and that nobody comes any more. Objects of
-one process count as one. A mount made by the command line has no process that shares it, in the
+the lock alone: having it means that nobody else is there, and that nobody comes any more. Objects
+of one process count as one. A mount made by the command line has no process that shares it, in the
 foreground neither; it stays until it is unmounted by command (`registry.is_lasting`).
 
 Threads: any. A forked child holds nothing of its own until it mounts, too.
@@ -86,7 +86,8 @@ def is_last(entry: MountEntry) -> bool:
 
 
 def keep(entry: MountEntry) -> None:
-    """This process, which shared the mount and was alone, did not end it: it shares it as before."""
+    """This process, which shared the mount and was alone, did not end it: it shares it as
+    before."""
     with _lock:
         if (fd := _held.get((os.getpid(), entry.id))) is not None:
             fcntl.flock(fd, fcntl.LOCK_SH)

@@ -9,9 +9,9 @@ Stamps belong to one version. Those of another one, and those of a file that is 
 count for nothing: then every file is read. So the file may be lost at any moment.
 
 A stamp is taken only of a file that stands still: its last change lies further back than the clock
-that stamps changes is coarse (`still_ns`), so every later change has another time of change (ctime),
-which no program can set. What some process has mapped meanwhile gets none (`used_paths`): stores
-through a mapping that was stored through already change no time.
+that stamps changes is coarse (`still_ns`), so every later change has another time of change
+(ctime), which no program can set. What some process has mapped meanwhile gets none (`used_paths`):
+stores through a mapping that was stored through already change no time.
 
 Directories have a mode and a time of modification only. Devices, pipes and sockets are not looked
 at. Nothing here follows a link. For one thread.
@@ -116,8 +116,8 @@ def load(path: Path, version: VersionId | None) -> Stamps | None:
 
 
 def has_known(path: Path, root: bytes) -> bool:
-    """Whether a file in the directory is the one, changed or not, that a stamp was taken of; True, too,
-    if there are no stamps of files."""
+    """Whether a file in the directory is the one, changed or not, that a stamp was taken of; True,
+    too, if there are no stamps of files."""
     _, stamps = _read(path)
     files = [(name, each.ino) for name, each in stamps.items() if not stat.S_ISDIR(each.mode)]
     return not files or any(_ino(os.path.join(root, name)) == ino for name, ino in files)

@@ -17,8 +17,8 @@ def users(root: str) -> list[int]:
 
 
 def shared_inodes(root: str) -> set[int]:
-    """The inodes of files that a process has in memory by a shared mapping: through one that is there
-    already a file can be written to without a change of its times."""
+    """The inodes of files that a process has in memory by a shared mapping: through one that is
+    there already a file can be written to without a change of its times."""
     return {ino for pid in _pids() for ino, is_shared in _mapped(pid, root) if is_shared}
 
 

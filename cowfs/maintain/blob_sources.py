@@ -66,7 +66,8 @@ class OwnPack:
 
 
 class CacheSource:
-    """Chunks, and blocks of indexes: `index.cache` owns the format of these, which is their bytes."""
+    """Chunks, and blocks of indexes: `index.cache` owns the format of these, which is their
+    bytes."""
 
     title = "this machine's cache"
 
@@ -86,8 +87,8 @@ class CacheSource:
 
 
 class NamedBlobs:
-    """Packs of a store that list a blob of the same name. Directories are read when the first blob is
-    asked for, all of them: one or two requests a pack. wanted: names that may be asked for."""
+    """Packs of a store that list a blob of the same name. Directories are read when the first blob
+    is asked for, all of them: one or two requests a pack. wanted: names that may be asked for."""
 
     def __init__(self, store: ObjectStore, title: str, wanted: frozenset[ChunkHash], own: Sealing) -> None:
         self.title = title

@@ -48,7 +48,8 @@ DELETED_AT_ONCE = 1000
 @dataclass(frozen=True)
 class Outcome:
     """deleted: key and size. waits_for: pins whose owners have not acknowledged the list; then
-    nothing of it was deleted, and the next run goes on. written_bytes: new packs made of sparse ones."""
+    nothing of it was deleted, and the next run goes on. written_bytes: new packs made of sparse
+    ones."""
 
     deleted: dict[str, int]
     waits_for: tuple[FoundPin, ...] = ()
@@ -72,11 +73,12 @@ class Collection:
         self._wait_s = wait_s
         self._progress = progress
         self._fenced: set[tuple[int, WriteId]] = set()
-        """Generations, and pins whose volumes were fenced behind their lists: an earlier fence says nothing of a
-        later list."""
+        """Generations, and pins whose volumes were fenced behind their lists: an earlier fence says
+        nothing of a later list."""
 
     def apply(self, plan: Plan) -> Outcome:
-        """Deletes at most what the plan names. LeaseHeldError: somebody on this machine is at it."""
+        """Deletes at most what the plan names. LeaseHeldError: somebody on this machine is at
+        it."""
         checked_now_ns(self._store)
         generation = self._survey.generations.begin(self._holder)
         hit("gc-after-begin")
@@ -136,9 +138,10 @@ class Collection:
     def _finish(
         self, generation: Generation, listed: Condemned, plan: Plan, deleted: dict[str, int]
     ) -> tuple[list[FoundPin], bool]:
-        """(the pins that keep it from going on, whether it has ended). Everything on the list that was not
-        spared is deleted, as far as the plan names it. It ends when nothing of that is left: who has it
-        in his plan may have sent a request to delete it, so nobody may begin to use it before."""
+        """(the pins that keep it from going on, whether it has ended). Everything on the list that
+        was not spared is deleted, as far as the plan names it. It ends when nothing of that is
+        left: who has it in his plan may have sent a request to delete it, so nobody may begin to
+        use it before."""
         if late := self._wait(generation):
             return late, False
         hit("gc-after-wait")
@@ -151,8 +154,9 @@ class Collection:
         if spared is None or listed_ns is None:
             return [], True  # another has ended it, and removed its list
         doomed = listed - spared
-        # A copy from another store may have put a moved record of a pack on the list since. Before that all of it
-        # goes: a version that stayed could be forked, without the packs that it needs.
+        # A copy from another store may have put a moved record of a pack on the list since. Before
+        # that all of it goes: a version that stayed could be forked, without the packs that it
+        # needs.
         found = self._survey.listing.objects_of(doomed, put_before_ns=listed_ns)
         objects = {key: size for key, size in found.items() if key in plan.objects}
         versions = {key: size for key, size in objects.items() if key.startswith(keys.VERSIONS)}
@@ -247,8 +251,8 @@ class Collection:
         return True
 
     def _delete(self, objects: dict[str, int], deleted: dict[str, int], of: Generation | None = None) -> None:
-        """Nothing any more once another has ended the collection `of`: a copy from another store may
-        have put the same objects again since."""
+        """Nothing any more once another has ended the collection `of`: a copy from another store
+        may have put the same objects again since."""
         left = list(objects)
         for at in range(0, len(left), DELETED_AT_ONCE):
             if of is not None and self._store.size(keys.collection(of.number, "done")) is not None:

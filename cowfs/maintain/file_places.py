@@ -22,7 +22,8 @@ PLACES = 8
 
 
 class ChunkPlaces:
-    """Of chunks in some packs, as these versions show them. Looked for when the first is asked for."""
+    """Of chunks in some packs, as these versions show them. Looked for when the first is asked
+    for."""
 
     def __init__(
         self, store: ObjectStore, versions: Iterable[KeptVersion], packs: Collection[PackId], cache_dir: Path

@@ -6,11 +6,12 @@
     gc/<g>/spared         what of it is needed all the same, as found when every writer had acknowledged it
     gc/<g>/done           everything of it that is not needed is deleted
 
-All are create-only, so a collector that was paused and one that goes on in its place write one list:
-who finds a shard that is there already takes what it names for condemned too (what is needed of it
-is spared later, as of all), and what is deleted is always read from the store. Likewise the first one's
-decision what to spare is everybody's: whoever decides later may find needed what another has sent a
-request to delete, for somebody who is about to be refused has pinned it meanwhile.
+All are create-only, so a collector that was paused and one that goes on in its place write one
+list: who finds a shard that is there already takes what it names for condemned too (what is needed
+of it is spared later, as of all), and what is deleted is always read from the store. Likewise the
+first one's decision what to spare is everybody's: whoever decides later may find needed what
+another has sent a request to delete, for somebody who is about to be refused has pinned it
+meanwhile.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ SHARD_IDS = 5000
 
 
 AT_IT_S = 600.0
-"""For so long a process that runs on this machine counts as collecting. Longer, and it may have left
-the rest to whoever comes next, since a writer did not answer. Guessed; two at once do no harm."""
+"""For so long a process that runs on this machine counts as collecting. Longer, and it may have
+left the rest to whoever comes next, since a writer did not answer. Guessed; two at once do no
+harm."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,8 @@ class Generations:
         return Condemned(frozenset(found.packs), frozenset(found.versions), frozenset(found.moved))
 
     def spare(self, number: int, needed: Condemned) -> Condemned | None:
-        """Decides; what was decided, perhaps by another. None: the collection has ended since, and what was
-        decided was removed."""
+        """Decides; what was decided, perhaps by another. None: the collection has ended since, and
+        what was decided was removed."""
         packs, versions, moved = (
             tuple(sorted(needed.packs)),
             tuple(sorted(needed.versions)),
@@ -217,10 +219,10 @@ class Generations:
         self.store.put(keys.collection(number, "done"), b"")
 
     def tidy(self, oldest_acknowledged: int) -> None:
-        """Removes the lists of collections that have ended and that every live pin has acknowledged:
-        `condemned` first, its shards behind it. The newest list stays: a new pin acknowledges it, and
-        so does not have to protect what is older. Others stay for as long as copies from other stores
-        heed them."""
+        """Removes the lists of collections that have ended and that every live pin has
+        acknowledged: `condemned` first, its shards behind it. The newest list stays: a new pin
+        acknowledges it, and so does not have to protect what is older. Others stay for as long as
+        copies from other stores heed them."""
         newest = max((each.number for each in self.load().found.values() if each.has_list), default=0)
         now_ns = max((each.done_ns or 0 for each in self.found.values()), default=0)
         for generation in self.found.values():

@@ -1,7 +1,7 @@
 """The versions that a store keeps: those that heads which are not pruned, and tags, name.
 
-A deleted or void volume's versions are looked at as long as they are there: they may have been collected.
-All others must be there.
+A deleted or void volume's versions are looked at as long as they are there: they may have been
+collected. All others must be there.
 
 Requests: two lists and one read of each record for each volume, and each manifest once.
 """
@@ -25,8 +25,8 @@ THREADS = 16
 
 @dataclass(frozen=True)
 class KeptVersion:
-    """volumes: those whose heads or tags name it. manifest None: it cannot be read, for the reason in
-    `problem`."""
+    """volumes: those whose heads or tags name it. manifest None: it cannot be read, for the reason
+    in `problem`."""
 
     id: VersionId
     volumes: tuple[str, ...]

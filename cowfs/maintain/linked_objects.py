@@ -1,5 +1,6 @@
-"""Linked objects: whether each is still in the state that a version links. No byte is read; an origin
-is asked for size and ETag (or time) of each object, once for all versions that link the same state."""
+"""Linked objects: whether each is still in the state that a version links. No byte is read; an
+origin is asked for size and ETag (or time) of each object, once for all versions that link the same
+state."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@
                               └─▶ blocks          ranges of index packs
                               └─▶ extents         ranges of data packs     once for each different page, whatever versions it is in
 
-These are addresses; where the bytes lie, if they have moved, is `places`' business. Catalogues count,
-although they are savings: what a manifest names is there. Packs that only a catalogue names do not.
+These are addresses; where the bytes lie, if they have moved, is `places`' business. Catalogues
+count, although they are savings: what a manifest names is there. Packs that only a catalogue names
+do not.
 
 A page of extents names packs by numbers, which mean something in one line of versions. So a page is
 gone through again where its numbers mean other packs than before.
@@ -34,7 +35,8 @@ from cowfs.version.history import open_version
 
 BATCH_PAGES = 128  # fetched together: 2 MiB of pages
 CACHED_BYTES = 4 << 20
-"""Of index pages in memory: the upper ones, which each version is entered by. Any other is read once."""
+"""Of index pages in memory: the upper ones, which each version is entered by. Any other is read
+once."""
 AT_ONCE = 64  # manifests that are read ahead
 THREADS = 16
 MANY = 64
@@ -56,8 +58,8 @@ InParts = Callable[[Sequence[VersionId]], Iterator[Marked]]
 
 
 class Marker:
-    """listen is told of each version which packs it names. in_parts: marks many versions elsewhere, in
-    any order."""
+    """listen is told of each version which packs it names. in_parts: marks many versions elsewhere,
+    in any order."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
-"""Blobs of a pack put into a new pack of the same store, and the moved record that says so: what repair
-and copies between stores have in common. What is put is read back before the record names it."""
+"""Blobs of a pack put into a new pack of the same store, and the moved record that says so: what
+repair and copies between stores have in common. What is put is read back before the record names
+it."""
 
 from __future__ import annotations
 

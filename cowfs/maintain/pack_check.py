@@ -42,7 +42,8 @@ Heard = Callable[[PackState], None]
 
 
 def check_pack(store: ObjectStore, pack: PackId) -> PackState:
-    """Errors of the store itself are raised: a pack that could not be fetched is not a damaged one."""
+    """Errors of the store itself are raised: a pack that could not be fetched is not a damaged
+    one."""
     try:
         data = store.get(keys.pack(pack))
     except NotFoundError:
@@ -53,8 +54,8 @@ def check_pack(store: ObjectStore, pack: PackId) -> PackState:
 
 
 def check_packs(store: ObjectStore, packs: Sequence[PackId], heard: Heard = lambda state: None) -> list[PackState]:
-    """THREADS at a time, each in memory whole. Of packs that are right only that is told, so that the
-    answer is small. heard: of each, by several threads."""
+    """THREADS at a time, each in memory whole. Of packs that are right only that is told, so that
+    the answer is small. heard: of each, by several threads."""
 
     def check(pack: PackId) -> PackState:
         state = check_pack(store, pack)

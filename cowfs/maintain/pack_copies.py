@@ -8,8 +8,9 @@
     (or of another size there)      new pack, and a moved record says so
     collected or moved there        the target's record counts if it has every blob; else the same as above
 
-Each pack is checked before it is put, so that damage does not travel, and read back after. Only packs
-that files or indexes of the versions name are copied. Threads: THREADS packs at a time, each in memory.
+Each pack is checked before it is put, so that damage does not travel, and read back after. Only
+packs that files or indexes of the versions name are copied. Threads: THREADS packs at a time, each
+in memory.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ InParts = Callable[[Sequence[PackId], Set[PackId], Set[PackId]], Iterator[Copied
 
 
 class PackCopies:
-    """heard: called after each pack with (packs done, packs in all, bytes put), by several threads in
-    turn. in_parts: copies packs elsewhere, in any order, heeding what is condemned and collected."""
+    """heard: called after each pack with (packs done, packs in all, bytes put), by several threads
+    in turn. in_parts: copies packs elsewhere, in any order, heeding what is condemned and
+    collected."""
 
     def __init__(
         self,
@@ -103,8 +105,9 @@ class PackCopies:
         return found
 
     def copy(self, packs: Iterable[PackId], condemned: frozenset[PackId], collected: Set[PackId]) -> None:
-        """Returns when all of them can be read at the target. CorruptError: one is damaged, or gone, at
-        the source. May be repeated with more condemned ones. collected: as of `collected_records`."""
+        """Returns when all of them can be read at the target. CorruptError: one is damaged, or
+        gone, at the source. May be repeated with more condemned ones. collected: as of
+        `collected_records`."""
         self._condemned, self._collected = condemned, collected
         self._look_at_target()
         wanted = sorted(packs)
@@ -238,8 +241,8 @@ class PackCopies:
         self._add_record(pack, moved)
 
     def _add_record(self, pack: PackId, blobs: Iterable[MovedBlob]) -> None:
-        """Blobs that only the target's record has stay where it says: no version that is pushed needs
-        them."""
+        """Blobs that only the target's record has stay where it says: no version that is pushed
+        needs them."""
         own = {blob.offset: blob for blob in blobs}
         for _ in range(ATTEMPTS):
             known = refs.newest(self._target, refs.moved(pack))

@@ -6,11 +6,12 @@
 
 An old pack is **superseded** once all that is needed of it lies in new packs that stay: then it may
 go, while its moved records must not. Of an old pack that is still there the new packs count as
-needed too, since it may be there because it is damaged. A new pack may be gone although the newest record
-names it: whoever wrote the record slept before, and a collection took the pack that nothing named.
+needed too, since it may be there because it is damaged. A new pack may be gone although the newest
+record names it: whoever wrote the record slept before, and a collection took the pack that nothing
+named.
 
-Moved records never change, so each is read once, however often a collection looks. Memory: ten bytes
-for each needed blob that has moved. Not thread-safe.
+Moved records never change, so each is read once, however often a collection looks. Memory: ten
+bytes for each needed blob that has moved. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class MovedRecords:
         self._read: dict[PackId, dict[int, MovedRecord]] = {}
 
     def backwards(self, pack: PackId, number: int) -> Iterator[MovedRecord]:
-        """The record of that number, and those before it. NotFoundError: a collection has taken it since it was
-        listed."""
+        """The record of that number, and those before it. NotFoundError: a collection has taken it
+        since it was listed."""
         known = self._read.setdefault(pack, {})
         for each in range(number, refs.FIRST - 1, -1):
             try:
@@ -90,7 +91,8 @@ class Places:
         return self._records.backwards(pack, self._moved.get(pack, 0))
 
     def moved_to(self, pack: PackId, offset: int, length: int) -> list[MovedBlob]:
-        """Where the blob may lie, the newest place first: the last one stays, if any of them does."""
+        """Where the blob may lie, the newest place first: the last one stays, if any of them
+        does."""
         found: list[MovedBlob] = []
         for record in self.records(pack):
             blob = record.locate(offset)

@@ -81,10 +81,10 @@ class Listing:
 
 @dataclass(frozen=True)
 class Plan:
-    """objects: key and size of everything that is deleted. lapsed: volumes that nobody can bring back
-    any more. versions, live_bytes: what is needed, in whole packs. young_bytes: garbage that is too
-    young to be known as such. sparse: packs of which less than half is needed. Those to be written
-    anew are among the objects. waits_for: writers that keep the past from being known.
+    """objects: key and size of everything that is deleted. lapsed: volumes that nobody can bring
+    back any more. versions, live_bytes: what is needed, in whole packs. young_bytes: garbage that
+    is too young to be known as such. sparse: packs of which less than half is needed. Those to be
+    written anew are among the objects. waits_for: writers that keep the past from being known.
     """
 
     doomed: Condemned
@@ -115,7 +115,8 @@ class Survey:
         threads: int = THREADS,
         in_parts: InParts | None = None,
     ) -> None:
-        """gain_bytes: what a pack must have to gain to be written anew. in_parts: as of `Marker`."""
+        """gain_bytes: what a pack must have to gain to be written anew. in_parts: as of
+        `Marker`."""
         self.store = store
         self.generations = Generations(store)
         self.roots = RootReader(store, threads=threads)
@@ -159,8 +160,9 @@ class Survey:
         )
 
     def needed(self, listed: Condemned) -> Condemned:
-        """What all roots need now, deleted volumes included; and what versions need that are not listed, for
-        they can be forked: manifests that were put since the list was made, and have no head."""
+        """What all roots need now, deleted volumes included; and what versions need that are not
+        listed, for they can be forked: manifests that were put since the list was made, and have no
+        head."""
         found = self.roots.read()
         self._mark(found)
         listing = [keys.parse_version(info.key) for info in self.store.list(keys.VERSIONS)]
@@ -180,9 +182,9 @@ class Survey:
         return Places([self.marker.live], self.listing.packs, self.listing.moved_numbers(), self._records)
 
     def _places_now(self, beside: LiveRanges) -> Places:
-        """By the moved records of this moment: a pack is known either by its pin, which was read before,
-        or by the record. A new pack that another collector may still delete does not count as one that
-        stays."""
+        """By the moved records of this moment: a pack is known either by its pin, which was read
+        before, or by the record. A new pack that another collector may still delete does not count
+        as one that stays."""
         listing = Listing.of_packs(self.store)
         doubtful = condemned(self.store, 0)[1] | lately_condemned(self.store, scratch.store_now_ns(self.store))[0]
         return Places(
@@ -202,8 +204,8 @@ class Survey:
         return [pin for pin in pins if pin.id not in silent]
 
     def _mark(self, found: Roots) -> None:
-        """A version that nothing but a pin protects may be gone: a working copy that comes back after
-        its pin had expired pins what it stands on, and then finds out."""
+        """A version that nothing but a pin protects may be gone: a working copy that comes back
+        after its pin had expired pins what it stands on, and then finds out."""
         gone = {each for each in found.pinned if self.store.size(keys.version(each)) is None}
         self.marker.mark([version for version in found.versions if version not in gone])
 
@@ -264,9 +266,9 @@ def checked_now_ns(store: ObjectStore) -> int:
 
 
 def is_silent(store: ObjectStore, pin: FoundPin) -> bool:
-    """Whether nobody is there to acknowledge: who had the volume's lease has died, or was not heard of
-    for two minutes; or the lease is not that of the pin, whose owner was refused, or another came after
-    it. What the pin names stays protected, for its work may be kept; but it is not
+    """Whether nobody is there to acknowledge: who had the volume's lease has died, or was not heard
+    of for two minutes; or the lease is not that of the pin, whose owner was refused, or another
+    came after it. What the pin names stays protected, for its work may be kept; but it is not
     waited for: a fence makes its owner prove everything else anew, if it comes back."""
     if not pin.must_acknowledge:
         return False

@@ -3,15 +3,16 @@
     plan     the line's versions, what rules keep, what holds the others            nothing is written
     prune    the same look again at what was to go ─▶ one record `pruned/<n>`       a later collection frees the bytes
 
-Held whatever the rules say: the newest version; one with a tag; one that a writable mount or kept work
-stands on (their pins); one that another volume was forked from, as long as the fork keeps it; and what
-the caller knows to be in use besides. Nothing is lost by keeping what a fork needs anyway, and merges
-find it.
+Held whatever the rules say: the newest version; one with a tag; one that a writable mount or kept
+work stands on (their pins); one that another volume was forked from, as long as the fork keeps it;
+and what the caller knows to be in use besides. Nothing is lost by keeping what a fork needs anyway,
+and merges find it.
 
 Pruning hides nothing: until a collection has run, a pruned version can still be read by its id.
 
 What races: a tag, a fork or a mount that is made while a version is pruned protects its bytes by
-itself (`version.tags`, design of collections); two who prune join their ranges by the record's number.
+itself (`version.tags`, design of collections); two who prune join their ranges by the record's
+number.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ def _held(
 
 
 def _forks(store: ObjectStore, volume: str, versions: Collection[VersionId]) -> list[tuple[str, VersionId]]:
-    """Volumes whose first head is one of the versions, and keeps it. A fork that was deleted counts: it
-    may come back."""
+    """Volumes whose first head is one of the versions, and keeps it. A fork that was deleted
+    counts: it may come back."""
 
     def base(name: str) -> tuple[str, VersionId] | None:
         try:

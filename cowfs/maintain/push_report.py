@@ -8,8 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class PushReport:
     """locator: of the version at the target; its id is that at the source. versions: ids that the
-    target's volume has besides now, oldest first. packs: that the versions need; put_packs, put_bytes:
-    that the target had not. tags: that were set."""
+    target's volume has besides now, oldest first. packs: that the versions need; put_packs,
+    put_bytes: that the target had not. tags: that were set."""
 
     locator: str
     is_new: bool

@@ -1,16 +1,17 @@
-"""Versions of a volume copied to another store, under the same ids: everything that is hashed travels
-byte for byte.
+"""Versions of a volume copied to another store, under the same ids: everything that is hashed
+travels byte for byte.
 
     pin at the target ─▶ condemned lists ─▶ packs (`pack_copies`) ─▶ manifests ─▶ lists again ─▶ lease ─▶ heads ─▶ tags
                                 ▲                                                    │
                                 └── something that is relied on was condemned, the pin was dead, a collection's fence
 
-A head at the target is appended for each version, so that each is protected there. The target's last
-version must be the same as the source's, or one that the pushed versions came from: nothing at the
-target is ever replaced. What was copied before a break is found by the next run, which copies the rest.
+A head at the target is appended for each version, so that each is protected there. The target's
+last version must be the same as the source's, or one that the pushed versions came from: nothing at
+the target is ever replaced. What was copied before a break is found by the next run, which copies
+the rest.
 
-The target's collections are heeded as any writer does it (`version.protection`): a pin before the first
-look, lists read before the head, everything proven again behind a fence. Not thread-safe.
+The target's collections are heeded as any writer does it (`version.protection`): a pin before the
+first look, lists read before the head, everything proven again behind a fence. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ ACKNOWLEDGE_EVERY_S = 60.0
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push has done. heads: versions that the target's volume has besides now; versions: whose
-    packs were looked for; packs: that these need; put_packs: that the target had not; tags: that were
-    set there."""
+    """What a push has done. heads: versions that the target's volume has besides now; versions:
+    whose packs were looked for; packs: that these need; put_packs: that the target had not; tags:
+    that were set there."""
 
     heads: list[VersionId]
     versions: int
@@ -176,8 +177,8 @@ class Push:
             protection.prove_alive(protection.pin.number, ())
 
     def _require_wanted(self) -> None:
-        """A version that is being collected at the target, left by a push that went no further or pruned
-        there, has one id and can be put nowhere else."""
+        """A version that is being collected at the target, left by a push that went no further or
+        pruned there, has one id and can be put nowhere else."""
         if doomed := condemned_versions(self._target) & set(self._wanted):
             raise ConflictError(
                 f"version {min(doomed).hex()[:12]} lies at {self._target.url} already, and is being collected there",
@@ -199,9 +200,9 @@ class Push:
         open_version(self._target, version)  # what is there has this id
 
     def _append_heads(self, begun_at: Head | None) -> bool:
-        """begun_at: the newest head before anything was looked for; only behind it is everything known
-        to be there. False: a collection's fence, or somebody else, came between; or the volume was only
-        made now, so that a collection had nowhere to put a fence."""
+        """begun_at: the newest head before anything was looked for; only behind it is everything
+        known to be there. False: a collection's fence, or somebody else, came between; or the
+        volume was only made now, so that a collection had nowhere to put a fence."""
         if begun_at is None:
             with suppress(ConflictError):
                 create_volume(self._target, self._name, owner=self._owner)
@@ -241,8 +242,8 @@ class Push:
 
 
 def line_up_to(store: ObjectStore, volume: str, version: VersionId) -> list[VersionId]:
-    """The versions that were the volume's last ones, up to this one, oldest first: those that are not
-    pruned. One that never was the volume's last version stands alone."""
+    """The versions that were the volume's last ones, up to this one, oldest first: those that are
+    not pruned. One that never was the volume's last version stands alone."""
     newest = refs.newest(store, refs.head(volume))
     line = [] if newest is None else [step for step in head_line.steps(store, volume, newest[0]) if not step.is_pruned]
     versions = [step.version for step in line]

@@ -1,10 +1,10 @@
-"""Raw bytes of a blob brought into the stored form that addresses ask for: the same codec, and exactly
-as many bytes.
+"""Raw bytes of a blob brought into the stored form that addresses ask for: the same codec, and
+exactly as many bytes.
 
 Index rows name a blob by place, codec and stored length, and a moved record may change the place
-alone. Another version of zstd, or another writer, makes other frames of the same bytes. So levels are
-tried, and a frame that is too short is filled with empty raw blocks (RFC 8878, 3.1.1.2: 3 bytes each),
-which every decoder skips. A checksum (4 bytes) reaches the lengths in between.
+alone. Another version of zstd, or another writer, makes other frames of the same bytes. So levels
+are tried, and a frame that is too short is filled with empty raw blocks (RFC 8878, 3.1.1.2: 3 bytes
+each), which every decoder skips. A checksum (4 bytes) reaches the lengths in between.
 """
 
 from __future__ import annotations

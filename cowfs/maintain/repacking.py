@@ -35,8 +35,8 @@ from cowfs.store.sealed import sealing_of
 
 SPARSE_PART = 0.5
 GAIN_BYTES = 256 << 10
-"""A pack that has less to gain stays: each reader of a moved pack asks for its record first. Chosen:
-what a request takes is worth some 100 KB of transfer."""
+"""A pack that has less to gain stays: each reader of a moved pack asks for its record first.
+Chosen: what a request takes is worth some 100 KB of transfer."""
 ROW_BYTES = 32
 """A blob of a moved record, about."""
 BATCH_BYTES = 16 << 20
@@ -46,8 +46,8 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Batch:
-    """Old packs whose needed blobs make one new pack. size_bytes: of the new pack and the moved records,
-    to the byte."""
+    """Old packs whose needed blobs make one new pack. size_bytes: of the new pack and the moved
+    records, to the byte."""
 
     kind: PackKind
     packs: tuple[PackId, ...]
@@ -56,7 +56,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sparse:
-    """batches: to be written. left: sparse packs that are not worth it, with what is unused in each."""
+    """batches: to be written. left: sparse packs that are not worth it, with what is unused in
+    each."""
 
     batches: tuple[Batch, ...]
     left: Mapping[PackId, int]
@@ -139,7 +140,8 @@ class Repacker:
             yield tuple(some)
 
     def _records_bytes(self, packs: Sequence[PackId], rows: dict[PackId, dict[int, MovedBlob]], number: int) -> int:
-        """Of the moved records that batch `number` needs. rows: of those before it, and its own after."""
+        """Of the moved records that batch `number` needs. rows: of those before it, and its own
+        after."""
         new: dict[tuple[PackId, int], MovedBlob] = {}
         new_pack = PackId(number.to_bytes(PackId.length, "big"))
         end = HEADER_BYTES
@@ -165,8 +167,8 @@ class Repacker:
     # -- writing
 
     def write(self, batch: Batch) -> tuple[frozenset[PackId], int]:
-        """(packs of the batch that may go now, if nothing else needs them; bytes that were written). A
-        pack that is damaged stays."""
+        """(packs of the batch that may go now, if nothing else needs them; bytes that were
+        written). A pack that is damaged stays."""
         blobs: list[tuple[PackId, PackEntry, bytes]] = []
         whole: set[PackId] = set()
         for pack in batch.packs:
@@ -191,8 +193,8 @@ class Repacker:
         return frozenset(whole - stuck), size
 
     def _names(self, packs: Collection[PackId]) -> dict[PackId, set[PackId]]:
-        """The packs by which addresses name what lies in `packs`, each with those of `packs` that it
-        lies in."""
+        """The packs by which addresses name what lies in `packs`, each with those of `packs` that
+        it lies in."""
         found: dict[PackId, set[PackId]] = {}
         for pack in packs:
             own = {pack} if self._places.is_named(pack) and pack not in self._places.superseded else set()

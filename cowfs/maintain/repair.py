@@ -11,13 +11,13 @@ repair with more sources writes the next record. Nothing is deleted: the damaged
 that somebody can read more of it, and goes when nothing needs it any more.
 
 Until the record is there nothing names the new pack. Whoever sleeps between the two for longer than
-garbage must be old may find it collected: so it is looked at again behind the record, and written again
-if it is gone or on a list. A list that is made later is of a collection that reads the record before
-it deletes.
+garbage must be old may find it collected: so it is looked at again behind the record, and written
+again if it is gone or on a list. A list that is made later is of a collection that reads the record
+before it deletes.
 
-The plan has read every blob from where it was found, and applying reads it again. Somebody who moves
-the same pack at the same time (a collection, another repair) wins; the pack is then looked at again.
-Memory: one pack.
+The plan has read every blob from where it was found, and applying reads it again. Somebody who
+moves the same pack at the same time (a collection, another repair) wins; the pack is then looked at
+again. Memory: one pack.
 """
 
 from __future__ import annotations
@@ -116,8 +116,9 @@ class Repair:
         return bool(found.found or (found.kept and not self._is_told(pack)))
 
     def _is_told(self, pack: PackId) -> bool:
-        """Whether a record says where all of it lies that is there, in packs that stay: a repair that did not
-        come to look at its new pack again may have left one that a collection is about to take."""
+        """Whether a record says where all of it lies that is there, in packs that stay: a repair
+        that did not come to look at its new pack again may have left one that a collection is about
+        to take."""
         if pack not in self._damage.moved:
             return False
         rows = self._before(pack)[1]
@@ -158,7 +159,8 @@ class Repair:
         )
 
     def _before(self, pack: PackId) -> tuple[int, dict[int, MovedBlob]]:
-        """The number of the newest moved record, 0 without one, and its rows whose packs are there."""
+        """The number of the newest moved record, 0 without one, and its rows whose packs are
+        there."""
         newest = refs.newest(self._store, refs.moved(pack))
         if newest is None:
             return 0, {}
@@ -167,8 +169,8 @@ class Repair:
         return number, places_now(chain([record], earlier_moved_records(self._store, pack, number)), is_there)
 
     def _stays(self, pack: PackId) -> bool:
-        """Of a new pack that a record names by now: lists first, then the look, for a list that has ended says
-        nothing any more."""
+        """Of a new pack that a record names by now: lists first, then the look, for a list that has
+        ended says nothing any more."""
         return pack not in condemned(self._store, 0)[1] and self._store.size(keys.pack(pack)) is not None
 
     def _stored(self, pack: PackId) -> Iterator[tuple[PackEntry, bytes]]:

@@ -1,4 +1,5 @@
-"""What a repair will do, or has done. Plain values, but for `work`, with which a plan is applied."""
+"""What a repair will do, or has done. Plain values, but for `work`, with which a plan is
+applied."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PackRepair:
-    """What becomes of one damaged pack. blobs: that it should have; kept: that are whole in it, or where
-    it was moved to; found: elsewhere; lost: that versions name, and that were found nowhere. is_moved: an
-    earlier repair or a collection has moved it, to packs that stay. new_pack: that has kept and found now."""
+    """What becomes of one damaged pack. blobs: that it should have; kept: that are whole in it, or
+    where it was moved to; found: elsewhere; lost: that versions name, and that were found nowhere.
+    is_moved: an earlier repair or a collection has moved it, to packs that stay. new_pack: that has
+    kept and found now."""
 
     pack: str
     key: str

@@ -7,9 +7,9 @@ a parent, not a locator.
     pins/<id>/<n>                    the newest record: the version of its head, one it names besides, and packs;
                                      a writer's also what it may have put behind that head
 
-A line is never taken from a list alone: its numbers must have no gap, and the number behind the last
-is asked for. A record that cannot be read is an error, so that nothing is deleted. Records never
-change: a `RootReader` reads each once, however often it is asked.
+A line is never taken from a list alone: its numbers must have no gap, and the number behind the
+last is asked for. A record that cannot be read is an error, so that nothing is deleted. Records
+never change: a `RootReader` reads each once, however often it is asked.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class FoundPin:
 
     @property
     def must_acknowledge(self) -> bool:
-        """Whether it may begin to use what is in the store, and so has to read the lists. The others
-        name all that they need."""
+        """Whether it may begin to use what is in the store, and so has to read the lists. The
+        others name all that they need."""
         return self.record.kind == "writer"
 
     def is_expired(self, now_ns: int) -> bool:
@@ -179,8 +179,8 @@ class RootReader:
         return was_dropped and self._store.size(keys.version(version)) is None
 
     def _is_late_tag(self, found: Roots, version: VersionId) -> bool:
-        """Whether nothing else keeps the version any more, and it is gone: the tag was put after it was
-        pruned and collected, and whoever set it was killed before he could take it back."""
+        """Whether nothing else keeps the version any more, and it is gone: the tag was put after it
+        was pruned and collected, and whoever set it was killed before he could take it back."""
         return version not in found.versions and self._store.size(keys.version(version)) is None
 
     def _line(self, volume: str, infos: dict[int, ObjectInfo]) -> list[HeadRecord]:
@@ -270,9 +270,9 @@ class RootReader:
         return None
 
     def _newest_listed(self, id: WriteId) -> _ListedPin | None:
-        """A long list comes page by page. Of a pin that was renewed between two pages it shows the first record
-        alone, which stays: the newest was put on the page before, the last but one was gone from the
-        page behind. A list of one key has no pages."""
+        """A long list comes page by page. Of a pin that was renewed between two pages it shows the
+        first record alone, which stays: the newest was put on the page before, the last but one was
+        gone from the page behind. A list of one key has no pages."""
         for info in self._store.list(keys.pin_prefix(id), limit=1):
             parsed = keys.parse_pin(info.key)
             if parsed is not None:
@@ -281,8 +281,8 @@ class RootReader:
 
 
 def _put_since(pin: PinRecord, line: Sequence[HeadRecord]) -> set[VersionId | None]:
-    """What the owner of the pin may stand on: its pin follows its heads with the next heartbeat, or not at all
-    if it is killed before."""
+    """What the owner of the pin may stand on: its pin follows its heads with the next heartbeat, or
+    not at all if it is killed before."""
     if pin.kind != "writer":
         return set()
     behind = line[pin.number :]

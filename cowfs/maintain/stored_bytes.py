@@ -5,10 +5,11 @@
     shared    the others
 
 Groups are versions, volumes, owners of volumes, or all that a store keeps. A version that several
-groups have makes nothing unique. Blobs count as they are stored (compressed, encrypted), once however
-often they are named; manifests, directories of packs, and what nobody names are left out.
+groups have makes nothing unique. Blobs count as they are stored (compressed, encrypted), once
+however often they are named; manifests, directories of packs, and what nobody names are left out.
 
-Reads the whole index of each version that is kept. Memory: some 150 bytes for each blob of the store.
+Reads the whole index of each version that is kept. Memory: some 150 bytes for each blob of the
+store.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def count(
     cache_dir: Path,
     progress: ProgressListener,
 ) -> list[StoredBytes]:
-    """versions: all that the store keeps; groups: some of these, by name. CorruptError: an index cannot
-    be read, so that nothing can be said."""
+    """versions: all that the store keeps; groups: some of these, by name. CorruptError: an index
+    cannot be read, so that nothing can be said."""
     members: dict[bytes, set[int]] = {}
     for number, group in enumerate(groups.values()):
         for version in group:

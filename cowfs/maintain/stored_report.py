@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """group: a version's id, a volume's name, an owner, or the store's URL. versions: how many it has.
-    stored_bytes: that they need of the store, compressed; unique_bytes: of these, that nothing else
-    needs; shared_bytes: the others."""
+    """group: a version's id, a volume's name, an owner, or the store's URL. versions: how many it
+    has. stored_bytes: that they need of the store, compressed; unique_bytes: of these, that nothing
+    else needs; shared_bytes: the others."""
 
     group: str
     versions: int

@@ -5,9 +5,9 @@
         ─▶ blobs that versions name there (`references`) ─▶ each is tried as readers do, moved records too
         ─▶ those that fail ─▶ paths (`broken_paths`)
 
-A pack that is not right costs nothing if all that versions name in it is read from where moved records
-say (`repair` writes them), or if no version names it. A sample reads some packs, chosen anew by chance
-each time; whether the others are there is seen from the list.
+A pack that is not right costs nothing if all that versions name in it is read from where moved
+records say (`repair` writes them), or if no version names it. A sample reads some packs, chosen
+anew by chance each time; whether the others are there is seen from the list.
 
 Linked files are not read: origins are asked whether the objects are in the state that was linked.
 
@@ -49,8 +49,8 @@ InParts = Callable[[Sequence[PackId]], Iterator[list[PackState]]]
 
 @dataclass(frozen=True)
 class Scope:
-    """What is verified. packs: only these are read (by a repair); None: all of the versions and, of a
-    whole store, all that it has. Whether one is gone is seen in any case."""
+    """What is verified. packs: only these are read (by a repair); None: all of the versions and, of
+    a whole store, all that it has. Whether one is gone is seen in any case."""
 
     versions: Sequence[KeptVersion]
     is_store: bool = False
@@ -60,8 +60,8 @@ class Scope:
 
 @dataclass
 class Damage:
-    """What is known of packs that are not right. named: the blobs that versions name there; lost: those
-    that no place gives back; moved: packs of which a moved record says where they are now."""
+    """What is known of packs that are not right. named: the blobs that versions name there; lost:
+    those that no place gives back; moved: packs of which a moved record says where they are now."""
 
     packs: NotRight
     named: References
@@ -80,8 +80,8 @@ class Found:
 
 
 class Verifier:
-    """cache_dir: of this machine, for indexes that are right. in_parts: checks packs elsewhere, in any
-    order; None: threads of this process do."""
+    """cache_dir: of this machine, for indexes that are right. in_parts: checks packs elsewhere, in
+    any order; None: threads of this process do."""
 
     def __init__(
         self,
@@ -258,7 +258,8 @@ class Verifier:
         return [*found.items()]
 
     def _has_lost_index(self, version: KeptVersion, damage: Damage) -> bool:
-        """Whether a lost blob is one of the index: of a pack that it names, which is enough to look."""
+        """Whether a lost blob is one of the index: of a pack that it names, which is enough to
+        look."""
         assert version.manifest is not None
         return not index_packs(version.manifest.index).isdisjoint(damage.lost)
 

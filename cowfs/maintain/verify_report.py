@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DamagedPack:
-    """lost_blobs, lost_bytes: what versions need of it and nothing gives back. is_repaired: versions
-    name some of it, and all of that is read from elsewhere."""
+    """lost_blobs, lost_bytes: what versions need of it and nothing gives back. is_repaired:
+    versions name some of it, and all of that is read from elsewhere."""
 
     pack: str
     key: str
@@ -31,9 +31,9 @@ class BrokenPath:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """packs: that the versions name, or that the store has; checked_packs, read_bytes: of these, read and
-    right or not; earlier ones of a run that was resumed count. links: linked objects that were asked
-    for. notes: what could not be looked at."""
+    """packs: that the versions name, or that the store has; checked_packs, read_bytes: of these,
+    read and right or not; earlier ones of a run that was resumed count. links: linked objects that
+    were asked for. notes: what could not be looked at."""
 
     store_url: str
     versions: int

@@ -1,8 +1,8 @@
 """Why an object of a store is kept, or that nothing keeps it.
 
-A version: which heads, tags and pins name it. A pack: which versions need something of it, itself or
-what lay in it before it moved, and why each of those is kept. Every kept version is gone through, as
-for a collection; of a version only the roots are read.
+A version: which heads, tags and pins name it. A pack: which versions need something of it, itself
+or what lay in it before it moved, and why each of those is kept. Every kept version is gone
+through, as for a collection; of a version only the roots are read.
 """
 
 from __future__ import annotations

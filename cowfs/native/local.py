@@ -1,4 +1,5 @@
-"""Directories of this machine, read with one call each: the part of the extension that uploads need.
+"""Directories of this machine, read with one call each: the part of the extension that uploads
+need.
 
 `cowfs/_native.pyi` documents the names.
 """

@@ -1,4 +1,5 @@
-"""Makes a volume self-contained: what is linked is read where it lies, stored as chunks, and published.
+"""Makes a volume self-contained: what is linked is read where it lies, stored as chunks, and
+published.
 
 A `Source` of `version.publish`, like an upload whose source is the volume itself. Names, attributes
 and inode numbers stay; each linked file gets extents instead of its link. An object that changed or

@@ -3,8 +3,8 @@ upload, which has none (`publishing`).
 
 Each step enters into the caller's ExitStack what must be given back. Lease and pin come before
 anything of the volume is relied on; the working copy's lock comes before both. What is read earlier
-(`early_base`) counts if the volume's head, read behind the pin, still is of that version: the newest
-version is never collected.
+(`early_base`) counts if the volume's head, read behind the pin, still is of that version: the
+newest version is never collected.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def prepare_working_copy(spec: SessionSpec, working_copy: WorkingCopy, store: Ob
 
 
 def require_no_copy(working_copy: WorkingCopy) -> None:
-    """InvalidStateError: the volume's work lies in the folder of a copy, where nobody else would see
-    it."""
+    """InvalidStateError: the volume's work lies in the folder of a copy, where nobody else would
+    see it."""
     if (copy := working_copy.copy) is not None:
         path = copy.record.mount_path
         raise InvalidStateError(
@@ -120,7 +120,8 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
         needs_fence=lease.needs_fence,
         likely=state.head_number,
     )
-    # Paused since the lease was taken? Then somebody may be writing already: better told now than at the commit.
+    # Paused since the lease was taken? Then somebody may be writing already: better told now than
+    # at the commit.
     if lease.needs_fence or state.intent is not None:
         settled = settle()
         if state.intent is not None:
@@ -140,8 +141,8 @@ def claim(spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy:
 def _lease_and_pin(
     spec: SessionSpec, stack: ExitStack, store: ObjectStore, working_copy: WorkingCopy
 ) -> tuple[Lease, Pin]:
-    """A new pin is put beside the lease. It names the lease: one that is left behind by somebody who was
-    refused, and killed then, holds up no collection."""
+    """A new pin is put beside the lease. It names the lease: one that is left behind by somebody
+    who was refused, and killed then, holds up no collection."""
     holder, state, left_epoch = current_holder(spec.place), working_copy.state, working_copy.left_epoch
     write_id = WriteId(clock.random_bytes(WriteId.length))
     find = partial(leases.find_vacancy, store, spec.volume, left_epoch=left_epoch)

@@ -63,8 +63,8 @@ class Load(Future[None]):
 
 
 def runs(chunks: Iterable[ChunkRef]) -> list[list[ChunkRef]]:
-    """Chunks by pack and offset, in runs of neighbours that one request can fetch: as few as it takes,
-    and of about the same length."""
+    """Chunks by pack and offset, in runs of neighbours that one request can fetch: as few as it
+    takes, and of about the same length."""
     found: list[list[ChunkRef]] = []
     for together in _neighbourhoods(chunks):
         size = sum(chunk.stored_length for chunk in together)

@@ -24,7 +24,8 @@ class Window:
         self._bytes = 0
 
     def add(self, row: ExtentRow) -> None:
-        """One at a time: whoever adds looks at `is_full` in between, since a file may have any number."""
+        """One at a time: whoever adds looks at `is_full` in between, since a file may have any
+        number."""
         hash = bytes(row[2])
         if hash not in self._chunks:
             self._chunks[hash] = ChunkRef(hash, row[3], row[4], row[5], row[6], row[8])

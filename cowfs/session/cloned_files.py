@@ -1,14 +1,16 @@
-"""Whole files that copies share blocks with (reflinks), where the file system can: btrfs, xfs and others.
+"""Whole files that copies share blocks with (reflinks), where the file system can: btrfs, xfs and
+others.
 
     <cache dir>/whole/<2 hex>/<64 hex>     the file's bytes; the name is `VersionTree.content_id`
 
 A large file of a copy is cloned from here instead of being fetched, and cloned to here when it was
 fetched: neither moves a byte, nor takes room while the copy is unchanged. What is done to the copy
-later does not reach the clone. Nothing is believed of a clone: who fills a copy checks each chunk by
-its hash (`LocalFiles.put_rest`) and fetches what is not right, so none has to be synced.
+later does not reach the clone. Nothing is believed of a clone: who fills a copy checks each chunk
+by its hash (`LocalFiles.put_rest`) and fetches what is not right, so none has to be synced.
 
-These files lie where the engine's cache has its whole files, and are trimmed with them by any mount.
-`trim` is for machines that have none. Where cloning fails once it is not tried again. Any thread.
+These files lie where the engine's cache has its whole files, and are trimmed with them by any
+mount. `trim` is for machines that have none. Where cloning fails once it is not tried again. Any
+thread.
 """
 
 from __future__ import annotations

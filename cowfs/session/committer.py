@@ -12,8 +12,8 @@ settles that first.
 The same frozen layer, compared instead of published, is what `diff` and `restore` see of work that
 is in no version (`working_index`).
 
-Quiet files, and what is settled of growing ones, are uploaded early (`EarlyUploads`), so that a commit
-mostly publishes.
+Quiet files, and what is settled of growing ones, are uploaded early (`EarlyUploads`), so that a
+commit mostly publishes.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ class Committer:
 
     @contextmanager
     def working_index(self) -> Iterator[Index]:
-        """The volume as it is now, committed or not, as an index that is published nowhere: to be used
-        within the block and by this thread. Bytes that are in no chunk are read and named, not stored.
+        """The volume as it is now, committed or not, as an index that is published nowhere: to be
+        used within the block and by this thread. Bytes that are in no chunk are read and named, not
+        stored.
 
         Commits wait meanwhile; whoever writes does not. CorruptError as for `commit`.
         """
@@ -138,7 +139,8 @@ class Committer:
                 yield index
 
     def _working_delta(self) -> IndexDelta | None:
-        """None: nothing has changed since the last version. The layer is frozen for as long as it is read."""
+        """None: nothing has changed since the last version. The layer is frozen for as long as it
+        is read."""
         number = self._engine.freeze()
         if number is None:
             return None
@@ -172,9 +174,9 @@ class Committer:
         return self._upload(partial(self._early.upload, idle_s))
 
     def upload_growing(self) -> int:
-        """Uploads chunks of the beginnings of large files that are still written, as far as nobody has
-        written them since the last call; a later commit goes on behind them. Returns the bytes done.
-        Otherwise as `upload_quiet`; cheap unless much was written."""
+        """Uploads chunks of the beginnings of large files that are still written, as far as nobody
+        has written them since the last call; a later commit goes on behind them. Returns the bytes
+        done. Otherwise as `upload_quiet`; cheap unless much was written."""
         return self._upload(self._early.upload_growing) if self._early.is_growing else 0
 
     def _upload(self, step: Callable[[Callable[[], bool]], int]) -> int:

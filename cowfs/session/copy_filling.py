@@ -1,4 +1,5 @@
-"""A version's files into a directory of a copy, as a download writes them (`copying`, `VersionTree`).
+"""A version's files into a directory of a copy, as a download writes them (`copying`,
+`VersionTree`).
 
 The directory is empty before, and gets the attributes of the version's root. read_only: nobody gets
 permission to write. Devices, pipes and sockets of the version are left out.

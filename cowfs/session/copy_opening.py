@@ -2,7 +2,8 @@
 copy's lock, lease, pin, head, as for a mount; index and packs, no engine.
 
 A copy keeps no lease while it is worked with (docs/decisions/0043-mounts-without-fuse.md). It takes
-one here, so that somebody who mounts beside another writer is told at once, and when it is committed.
+one here, so that somebody who mounts beside another writer is told at once, and when it is
+committed.
 """
 
 from __future__ import annotations

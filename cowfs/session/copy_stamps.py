@@ -62,7 +62,8 @@ class CopyStamps:
 
 
 def is_left_alone(mode: int) -> bool:
-    """Whether a copy does not have it, so that its absence says nothing: a device, a pipe, a socket."""
+    """Whether a copy does not have it, so that its absence says nothing: a device, a pipe, a
+    socket."""
     return stat.S_IFMT(mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 

@@ -108,8 +108,8 @@ def copy(
     """Copies what is at `at` in `source` to `to` in `target`; the directory `to` lies in exists.
     report hears of the stage "copy". keeps: whether what is at `there` in the target stays, a file
     or a link. expect hears of each file that will be read, before it is. resumes: the source, if it
-    can go on with large files that are half there. marks: what each file that is read is marked with.
-    clones: for large files of a source that can go on with them."""
+    can go on with large files that are half there. marks: what each file that is read is marked
+    with. clones: for large files of a source that can go on with them."""
     return _Copy(source, target, report, keeps, expect, resumes, marks, clones).run(at, to)
 
 

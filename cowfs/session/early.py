@@ -31,10 +31,10 @@ QuietFile: TypeAlias = tuple[tuple[int, int], int]  # as `Engine.quiet_files` ha
 
 
 class EarlyUploads:
-    """store makes a file's rows, of which some are there, and may raise; store_first those of a part of a
-    large one, while has_room; store_small adds those of many small files, which are named by name_key.
-    unreadable is told of an inode whose staged bytes cannot be read. doubts: a number that changes when
-    rows made until then count no longer."""
+    """store makes a file's rows, of which some are there, and may raise; store_first those of a
+    part of a large one, while has_room; store_small adds those of many small files, which are named
+    by name_key. unreadable is told of an inode whose staged bytes cannot be read. doubts: a number
+    that changes when rows made until then count no longer."""
 
     def __init__(
         self,

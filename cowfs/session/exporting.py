@@ -7,7 +7,8 @@ What is there is told by a record in the bucket, RECORD: for each object what it
 (`VersionTree.content_id`) and which state the object had when it was put. An object is left alone
 only if the listing shows that very state and the version has that very content. So nothing is read
 to compare it, and an object that somebody replaced is put again. The record is written every
-RECORD_S and at the end, also of an export that fails or is interrupted; without one, everything is put.
+RECORD_S and at the end, also of an export that fails or is interrupted; without one, everything is
+put.
 
 Symbolic links to files become objects with the file's bytes; other links, and names that no bucket
 takes, are refused before anything is put. Directories are what their files' keys say: an empty one
@@ -221,7 +222,8 @@ class Export:
         return files if isinstance(files, dict) else {}
 
     def _record_now_and_then(self, known: dict[str, list[Any]]) -> None:
-        """So that an export that is killed need not begin anew. known: what an earlier one had put."""
+        """So that an export that is killed need not begin anew. known: what an earlier one had
+        put."""
         if clock.monotonic_s() - self._recorded_s >= RECORD_S:
             with self._lock:
                 files = known | self._made

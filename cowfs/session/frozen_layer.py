@@ -2,8 +2,8 @@
 and tells of the outcome.
 
 Of each changed file the rows are taken that an earlier draft, or an early upload, has made of the
-same data version, if they still hold; else the file is stored now, small ones many at once. The engine gets the rows of the
-version back, so that it reads what was staged from chunks from then on.
+same data version, if they still hold; else the file is stored now, small ones many at once. The
+engine gets the rows of the version back, so that it reads what was staged from chunks from then on.
 """
 
 from __future__ import annotations

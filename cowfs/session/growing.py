@@ -32,11 +32,11 @@ MOST_FILES = 32
 MOST_RUNS = 8192
 """Of a file: some 1.5 MB. What lies behind is left to the commit."""
 MOST_EXTENTS = 1 << 18
-"""Of a file that is looked at: a sixth of a second. One that was written in more pieces is left to the
-commit."""
+"""Of a file that is looked at: a sixth of a second. One that was written in more pieces is left to
+the commit."""
 MOST_RESTARTS = 2
-"""A file whose stored beginning was written again more often is left to the commit, too: each time all
-of it is cut again."""
+"""A file whose stored beginning was written again more often is left to the commit, too: each time
+all of it is cut again."""
 
 Rows: TypeAlias = "list[ExtentRow]"
 Run: TypeAlias = "tuple[int, int, int, int]"
@@ -71,9 +71,9 @@ class _Growing:
 
 
 class GrowingFiles:
-    """store: the rows of a part of a file of these extents, as `StagedContents.first_rows`. has_room: whether
-    it would not wait for a store that is slower than the writer: nothing waits here, since a commit would
-    wait with it."""
+    """store: the rows of a part of a file of these extents, as `StagedContents.first_rows`.
+    has_room: whether it would not wait for a store that is slower than the writer: nothing waits
+    here, since a commit would wait with it."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class GrowingFiles:
 
     @property
     def is_due(self) -> bool:
-        """Whether enough was written since the last `upload` for a file to have grown, or something was left
-        then. Cheap."""
+        """Whether enough was written since the last `upload` for a file to have grown, or something
+        was left then. Cheap."""
         return self._is_behind or self._engine.staged_bytes() - self._staged_bytes >= STEP_BYTES
 
     def upload(self, is_in_the_way: Callable[[], bool]) -> int:
-        """Stores what is stable, until nothing is left or it is in somebody's way. Returns the bytes
-        done."""
+        """Stores what is stable, until nothing is left or it is in somebody's way. Returns the
+        bytes done."""
         self._staged_bytes, self._is_behind = self._engine.staged_bytes(), False
         done_bytes = 0
         for ino in self._engine.growing_files(STEP_BYTES, RECENT_S, MOST_EXTENTS, MOST_FILES):
@@ -156,8 +156,8 @@ class GrowingFiles:
 
 
 def _runs(extents: Sequence[LayerExtent]) -> list[Run]:
-    """Where the file is staged, from its beginning on: up to what is not only there, and MOST_RUNS of them.
-    What was written in a row is one run."""
+    """Where the file is staged, from its beginning on: up to what is not only there, and MOST_RUNS
+    of them. What was written in a row is one run."""
     runs: list[Run] = []
     for extent in extents:
         if extent.segment < 0 or extent.chunk is not None:

@@ -5,9 +5,9 @@ One line of text an object, appended when it was read and its chunks were handed
 
     <BLAKE3 of URL, key, size, time and state: 64 hex> <offset>:<length>:<chunk hash, 64 hex> …\\n
 
-The file lies in the volume's working copy, and goes with it once a version is published. It is a hint
-and never synced: whoever finds an object in it looks each chunk up, and reads the object if one of
-them is not known to be in the store. A torn line is no line. Any thread may ask and append.
+The file lies in the volume's working copy, and goes with it once a version is published. It is a
+hint and never synced: whoever finds an object in it looks each chunk up, and reads the object if
+one of them is not known to be in the store. A torn line is no line. Any thread may ask and append.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class Keeper:
     def __init__(
         self, session: Session, look_after: Callable[[], None] = lambda: None, *, releases_memory: bool = True
     ) -> None:
-        """`look_after` is called every WATCH_PAUSE_S. releases_memory: False in a process that is not
-        ours alone."""
+        """`look_after` is called every WATCH_PAUSE_S. releases_memory: False in a process that is
+        not ours alone."""
         self._session = session
         self._look_after = look_after
         self._releases_memory = releases_memory
@@ -148,8 +148,8 @@ class Keeper:
         return True  # the next beat must not come later than usual
 
     def _may_rest(self) -> bool:
-        """Whether the lease was renewed less than IDLE_BEAT_S ago, there is nothing to lose with it, and no
-        collection waits."""
+        """Whether the lease was renewed less than IDLE_BEAT_S ago, there is nothing to lose with
+        it, and no collection waits."""
         engine, writer = self._session.engine, self._session.writer
         if writer is not None and not writer.protection.has_acknowledged:
             return False

@@ -1,17 +1,17 @@
 """The bytes of linked files: read where they lie, in the state that the version names.
 
-A linked file has a row in the index instead of extents (`index.links`). To the engine, and to whoever
-copies files out of a version, it has extents like any other (`content_with_links`). So residency,
-read-ahead, the cache of chunks, passthrough and `copy_file_range` need to know nothing of links. The
-name of such a chunk says which bytes are meant; whether they are those, the origin is asked with each
-read. It is no hash of bytes: never looked up among stored chunks, and never written to a version. A
-commit stores such bytes as chunks (`staged_contents`). The numbers of such packs are in the journal,
-which is why an index keeps rows of links that are none any more.
+A linked file has a row in the index instead of extents (`index.links`). To the engine, and to
+whoever copies files out of a version, it has extents like any other (`content_with_links`). So
+residency, read-ahead, the cache of chunks, passthrough and `copy_file_range` need to know nothing
+of links. The name of such a chunk says which bytes are meant; whether they are those, the origin is
+asked with each read. It is no hash of bytes: never looked up among stored chunks, and never written
+to a version. A commit stores such bytes as chunks (`staged_contents`). The numbers of such packs
+are in the journal, which is why an index keeps rows of links that are none any more.
 
 An object that changed or is gone is a SourceChangedError for its file alone. The URL comes from a
-version, which anybody may have made: credentials of the environment go only to servers that the user
-named, those that were given for the store only to the store's own bucket, and a directory of this
-machine is read only if the user has linked it here (`store.trust`). Any thread may call.
+version, which anybody may have made: credentials of the environment go only to servers that the
+user named, those that were given for the store only to the store's own bucket, and a directory of
+this machine is read only if the user has linked it here (`store.trust`). Any thread may call.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def is_linked(pack: int) -> bool:
 
 
 class LinkedBytes:
-    """Of one opened version or volume. store_url, access: of the store that it lies in. limit_s: how
-    long an origin that does not answer is waited for."""
+    """Of one opened version or volume. store_url, access: of the store that it lies in. limit_s:
+    how long an origin that does not answer is waited for."""
 
     def __init__(self, store_url: str = "", access: Access = AMBIENT, limit_s: float | None = None) -> None:
         self._store_url = store_url
@@ -64,8 +64,8 @@ class LinkedBytes:
     def read_each(
         self, pack: int, requests: Sequence[ChunkRequest], find: Callable[[int], Link | None]
     ) -> Iterator[tuple[int, bytes]]:
-        """(index, bytes) of these chunks of one linked object. find: `Index.link`. SourceChangedError:
-        the object is another one, or gone."""
+        """(index, bytes) of these chunks of one linked object. find: `Index.link`.
+        SourceChangedError: the object is another one, or gone."""
         link = find(pack - FIRST_NUMBER)
         if link is None:
             raise CorruptError(f"the version has no link of inode {pack - FIRST_NUMBER}", hint="Read another version.")

@@ -103,8 +103,8 @@ class LocalFiles:
     def read_small(
         self, path: bytes, names: Sequence[bytes], limit: int, name_key: bytes | None
     ) -> Sequence[tuple[Stamp, Blob] | None]:
-        """Files of the directory `path`, each as it was at one moment, as a blob. None: it is larger
-        than `limit`, or has to be looked at closer. name_key: as `Sealing` has it."""
+        """Files of the directory `path`, each as it was at one moment, as a blob. None: it is
+        larger than `limit`, or has to be looked at closer. name_key: as `Sealing` has it."""
         with self._directory(path) as directory:
             found = read_small_files(directory, names, limit, name_key)
         return [each and (_stamp(each[0]), Blob(ChunkHash(each[1]), Codec(each[2]), each[3])) for each in found]
@@ -121,8 +121,9 @@ class LocalFiles:
     # -- changing
 
     def make_directory(self, path: bytes) -> bool:
-        """As mkdir, and fine if there is one already; whether it was made. One that is there is opened to its owner, who goes on to write
-        into it and sets its attributes in the end; but for the root, which is the user's."""
+        """As mkdir, and fine if there is one already; whether it was made. One that is there is
+        opened to its owner, who goes on to write into it and sets its attributes in the end; but
+        for the root, which is the user's."""
         with self._parent(path) as (directory, name):
             try:
                 os.mkdir(name, 0o700, dir_fd=directory)
@@ -169,11 +170,11 @@ class LocalFiles:
         mtime_ns: int,
         clones: Clones | None = None,
     ) -> None:
-        """As `put`; but what was written stays if this is killed, or `missing` fails, and the next call for
-        the same content goes on with it. missing: gets what reads (offset, length) of what is there,
-        fewer bytes at its end, and gives the pieces that are not. If somebody else writes the same
-        content at this moment, or may write to what is there, all of it is written anew. clones: whole
-        files that may have the content; they get it when it was written."""
+        """As `put`; but what was written stays if this is killed, or `missing` fails, and the next
+        call for the same content goes on with it. missing: gets what reads (offset, length) of what
+        is there, fewer bytes at its end, and gives the pieces that are not. If somebody else writes
+        the same content at this moment, or may write to what is there, all of it is written anew.
+        clones: whole files that may have the content; they get it when it was written."""
         with self._parent(path) as (directory, name):
             self._require_replaceable(path, directory, name)
             part = _PART + blake3(name + b"\0" + content_id.encode()).hexdigest(8).encode()
@@ -199,8 +200,8 @@ class LocalFiles:
                 os.close(fd)
 
     def remove_parts(self, path: bytes) -> None:
-        """What is half written in the directory `path`, and nobody writes now: nothing goes on with it
-        after a copy that was whole."""
+        """What is half written in the directory `path`, and nobody writes now: nothing goes on with
+        it after a copy that was whole."""
         with self._parent(path) as (directory, name):
             _tidy(name, directory, _PART_LEFT)
 
@@ -261,8 +262,8 @@ class LocalFiles:
 
     @contextmanager
     def _replaced(self, path: bytes, directory: int, name: bytes) -> Iterator[bytes]:
-        """A name for something that takes the place of `name`, which is at `path`, once the block has
-        made it."""
+        """A name for something that takes the place of `name`, which is at `path`, once the block
+        has made it."""
         self._require_replaceable(path, directory, name)
         beside = _BESIDE + clock.random_bytes(8).hex().encode()
         try:

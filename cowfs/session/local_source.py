@@ -1,5 +1,5 @@
-"""What an upload reads (`upload_reading.SourceTree`: files of this machine, of a version, objects of a
-bucket), as the source of a copy into a mount: what `copying` asks of its source.
+"""What an upload reads (`upload_reading.SourceTree`: files of this machine, of a version, objects
+of a bucket), as the source of a copy into a mount: what `copying` asks of its source.
 
 A file that is written to meanwhile is copied as `cp` copies it: what is there when it is read. One
 that has become shorter, and an object that was replaced, is read anew from its beginning.
@@ -46,8 +46,8 @@ class LocalSource:
         return self._tree.readlink(path)
 
     def pieces(self, path: bytes) -> Generator[tuple[int, bytes]]:
-        """Without holes. A piece without bytes says how large the file is: nothing before it begins anew,
-        and at last all of it."""
+        """Without holes. A piece without bytes says how large the file is: nothing before it begins
+        anew, and at last all of it."""
         with closing(self._tree.open_file(path)) as file:
             for _ in range(READS_MAX):
                 try:

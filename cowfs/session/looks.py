@@ -1,5 +1,5 @@
-"""The versions that programs look at inside a mount, under `.cowfs/versions`: a read-only engine with
-an index and a residency of its own for each, as a mount of that version has.
+"""The versions that programs look at inside a mount, under `.cowfs/versions`: a read-only engine
+with an index and a residency of its own for each, as a mount of that version has.
 
     name      what stands behind the @ of NAME@TAG or NAME@VERSION (`version/source_names`); `{}` apart, which names another
               version after each commit. A whole id is a directory, anything else a link to one

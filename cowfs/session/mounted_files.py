@@ -1,8 +1,8 @@
 """The files of a volume that is mounted on this machine, by its path: what `Files` is for a session
 in this process. Any other program sees a change at once, and it is the mount that is committed.
 
-As everywhere in `LocalFiles`, each path is opened name by name from the mount's root, and a symbolic
-link on the way is an error: nothing outside of the mount is read or written.
+As everywhere in `LocalFiles`, each path is opened name by name from the mount's root, and a
+symbolic link on the way is an error: nothing outside of the mount is read or written.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ that follow one another in a pack:
     of a chunk of LARGE_BYTES                             nothing: those are read ahead by file
 
 On a walk what lies up to NEAR_BYTES before the chunk comes along, too, or it would be missed later,
-one by one. A walk is remembered until more than STRAYS_MAX misses were elsewhere. Reading small files
-in order so costs some requests a pack. Readers at random get as much as ever. Thread-safe; nothing is
-fetched here.
+one by one. A walk is remembered until more than STRAYS_MAX misses were elsewhere. Reading small
+files in order so costs some requests a pack. Readers at random get as much as ever. Thread-safe;
+nothing is fetched here.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Neighbourhoods:
         self._left_bytes = 0  # what came along at the end of a pack
 
     def company(self, pack: int, start: int, end: int, longest_bytes: int) -> tuple[int, int]:
-        """How many bytes before `start` and behind `end` come along with what is missed between them,
-        chunks that are no longer than longest_bytes."""
+        """How many bytes before `start` and behind `end` come along with what is missed between
+        them, chunks that are no longer than longest_bytes."""
         if longest_bytes >= LARGE_BYTES:
             return 0, 0
         with self._lock:

@@ -1,14 +1,14 @@
-"""Objects of an import that are read, cut and stored apart from who imports them: in another process, or
-on another machine.
+"""Objects of an import that are read, cut and stored apart from who imports them: in another
+process, or on another machine.
 
     wanted, by who imports ─▶ store_objects, by a worker: packs ─▶ take_up, by who imports: packs and objects are known
                                                                           ─▶ the import, which reads what is left
 
-A worker has neither lease nor pin, and looks nothing up: it puts packs, and says what each object is
-made of. For who imports these are packs that the volume's writer has uploaded, and objects that an
-import has read which was killed (`import_log`): the pin names the packs, each is looked for, and an
-object is read again if a chunk of it cannot be relied on. What no worker has stored (its state is not
-told, it was replaced since, or it is gone) is left to the import.
+A worker has neither lease nor pin, and looks nothing up: it puts packs, and says what each object
+is made of. For who imports these are packs that the volume's writer has uploaded, and objects that
+an import has read which was killed (`import_log`): the pin names the packs, each is looked for, and
+an object is read again if a chunk of it cannot be relied on. What no worker has stored (its state
+is not told, it was replaced since, or it is gone) is left to the import.
 
 The packs of a worker that dies are named by nobody; a collection takes them.
 """
@@ -184,8 +184,8 @@ class _NoNumbers:
 
 
 class ObjectParts:
-    """What an import has workers store before it reads anything itself. excluded: as `UploadPlan` has
-    it."""
+    """What an import has workers store before it reads anything itself. excluded: as `UploadPlan`
+    has it."""
 
     def __init__(
         self, tree: ObjectTree, done: ImportLog, excluded: Callable[[bytes], bool], store_parts: StoreParts
@@ -196,7 +196,8 @@ class ObjectParts:
         self._store_parts = store_parts
 
     def prepare(self, publisher: Publisher, stop: threading.Event) -> None:
-        """Afterwards what the workers have stored is known, and in the log. As `UploadPlan.prepare`."""
+        """Afterwards what the workers have stored is known, and in the log. As
+        `UploadPlan.prepare`."""
         publisher.chunks.wait_for_uploads()
         wanted = [
             found

@@ -36,7 +36,8 @@ RANGE_THREADS = 16
 
 
 STATE = b"user.cowfs.state"
-"""Extended attribute of an imported file: which state of the object it is (`OriginObject.state`)."""
+"""Extended attribute of an imported file: which state of the object it is
+(`OriginObject.state`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,8 @@ class ObjectTree:
 
 
 def state_of(attr: object) -> str | None:
-    """Which state of an object it is; "": nothing tells. None: it is a file of this machine, or of a
-    version."""
+    """Which state of an object it is; "": nothing tells. None: it is a file of this machine, or of
+    a version."""
     return attr.object.state if isinstance(attr, ObjectAttr) and attr.object is not None else None
 
 

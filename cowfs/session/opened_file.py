@@ -24,8 +24,8 @@ READ_BYTES = 8 << 20
 
 
 class OpenedFile(Protocol):
-    """Errors of a call are those of system calls. `append` returns the end of the file; `size` is the
-    one now."""
+    """Errors of a call are those of system calls. `append` returns the end of the file; `size` is
+    the one now."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

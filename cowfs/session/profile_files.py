@@ -15,7 +15,8 @@ from cowfs.format import profile
 from cowfs.format.profile import ReadRange
 
 MAX_FILE_BYTES = profile.MAX_BYTES + (profile.MAX_BYTES >> 7)
-"""More than the frame of a profile takes that cannot be compressed: the start of a longer file is none."""
+"""More than the frame of a profile takes that cannot be compressed: the start of a longer file is
+none."""
 
 
 def load(path: Path) -> list[ReadRange]:

@@ -2,9 +2,9 @@
 
     path ─▶ inode, through the directories on the way, whose entries are read whole as a mount reads them ─▶ extents
 
-What the version has not got is left out: paths that are gone, and what lies behind a file's end. Rows
-are not kept, but for the numbers of inodes, and the extents of the files that were looked at last:
-the blocks of the index that they lie in stay in the cache. For one thread.
+What the version has not got is left out: paths that are gone, and what lies behind a file's end.
+Rows are not kept, but for the numbers of inodes, and the extents of the files that were looked at
+last: the blocks of the index that they lie in stay in the cache. For one thread.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Place(NamedTuple):
 
 
 class ProfilePlaces:
-    """folder: the directory of the version that is the index's root; nothing else is found. Errors are
-    the index's."""
+    """folder: the directory of the version that is the index's root; nothing else is found. Errors
+    are the index's."""
 
     def __init__(self, ask: Ask, folder: bytes = b"") -> None:
         self._ask = ask

@@ -68,7 +68,8 @@ class Recorder:
             self._next_s = done_s + (done_s - begun_s) * SHARE
 
     def finish(self) -> None:
-        """While the engine is open still. What cannot be written is logged: nothing else is lost."""
+        """While the engine is open still. What cannot be written is logged: nothing else is
+        lost."""
         try:
             with self._lock:
                 self._take()
@@ -83,7 +84,8 @@ class Recorder:
         paths = {ino: self._path_of(ino, names) for ino, _, _ in reads}
         for ino, offset, length in reads:
             if (path := paths[ino]) is not None:
-                # Rounded out, the last bytes that a file may have would end behind the largest offset.
+                # Rounded out, the last bytes that a file may have would end behind the largest
+                # offset.
                 self._ranges.append(ReadRange(path, offset, min(length, MAX_OFFSET - offset)))
 
     def _names_of(self, inodes: set[int]) -> _Names:

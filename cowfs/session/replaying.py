@@ -3,12 +3,12 @@
     ranges of the profile ─▶ places in the version ─▶ windows of chunks ─▶ what the cache has not ─▶ residency, not urgent
 
 In the order of the profile, so that what a job reads first is here first. Less than AHEAD_BYTES are
-under way at once, and only on threads that nobody who waits needs (`fetching`); what a program misses
-meanwhile goes before it, and is not fetched twice. Nothing that was fetched is deleted again to make
-room for the rest: when the cache is full, the replay ends.
+under way at once, and only on threads that nobody who waits needs (`fetching`); what a program
+misses meanwhile goes before it, and is not fetched twice. Nothing that was fetched is deleted again
+to make room for the rest: when the cache is full, the replay ends.
 
-A profile is a hint. What of it is gone, damaged or cannot be had now costs a message in the log, and
-is met again by who really reads it.
+A profile is a hint. What of it is gone, damaged or cannot be had now costs a message in the log,
+and is met again by who really reads it.
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ in the engine, chunks in its chunk cache, index blocks in theirs.
 
 What a linked file is made of comes from where it lies (`linked`).
 
-Chunks are fetched in parallel, neighbours of a pack in one request (`chunk_requests`): a whole pack,
-for who reads a large file from end to end. Its bytes are taken as they arrive, so it costs the memory
-of STREAM_BYTES. What the engine expects sequential readers to want next is fetched too: a thread
-takes it from the engine, which has the readers take turns, as long as less than AHEAD_BYTES of it are under way, all
-readers together. Nobody waits for that, what somebody waits for goes before it (`fetching`), and an
-error there is dropped, since the reader that really needs the chunk will meet it again.
+Chunks are fetched in parallel, neighbours of a pack in one request (`chunk_requests`): a whole
+pack, for who reads a large file from end to end. Its bytes are taken as they arrive, so it costs
+the memory of STREAM_BYTES. What the engine expects sequential readers to want next is fetched too:
+a thread takes it from the engine, which has the readers take turns, as long as less than
+AHEAD_BYTES of it are under way, all readers together. Nobody waits for that, what somebody waits
+for goes before it (`fetching`), and an error there is dropped, since the reader that really needs
+the chunk will meet it again.
 
 Small chunks come in company: what follows them in their pack, as its directory lists it, comes with
 the same request, the more the longer misses follow one another (`neighbourhood`). A tree of small
@@ -123,8 +124,8 @@ class Residency:
     ) -> Sequence[Future[None]]:
         """Fetches them without waiting: `done` is called once, with the first error if there was
         any, by the thread that fetched the last of them, or by this one. Waiting requests hold no
-        thread, so a slow store does not exhaust the pool. Returns what is waited for. urgent: False:
-        what somebody waits for goes before it."""
+        thread, so a slow store does not exhaust the pool. Returns what is waited for. urgent:
+        False: what somebody waits for goes before it."""
         futures = self._fetch(chunks, urgent=urgent)
         _when_all_are_done(futures, done)
         return futures
@@ -377,8 +378,8 @@ class Residency:
             self._loads.end(load, error)
 
     def _bring(self, number: int, requests: list[ChunkRequest], needed: int) -> Iterator[int]:
-        """Caches chunks of one pack; the number of each request when its chunk is there. needed: as of
-        `PackReader.fill`."""
+        """Caches chunks of one pack; the number of each request when its chunk is there. needed: as
+        of `PackReader.fill`."""
         if not is_linked(number):
             yield from self._packs.fill(self._engine, self.pack_numbers.id(number), requests, needed)
             return
@@ -392,7 +393,8 @@ class Residency:
         return self._packs.read_each(self.pack_numbers.id(number), requests)
 
     def _add_neighbours(self, number: int, request: Request) -> None:
-        """What is probably missed next, no thread is at and is not here is brought by the request too."""
+        """What is probably missed next, no thread is at and is not here is brought by the request
+        too."""
         first, last = request.chunks[0], request.chunks[-1]
         longest = max(chunk.stored_length for chunk in request.chunks)
         end = last.offset + last.stored_length

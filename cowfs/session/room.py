@@ -48,8 +48,8 @@ class Room:
             self._engine.free_cache(missing_bytes)
 
     def cacheable_bytes(self) -> int:
-        """How much can be put into the cache before some of it is deleted again. A trim frees a little
-        more than it must, and blocks of indexes take their part."""
+        """How much can be put into the cache before some of it is deleted again. A trim frees a
+        little more than it must, and blocks of indexes take their part."""
         free_bytes = -_missing_bytes(self._cache_dir)
         return min(self._cache_bytes * 7 // 8, max(self._engine.cache_bytes() + free_bytes, 0))
 

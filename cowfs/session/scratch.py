@@ -1,11 +1,11 @@
-"""A scratch: a version that is written to. Nothing of it lies in the store, and nothing is kept when
-it ends.
+"""A scratch: a version that is written to. Nothing of it lies in the store, and nothing is kept
+when it ends.
 
 It stands on its version as a read-only session does: no lease, no pin. What is written lies in a
 directory of its own (`machine.scratch`), which is deleted with the session. To commit it, a volume
 is forked from its version and adopted: from then on the session is that volume's writer, with a
-lease and a pin until it ends or adopts another one, and its commits go there. What was not committed
-is gone at the end all the same.
+lease and a pin until it ends or adopts another one, and its commits go there. What was not
+committed is gone at the end all the same.
 
 Threads: any; one adopts at a time.
 """

@@ -48,8 +48,8 @@ class Resumed:
 
 class Writer:
     """The writable side of a session. `lease_lost` is set once another writer has taken over;
-    commits then raise it. `overtaken_by`: what another writer has made of the volume, as far as this
-    session has noticed when it was opened on older, uncommitted work, or when it committed."""
+    commits then raise it. `overtaken_by`: what another writer has made of the volume, as far as
+    this session has noticed when it was opened on older, uncommitted work, or when it committed."""
 
     def __init__(self, working_copy: WorkingCopy, lease: Lease, protection: Protection) -> None:
         self.working_copy = working_copy

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 # Where cutting in buffers pays: each range takes one, and so few would wait for each other.
 LARGE_RANGE_BYTES = 1 << 20
 FETCHED_CHUNKS = 128
-"""Of a commit: half a second where a request takes 30 ms. What is left over is joined by the next ones."""
+"""Of a commit: half a second where a request takes 30 ms. What is left over is joined by the next
+ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,9 @@ class StagedContents:
         self._fetches_left = FETCHED_CHUNKS
 
     def rows(self, ino: int, extents: Sequence[LayerExtent], begun: Begun) -> list[ExtentRow]:
-        """All rows of a file of these extents, of which `begun` is stored. OSError: staged bytes cannot be
-        read, or are not those that were written. SourceChangedError: neither can the rest of a linked
-        file."""
+        """All rows of a file of these extents, of which `begun` is stored. OSError: staged bytes
+        cannot be read, or are not those that were written. SourceChangedError: neither can the rest
+        of a linked file."""
         if (ranges := _large_ranges(extents)) is not None:
             rest = _clipped(ranges, begun.until, sum(ranges[-1]))
             return begun.rows + self._publisher.file_rows(ino, rest, _StagedFile(self._engine, extents).read_into)
@@ -91,8 +92,8 @@ class StagedContents:
             ) from error
 
     def first_rows(self, ino: int, extents: Sequence[LayerExtent], begin: int, end: int) -> list[ExtentRow]:
-        """The rows of a part of a large staged file, which begins where a chunk does, as far as it is settled
-        where chunks end; none of any other file. OSError: as `rows`."""
+        """The rows of a part of a large staged file, which begins where a chunk does, as far as it
+        is settled where chunks end; none of any other file. OSError: as `rows`."""
         if (ranges := _large_ranges(extents)) is None or not (part := _clipped(ranges, begin, end)):
             return []
         read_into = _StagedFile(self._engine, extents).read_into
@@ -100,8 +101,8 @@ class StagedContents:
         return self._publisher.file_rows(ino, part, read_into, goes_on=goes_on, is_first=begin == 0)
 
     def named_rows(self, extents: Sequence[LayerExtent], pack: int) -> list[ExtentRow]:
-        """As `rows`, but nothing is stored: what would be, lies in `pack`. Equal content has equal rows,
-        but for where its chunks lie."""
+        """As `rows`, but nothing is stored: what would be, lies in `pack`. Equal content has equal
+        rows, but for where its chunks lie."""
         sealing = self._publisher.chunks.sealing
         rows: list[ExtentRow] = []
         for part in recut([_to_store(extent) for extent in extents], self._read, sealing.gear):
@@ -150,8 +151,8 @@ class _StagedFile:
 
 
 def _large_ranges(extents: Sequence[LayerExtent]) -> list[tuple[int, int]] | None:
-    """(offset, length) of what lies between the holes of a file that is staged and in no chunk; None: it
-    is not, or not large."""
+    """(offset, length) of what lies between the holes of a file that is staged and in no chunk;
+    None: it is not, or not large."""
     ranges: list[tuple[int, int]] = []
     total_bytes = 0
     for extent in extents:

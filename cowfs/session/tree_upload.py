@@ -56,8 +56,8 @@ SAME_TICK_NS = 2_000_000_000  # clocks of file servers differ a little from ours
 
 class TreeUpload(Source):
     """A source of `version.publish`. wants_version: whether a version is made though nothing
-    differs; else drafting raises NothingToUpload. hurry: is called when it fails, or is interrupted,
-    before what waits for the store is waited for."""
+    differs; else drafting raises NothingToUpload. hurry: is called when it fails, or is
+    interrupted, before what waits for the store is waited for."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class _Batch:
 
 
 class _Drafting:
-    """One draft. A thread of its own (`apart`) goes through directories and makes the change set; its
-    helpers read files."""
+    """One draft. A thread of its own (`apart`) goes through directories and makes the change set;
+    its helpers read files."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""What becomes of what an upload finds, in the volume: which of its inodes stand for files of the source
-still, what takes which name, and what goes.
+"""What becomes of what an upload finds, in the volume: which of its inodes stand for files of the
+source still, what takes which name, and what goes.
 
 An inode of the volume stands for a file of the source that is not read, since it looks the same, or
 that was read and has the same content; one with several names only for one file that is altered in
-nothing. Everything else is a new inode. Files with several names in the source, or links, are looked
-up by the source's inode numbers.
+nothing. Everything else is a new inode. Files with several names in the source, or links, are
+looked up by the source's inode numbers.
 
 Not thread-safe: `tree_upload` puts what it has found in the order in which it was found.
 """
@@ -62,8 +62,8 @@ class File:
 
 
 class UploadChanges:
-    """changes: of the volume's tree. contents: of new inodes. done: what was found and put. read: a file
-    that has to be read after all."""
+    """changes: of the volume's tree. contents: of new inodes. done: what was found and put. read: a
+    file that has to be read after all."""
 
     def __init__(self, index: Index, plan: UploadPlan, count: Count, read: Callable[[File], Read | None]) -> None:
         self.changes = TreeChanges(index, owner=plan.owner, now_ns=clock.now_ns())
@@ -139,7 +139,8 @@ class UploadChanges:
         return Read(attr.mode & KEPT_BITS, attr.mtime_ns, attr.size, None, state=state_of(attr) or "")
 
     def _is_same_state(self, old: InodeRow, attr: Attributes) -> bool:
-        """Of two files of the same size and time. A linked one is another than a copy of its bytes."""
+        """Of two files of the same size and time. A linked one is another than a copy of its
+        bytes."""
         if self._is_linked(old):
             return False
         state = state_of(attr)

@@ -41,9 +41,9 @@ class UploadPlan:
     asked of each path below `at`, a directory's ending in "/"; such a path is not looked at. owner:
     of what is new. threads: how many files are read at once. done: of an import, what it has read
     before it was killed. stamps: of a copy's folder; they say what is not read, instead of size and
-    time, and what a copy does not have (`is_left_alone`) stays. link: files of the
-    source that are to be links, from path and attributes. prepare: is called before anything is read,
-    each time a version is drafted; it ends soon once `stop` is set, by Stopped.
+    time, and what a copy does not have (`is_left_alone`) stays. link: files of the source that are
+    to be links, from path and attributes. prepare: is called before anything is read, each time a
+    version is drafted; it ends soon once `stop` is set, by Stopped.
     """
 
     at: bytes

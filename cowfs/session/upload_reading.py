@@ -1,8 +1,8 @@
 """The files of an upload: each is read, cut and stored as it was at one moment.
 
 A file counts as read if it is the same afterwards (`source_files`); one that somebody writes to is
-read again, READS_MAX times in all. Large files are cut in buffers that are used again, small ones as
-one piece or a few. Any number of threads may read; `Count` tells how far they are.
+read again, READS_MAX times in all. Large files are cut in buffers that are used again, small ones
+as one piece or a few. Any number of threads may read; `Count` tells how far they are.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Stopped(Exception):
 
 
 class FileReader:
-    """rows_of: what an inode of the volume has. stop: set when something else failed, or the upload was
-    interrupted; reading ends then. done: of an import."""
+    """rows_of: what an inode of the volume has. stop: set when something else failed, or the upload
+    was interrupted; reading ends then. done: of an import."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ class FileReader:
         self._count = count
 
     def read(self, path: bytes, attr: Attributes, base: int | None) -> Read | None:
-        """None: there is no such file any more. attr: as it was listed. base: inode of the file that
-        the volume has in its place; there equal chunks are looked for first."""
+        """None: there is no such file any more. attr: as it was listed. base: inode of the file
+        that the volume has in its place; there equal chunks are looked for first."""
         if self._stop.is_set():
             raise Stopped
         earlier = self._earlier(base)

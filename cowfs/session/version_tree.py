@@ -159,9 +159,9 @@ class VersionTree:
     def missing(
         self, path: bytes, there: Callable[[int, int], bytes], kept: Callable[[int], None]
     ) -> Generator[tuple[int, bytes]]:
-        """As `pieces` of a large file, without the chunks that are at the target already: `there` reads
-        (offset, length) of it, and each chunk is known by its name. kept hears of the length of each.
-        Not known are bytes of linked files, and chunks of which the file shows a part."""
+        """As `pieces` of a large file, without the chunks that are at the target already: `there`
+        reads (offset, length) of it, and each chunk is known by its name. kept hears of the length
+        of each. Not known are bytes of linked files, and chunks of which the file shows a part."""
         row = self._row(path)
         left = []
         for extent in self._extents(row[0]):

@@ -8,9 +8,9 @@ together. What the cache has counts as used now and is not fetched, so that a wa
 or killed is repeated. THREADS requests are under way at once; their bytes are taken as they arrive.
 
 What was fetched is looked for once more: a cache takes no chunk that its disk refuses, and says
-nothing. Nothing that was warmed is deleted again to make room for the rest: as soon as all of it would be
-more than the cache may hold, or than its disk has room for, the warming ends and says so. What was
-used least recently before goes first, as ever (`room`).
+nothing. Nothing that was warmed is deleted again to make room for the rest: as soon as all of it
+would be more than the cache may hold, or than its disk has room for, the warming ends and says so.
+What was used least recently before goes first, as ever (`room`).
 
 A chunk that is damaged, or a linked object that has changed, keeps nothing else from being fetched;
 its error is raised at the end.
@@ -127,7 +127,8 @@ class Warmer:
         return apart.run(work, self._stop)
 
     def replay(self, ranges: Iterable[ReadRange], report: ProgressListener | None = None) -> Warmed:
-        """As `warm`: what a profile has of the version, in this order. files, bytes: of what it has."""
+        """As `warm`: what a profile has of the version, in this order. files, bytes: of what it
+        has."""
 
         def work() -> Warmed:
             places = ProfilePlaces(lambda question: question(self._index))

@@ -4,9 +4,9 @@
                      ├─ version.differences ─▶ changes
     working index  ──┘      (`Committer.working_index`: the base's pages, with what was changed over them)
 
-Of a session with a writer, behind a mount or without one. Nothing is published or stored. Bytes that
-were written since the last commit are read from local disk, to be named as chunks; of the version
-only what differs is read, and no contents.
+Of a session with a writer, behind a mount or without one. Nothing is published or stored. Bytes
+that were written since the last commit are read from local disk, to be named as chunks; of the
+version only what differs is read, and no contents.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 def compared(session: Session, wanted: Comparison) -> Compared:
-    """What became of the version in the working copy. NotFoundError: the version is gone, or neither
-    has the path."""
+    """What became of the version in the working copy. NotFoundError: the version is gone, or
+    neither has the path."""
     folder, path = os.fsencode(wanted.folder), os.fsencode(wanted.path)
     with working_pair(session, wanted.version) as (old, now, shared, version):
         found = compare(
@@ -49,8 +49,8 @@ def compared(session: Session, wanted: Comparison) -> Compared:
 
 @contextmanager
 def working_pair(session: Session, version: VersionId | None) -> Iterator[tuple[Index, Index, int, VersionId | None]]:
-    """The indexes of a version (None: the base) and of the volume as it is now; below which number an
-    inode is the same file in both; which version it is. Commits wait meanwhile."""
+    """The indexes of a version (None: the base) and of the volume as it is now; below which number
+    an inode is the same file in both; which version it is. Commits wait meanwhile."""
     if session.writer is None:
         raise InvalidStateError(
             f"{session.spec.place} has no working copy of a volume", hint="Compare two versions instead."

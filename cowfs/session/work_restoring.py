@@ -1,19 +1,20 @@
-"""What a version has at a path, put into a volume that is in use: as changes of its working copy, which
-its next commit publishes.
+"""What a version has at a path, put into a volume that is in use: as changes of its working copy,
+which its next commit publishes.
 
     version's index, working index ──▶ version.restoring (decides, path by path)
       1. content     every file that is to be new is made in a directory of its own at the root, out of reach by name
       2. names       removed, deepest first; put in place, each by one rename; then attributes
       3. the kernel  forgets what it knew of those names and inodes (`invalidate`, by the caller)
 
-Until 2 an error leaves the volume as it was; 2 needs no store. Commits wait from the comparison to the
-end of 2, so that a version has all of it or nothing. Programs that have a replaced or removed file
-open keep it as it is, as after `rename` and `unlink`.
+Until 2 an error leaves the volume as it was; 2 needs no store. Commits wait from the comparison to
+the end of 2, so that a version has all of it or nothing. Programs that have a replaced or removed
+file open keep it as it is, as after `rename` and `unlink`.
 
-A file whose content differs is a new one: ranges that the file in its place shows already are shared
-with it, the rest is fetched and staged here. It is not enough to name the version's chunks: uncommitted
-work must not depend on a version that may be pruned before the commit. The commit finds the chunks in
-the store, and stores nothing twice. Where only attributes differ, they are set in place.
+A file whose content differs is a new one: ranges that the file in its place shows already are
+shared with it, the rest is fetched and staged here. It is not enough to name the version's chunks:
+uncommitted work must not depend on a version that may be pruned before the commit. The commit finds
+the chunks in the store, and stores nothing twice. Where only attributes differ, they are set in
+place.
 
 After a kill in the middle the directory of 1 may be left, `.cowfs-restore-…`; the next restore
 removes it.
@@ -167,7 +168,8 @@ class _Restoring:
             self._engine.forget(attr.ino, 1)
 
     def _is_same_file(self, here: InodeRow | None, row: InodeRow) -> bool:
-        """Whether attributes are all that differs, of a file that has no other names on either side."""
+        """Whether attributes are all that differs, of a file that has no other names on either
+        side."""
         if here is None or here[NLINK] > 1 or row[NLINK] > 1 or stat.S_IFMT(here[MODE]) != stat.S_IFMT(row[MODE]):
             return False
         if (here[SIZE], here[TARGET], here[RDEV]) != (row[SIZE], row[TARGET], row[RDEV]):
@@ -177,8 +179,8 @@ class _Restoring:
         )
 
     def _first_name(self, row: InodeRow) -> int | None:
-        """The inode that a further name of the version's file is one of: made here before, or, when all
-        is rolled back, the volume's own, if it keeps a name."""
+        """The inode that a further name of the version's file is one of: made here before, or, when
+        all is rolled back, the volume's own, if it keeps a name."""
         if (made := self._by_source.get(row[INO])) is not None:
             return self._files.stat(made).ino
         return row[INO] if self._keeps_a_name(row[INO]) else None
@@ -204,8 +206,8 @@ class _Restoring:
             self._fetch()
 
     def _share(self, fh: int, here: InodeRow, rows: list[ExtentRow]) -> list[ExtentRow]:
-        """Takes the ranges that the file in its place has in the same chunks from there; returns what is
-        to be written. That is all, over what was taken, if the file changes meanwhile."""
+        """Takes the ranges that the file in its place has in the same chunks from there; returns
+        what is to be written. That is all, over what was taken, if the file changes meanwhile."""
         version, extents = self._files.ask(self._engine.live_extents, here[INO])
         known = {each.chunk.hash: each for each in extents if each.chunk is not None}
         donor = self._files.ask(self._engine.open_file, here[INO], os.O_RDONLY)
@@ -306,8 +308,8 @@ class _Restoring:
         self._stale.inodes.add(attr.ino)
 
     def _set_times_of_parents(self, root_mtime_ns: int) -> None:
-        """Directories get back the times that names in them took, as far as they are restored; and so
-        does the root, in which the directory apart has come and gone."""
+        """Directories get back the times that names in them took, as far as they are restored; and
+        so does the root, in which the directory apart has come and gone."""
         touched = {path.rpartition(b"/")[0] for path in self._merged.paths if path} | {b""}
         if self._to and self._to in self._merged.paths:
             touched.discard(self._to.rpartition(b"/")[0])  # that one did change

@@ -1,5 +1,5 @@
-"""Objects, packs, refs, leases and pins over any object store; obstore, fsspec and s3fs are imported
-only here, when needed.
+"""Objects, packs, refs, leases and pins over any object store; obstore, fsspec and s3fs are
+imported only here, when needed.
 
 Everything blocks and is thread-safe. `contract` says what a store does; `open_store` makes one from
 a URL.

@@ -28,7 +28,8 @@ def words_of(command: object, refused: str) -> list[str]:
 
 
 def run(words: list[str], failed: Callable[[str], CowfsError]) -> tuple[int, bytes]:
-    """Exit status, and what was printed. failed: the error for a program that does not end or begin."""
+    """Exit status, and what was printed. failed: the error for a program that does not end or
+    begin."""
     try:
         done = subprocess.run(
             words,

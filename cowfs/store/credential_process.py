@@ -37,8 +37,8 @@ class CredentialProcess:
 
 
 def _run(words: list[str]) -> tuple[int, Credentials | None]:
-    """Exit status, and what was printed. What is no credentials is dropped here: an error keeps the variables of the
-    functions that it passed, and some programs send those away."""
+    """Exit status, and what was printed. What is no credentials is dropped here: an error keeps the
+    variables of the functions that it passed, and some programs send those away."""
     status, printed = commands.run(words, _failed)
     try:
         return status, _credentials(json.loads(printed))

@@ -259,8 +259,8 @@ class DirectoryStore:
 
     def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Objects below `directory` (a key prefix that is empty or ends in '/') in key order, one
-        directory at a time. Where one goes meanwhile its directory is read again: what took its place
-        may be new (`refs`)."""
+        directory at a time. Where one goes meanwhile its directory is read again: what took its
+        place may be new (`refs`)."""
         behind = gone = ""  # the last key that was dealt with, and the last that was not there any more
         while True:
             try:

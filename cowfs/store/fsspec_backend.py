@@ -7,9 +7,9 @@ are. What put_if_absent is worth depends on the file system (`pipe_file(mode="cr
 finds out. memory:// is one store per process, and there a lock makes it exact. http(s) has no lists
 worth the name: InvalidInputError; refs are then probed by number.
 
-gcsfs creates with `ifGenerationMatch=0`, adlfs with `If-None-Match: *`, in one request or, for large
-objects, with the one that completes them. Both repeat requests by themselves, so a conflict may be
-with our own first attempt; `refs` reads back whose record it is.
+gcsfs creates with `ifGenerationMatch=0`, adlfs with `If-None-Match: *`, in one request or, for
+large objects, with the one that completes them. Both repeat requests by themselves, so a conflict
+may be with our own first attempt; `refs` reads back whose record it is.
 
 Credentials come from wherever the file system's package looks for them by itself, unless an
 identity gives them: then the file system is made anew whenever they change. Its listings cache is
@@ -219,8 +219,8 @@ class FsspecStore:
 
 
 def _class_of(protocol: str) -> type[AbstractFileSystem]:
-    """gcsfs' own choice asks Google over gRPC what kind of bucket it is, for a minute where that is blocked; the kinds
-    that it looks for have no conditional create."""
+    """gcsfs' own choice asks Google over gRPC what kind of bucket it is, for a minute where that is
+    blocked; the kinds that it looks for have no conditional create."""
     if protocol == "gs":
         from gcsfs.core import GCSFileSystem
 
@@ -234,7 +234,8 @@ def _as_options(protocol: str, given: Credentials, account: str) -> dict[str, An
         from google.oauth2.credentials import Credentials as AccessToken
 
         return {"token": AccessToken(given.token)}
-    # A whole connection string: keys, and a string for another account, in the environment come before the others.
+    # A whole connection string: keys, and a string for another account, in the environment come
+    # before the others.
     if given.token is not None:
         endpoint = f"BlobEndpoint=https://{account}.blob.core.windows.net"
         return {"connection_string": f"{endpoint};SharedAccessSignature={given.token.removeprefix('?')}"}

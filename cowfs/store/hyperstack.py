@@ -132,8 +132,8 @@ def _start_of(pid: int) -> str:
 def _ask(
     method: str, path: str, api_key: ApiKey, body: dict[str, str] | None = None, *, limit_s: float = ANSWER_S
 ) -> dict[str, Any]:
-    """AccessDeniedError: the API key is refused. InvalidStateError: the request is. UnavailableError: no
-    answer."""
+    """AccessDeniedError: the API key is refused. InvalidStateError: the request is.
+    UnavailableError: no answer."""
     import urllib.error
     import urllib.request
 

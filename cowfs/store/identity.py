@@ -224,7 +224,8 @@ class Identity:
         return found
 
     def _fetched_since(self, known: Credentials | None) -> Credentials:
-        """New ones, unless another thread has fetched them; what is known, as long as it is good."""
+        """New ones, unless another thread has fetched them; what is known, as long as it is
+        good."""
         with self._lock:
             newest = self._newest
         if newest is not None and newest is not known:
@@ -285,8 +286,8 @@ class Access:
     is_fed, whether this process can make others. key: what opens an encrypted store; None: what a
     person typed, else what the environment names (`unlocking`).
 
-    known: objects, by key, that whoever hands this on has read a moment ago; each is taken from here
-    once."""
+    known: objects, by key, that whoever hands this on has read a moment ago; each is taken from
+    here once."""
 
     identity: Identity | None = None
     path_style: bool | None = None

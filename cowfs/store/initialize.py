@@ -1,8 +1,8 @@
 """cowfs.json: makes an object store a cowfs store, and recognises one.
 
-A store is encrypted if there is a secret for it when it is made (`unlocking`). Its key is then drawn
-and wrapped into `keys/1` before cowfs.json names its check value: a crash between leaves a keys
-record that the next one with the same secret goes on with.
+A store is encrypted if there is a secret for it when it is made (`unlocking`). Its key is then
+drawn and wrapped into `keys/1` before cowfs.json names its check value: a crash between leaves a
+keys record that the next one with the same secret goes on with.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def _unlock(store: ObjectStore, cipher: Cipher, store_id: StoreId) -> None:
 
 
 def _new_cipher(store: ObjectStore, secret: Secret) -> Cipher:
-    """With a store key that lies in keys/1: of our own, or of an attempt with the same secret that went
-    no further."""
+    """With a store key that lies in keys/1: of our own, or of an attempt with the same secret that
+    went no further."""
     from cowfs.format.sealed import check_value
 
     key = clock.random_bytes(STORE_KEY_BYTES)

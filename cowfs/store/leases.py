@@ -127,8 +127,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Vacancy:
-    """An epoch that nobody has taken, as far as was seen. predecessor: the lease before it, unless that
-    was given back."""
+    """An epoch that nobody has taken, as far as was seen. predecessor: the lease before it, unless
+    that was given back."""
 
     epoch: int
     predecessor: LeaseInfo | None
@@ -144,12 +144,14 @@ def find_vacancy(
 ) -> Vacancy:
     """What `take` may try to take. LeaseHeldError: as of `acquire`.
 
-    left_epoch: as of `acquire`. seen: an epoch that was taken, the highest that is known; 0: there was none a
-    moment ago; None: a list is asked for. Two requests in a row where that lease was given back.
+    left_epoch: as of `acquire`. seen: an epoch that was taken, the highest that is known; 0: there
+    was none a moment ago; None: a list is asked for. Two requests in a row where that lease was
+    given back.
     """
     ref = refs.lease(volume)
     listed = refs.newest_listed(store, ref) if seen is None else seen
-    # Whoever gives a lease back never renews it again. So only a later epoch could be in the way, and the put meets that.
+    # Whoever gives a lease back never renews it again. So only a later epoch could be in the way,
+    # and the put meets that.
     if listed < refs.FIRST or _is_released(store, volume, listed):
         return Vacancy(listed + 1, None)
     newest = _newest_from(store, volume, listed)
@@ -163,8 +165,8 @@ def find_vacancy(
 
 
 def take(store: ObjectStore, volume: str, vacancy: Vacancy, holder: Holder, write_id: WriteId) -> Lease:
-    """The vacant epoch; of any number of callers exactly one gets it, the others a ConflictError. write_id:
-    random, and the caller's alone."""
+    """The vacant epoch; of any number of callers exactly one gets it, the others a ConflictError.
+    write_id: random, and the caller's alone."""
     record = LeaseRecord(epoch=vacancy.epoch, holder=holder, since_ns=clock.now_ns(), write_id=write_id)
     refs.append(store, refs.lease(volume), record.epoch, record)
     return Lease(store, volume, record, vacancy.predecessor)
@@ -202,7 +204,8 @@ def read(store: ObjectStore, volume: str) -> LeaseInfo | None:
 
 
 def _newest_from(store: ObjectStore, volume: str, epoch: int) -> tuple[int, LeaseRecord, HeartbeatRecord | None]:
-    """The newest epoch, its lease and its heartbeat, read beside one another, where `epoch` was taken."""
+    """The newest epoch, its lease and its heartbeat, read beside one another, where `epoch` was
+    taken."""
     found, heartbeat = beside(
         partial(refs.newest, store, refs.lease(volume), listed=epoch), partial(_heartbeat, store, volume, epoch)
     )

@@ -46,8 +46,8 @@ class Patience:
         self._wakes = 0
 
     def wait(self, pause_s: float, since_s: float) -> bool:
-        """Sleeps for pause_s, or until `wake`; False, as early as possible, when that would end later
-        than limit_s after since_s."""
+        """Sleeps for pause_s, or until `wake`; False, as early as possible, when that would end
+        later than limit_s after since_s."""
         left_s, wakes = pause_s, self._wakes
         while clock.monotonic_s() + left_s <= since_s + self.limit_s:
             if left_s <= 0 or wakes != self._wakes:

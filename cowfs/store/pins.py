@@ -9,8 +9,8 @@ collection has condemned.
                      └──────────────────┘
                        remove: every n is deleted
 
-The records between the first and the newest are deleted. The first stays until the pin is removed: a list
-is no snapshot, and may show of what comes and goes meanwhile nothing at all.
+The records between the first and the newest are deleted. The first stays until the pin is removed:
+a list is no snapshot, and may show of what comes and goes meanwhile nothing at all.
 
 A record is as old as its object, by the store's clock; nobody's local clock counts. A pin that is
 past its lifetime still lives until a collection has created its dead record. So either its owner
@@ -42,8 +42,9 @@ LIFETIME_S = 7 * 24 * 3600
 _RENEW_PART = 0.05
 _LISTED = 16
 LATE_DELETE_NS = 3600 * 10**9
-"""For so long after a collection has ended, a request of it, or of another collector that was at the same
-list, may still delete what the list names. Chosen: as the age below which nothing is garbage."""
+"""For so long after a collection has ended, a request of it, or of another collector that was at
+the same list, may still delete what the list names. Chosen: as the age below which nothing is
+garbage."""
 
 
 class Pin:
@@ -107,8 +108,9 @@ class Pin:
         published its list by now: the owner must read the lists that are there before it looks
         anything up.
 
-        generation: it acknowledges no later one, and no request is made to find that out. lease: write id
-        of the lease that the owner has, or puts beside the pin: without it, nobody waits for the owner.
+        generation: it acknowledges no later one, and no request is made to find that out. lease:
+        write id of the lease that the owner has, or puts beside the pin: without it, nobody waits
+        for the owner.
         """
         record = PinRecord(
             volume=volume,
@@ -218,8 +220,8 @@ def _replace_old(store: ObjectStore, key: str) -> Pin | None:
 
 
 def condemned(store: ObjectStore, after_generation: int) -> tuple[int, set[PackId], set[VersionId]]:
-    """(newest gc generation with a list, packs and versions condemned by generations > after_generation).
-    One list request when nothing is new.
+    """(newest gc generation with a list, packs and versions condemned by generations >
+    after_generation). One list request when nothing is new.
 
     With no collection yet the generation is 0. Lists of collections that have ended are not read:
     what they named is gone, or was spared.
@@ -242,8 +244,8 @@ def condemned_versions(store: ObjectStore) -> set[VersionId]:
 
 
 def lately_condemned(store: ObjectStore, now_ns: int) -> tuple[set[PackId], set[VersionId]]:
-    """What collections have named that ended not long ago, by the store's clock: its ids must not be put
-    again, since a request to delete them may still be on its way."""
+    """What collections have named that ended not long ago, by the store's clock: its ids must not
+    be put again, since a request to delete them may still be on its way."""
     found = [
         record
         for generation, ended_ns in _condemned_generations(store, 0)
@@ -255,8 +257,8 @@ def lately_condemned(store: ObjectStore, now_ns: int) -> tuple[set[PackId], set[
 
 
 def collected_records(store: ObjectStore, now_ns: int) -> set[PackId]:
-    """Packs whose moved records a collection deletes, or has deleted not long ago: if there is none any
-    more, the first one must not be put again either."""
+    """Packs whose moved records a collection deletes, or has deleted not long ago: if there is none
+    any more, the first one must not be put again either."""
     return {
         pack
         for generation, ended_ns in _condemned_generations(store, 0)

@@ -8,8 +8,8 @@ loses commits.
 
 Servers have ignored the condition, or honoured it only when writers were polite; that is why there
 is a race. Pairs find what a crowd finds, and sooner: a server may make those who meet at one key
-wait, SeaweedFS for whole seconds. Errors that say nothing about the store's abilities (unreachable, no permission) are
-raised.
+wait, SeaweedFS for whole seconds. Errors that say nothing about the store's abilities (unreachable,
+no permission) are raised.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ R = TypeVar("R", bound=RefRecord)
 
 @dataclass(frozen=True)
 class Ref(Generic[R]):
-    """One sequence of records: made by `head`, `tag`, `pruned`, `meta`, `lease`, `moved`. prefix ends
-    in '/'."""
+    """One sequence of records: made by `head`, `tag`, `pruned`, `meta`, `lease`, `moved`. prefix
+    ends in '/'."""
 
     title: str
     prefix: str
@@ -118,8 +118,8 @@ def newest(store: ObjectStore, ref: Ref[R], *, listed: int | None = None) -> tup
     """The record with the highest number, None when there is none.
 
     Three requests, two of them in a row: a list, then the record beside the next number; two when
-    there is no record. listed: the highest number that a list of the caller's has shown, which saves
-    one.
+    there is no record. listed: the highest number that a list of the caller's has shown, which
+    saves one.
     """
     number = newest_listed(store, ref) if listed is None else listed
     found: tuple[int, R] | None = None
@@ -151,8 +151,8 @@ def newest_listed(store: ObjectStore, ref: Ref[R]) -> int:
 
 
 def newest_from(store: ObjectStore, ref: Ref[R], number: int) -> tuple[int, R] | None:
-    """As `newest`, where record `number` was the newest a while ago: two requests beside one another
-    if it still is."""
+    """As `newest`, where record `number` was the newest a while ago: two requests beside one
+    another if it still is."""
     likely, following = beside(
         partial(_read_if_there, store, ref, number), partial(_read_if_there, store, ref, number + 1)
     )

@@ -76,8 +76,8 @@ class RetryingStore:
         return self._sealing
 
     def seal_with(self, sealing: Sealing) -> None:
-        """From now on every record is sealed; packs and manifests are sealed by who makes them. Once,
-        before the store is shared."""
+        """From now on every record is sealed; packs and manifests are sealed by who makes them.
+        Once, before the store is shared."""
         self._store, self._sealing = SealedStore(self._store, sealing), sealing
 
     def get(self, key: str) -> bytes:
@@ -121,7 +121,8 @@ class RetryingStore:
         self._store.put(key, data)
 
     def look_before_create(self) -> None:
-        """From now on the store is not asked to create conditionally: it answers that it cannot, or does not do it."""
+        """From now on the store is not asked to create conditionally: it answers that it cannot, or
+        does not do it."""
         self._looks_first = True
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:

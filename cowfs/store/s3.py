@@ -223,8 +223,8 @@ class S3Store:
             raise self._explained(from_failure(failure, url=self._url, key=key)) from None
 
     def _listed(self, requests: S3Requests, listed: Callable[[S3Requests], T]) -> T:
-        """obstore refuses a list that has a key such as a//b, or cannot read it: somebody else's, beside
-        ours."""
+        """obstore refuses a list that has a key such as a//b, or cannot read it: somebody else's,
+        beside ours."""
         try:
             return listed(requests)
         except Malformed:

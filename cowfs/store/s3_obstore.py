@@ -23,8 +23,8 @@ docs/decisions/0044-obstore.md
 **Threads.** Callers' own. The main thread hands its requests to another and waits, since signals
 are handled there alone.
 
-**Retry-After.** obstore hides the headers of a refusal. Of a server that is busy (429, 503) they are
-asked for by a HEAD of the bucket, unsigned, once in WISH_S.
+**Retry-After.** obstore hides the headers of a refusal. Of a server that is busy (429, 503) they
+are asked for by a HEAD of the bucket, unsigned, once in WISH_S.
 
 What obstore raises are texts. `failure_of` is the one place that reads them: status, code and
 message of S3's answer, or why there was none. The rest, with addresses and requests, is dropped.

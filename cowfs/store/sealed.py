@@ -44,8 +44,8 @@ class Sealable(Protocol):
 
 
 def sealing_of(store: object) -> Sealing:
-    """How the objects of an opened store are sealed: not at all, unless it was told so when its record
-    was read (`initialize.load_record`)."""
+    """How the objects of an opened store are sealed: not at all, unless it was told so when its
+    record was read (`initialize.load_record`)."""
     return store.sealing if isinstance(store, HasSealing) else PLAIN
 
 

@@ -10,12 +10,12 @@ scheme, host and port:
     AWS_ENDPOINT_URL(_S3), `endpoint_url` in ~/.aws/config
     one of a store that the user named: --store, store=…     (`name`: remembered beside config.toml, handed on to daemons)
 
-A version may have links to directories (`index.links`). One of this machine is read only if the user
-has linked it here (`name_directory`): a version from elsewhere must not show, or publish again, what
-lies on the reader's disk.
+A version may have links to directories (`index.links`). One of this machine is read only if the
+user has linked it here (`name_directory`): a version from elsewhere must not show, or publish
+again, what lies on the reader's disk.
 
-Any other server is asked without credentials, as a public store is. What has no server in its URL (s3 at
-AWS, gs, az, file) is the user's own.
+Any other server is asked without credentials, as a public store is. What has no server in its URL
+(s3 at AWS, gs, az, file) is the user's own.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def _known() -> set[str]:
 
 
 def _of_aws() -> set[str]:
-    """Endpoints of the profiles in AWS' own configuration. Asked last: botocore is slow to import."""
+    """Endpoints of the profiles in AWS' own configuration. Asked last: botocore is slow to
+    import."""
     if not aws.has_configuration():
         return set()
     import botocore.session

@@ -4,9 +4,9 @@
     typed       by a person, for every store of this process (`remember`)
     environment COWFS_ENCRYPTION_PASSPHRASE, COWFS_ENCRYPTION_KEY_FILE or COWFS_ENCRYPTION_KEY_COMMAND
 
-The first that is there counts. A secret is tried on the slots of its kind in the newest keys record,
-before anything else of the store is read; what it unwraps must have the check value in cowfs.json.
-A key that is given costs no request.
+The first that is there counts. A secret is tried on the slots of its kind in the newest keys
+record, before anything else of the store is read; what it unwraps must have the check value in
+cowfs.json. A key that is given costs no request.
 
 A command is split as a shell would and run without one; it prints the key. Text, of a file or a
 command, counts without the white space at its end; other bytes count as they are. Nothing here
@@ -157,8 +157,8 @@ def newest_slots(store: ObjectStore) -> tuple[int, KeysRecord]:
 
 
 def change_slots(store: ObjectStore, change: Callable[[tuple[Slot, ...]], tuple[Slot, ...]]) -> None:
-    """Replaces the slots by what `change` makes of the newest ones, which may be called again. Older
-    records are deleted: a secret that was taken out must not open them."""
+    """Replaces the slots by what `change` makes of the newest ones, which may be called again.
+    Older records are deleted: a secret that was taken out must not open them."""
     while True:
         number, record = newest_slots(store)
         _delete_older(store, number)  # of a change that went no further

@@ -19,7 +19,8 @@ from cowfs.store import ObjectStore
 from cowfs.version.history import open_version
 
 LINE_LIMIT = 10_000
-"""Versions looked at for a common one. Beyond it files are recognized by their paths and contents alone."""
+"""Versions looked at for a common one. Beyond it files are recognized by their paths and contents
+alone."""
 
 
 class Ancestry:
@@ -64,10 +65,10 @@ class Ancestry:
         return 0 if made_ns(a) >= made_ns(b) else 1
 
     def merge_bases(self, a: VersionId, b: VersionId) -> list[VersionId]:
-        """The versions that both descend from and that no other such one descends from: several, where
-        two lines have been merged into each other. The newest first, and of those made at one moment
-        the one with the smallest id: the same, whichever of the two is named first. None of them: they
-        have nothing in common."""
+        """The versions that both descend from and that no other such one descends from: several,
+        where two lines have been merged into each other. The newest first, and of those made at one
+        moment the one with the smallest id: the same, whichever of the two is named first. None of
+        them: they have nothing in common."""
         if a == b:
             return [a]
         of_a, of_b = set(self._ancestors([a])), set(self._ancestors([b]))

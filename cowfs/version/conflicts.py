@@ -1,5 +1,5 @@
-"""Conflicts of a merge, and what can be done about them. Plain values: importing them brings no index
-along, so that programs which only use volumes stay light (`merging` finds them)."""
+"""Conflicts of a merge, and what can be done about them. Plain values: importing them brings no
+index along, so that programs which only use volumes stay light (`merging` finds them)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HOWS: tuple[How, ...] = ("ours", "theirs", "newest", "keep-both", "union", "fail
 class Conflict:
     """One path at which two sides have done what does not go together.
 
-    kind     `both_changed`; `both_added`; `changed_and_removed`; `attributes` (permissions, owner or extended attributes);
-             `type_changed` (a file and a link, say); `directory_and_file`; `renamed_twice`: a file has two new paths
-    path     from the root
-    ours     the target, or the branch that had changed it before
-    theirs   the branch
-    how      what was done about it; `fail`: nothing, and so nothing is published
+        kind     `both_changed`; `both_added`; `changed_and_removed`; `attributes` (permissions, owner or extended attributes);
+                 `type_changed` (a file and a link, say); `directory_and_file`; `renamed_twice`: a file has two new paths
+        path     from the root
+        ours     the target, or the branch that had changed it before
+        theirs   the branch
+        how      what was done about it; `fail`: nothing, and so nothing is published
     """
 
     kind: ConflictKind

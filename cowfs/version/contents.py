@@ -5,8 +5,8 @@ index.
 the bytes of an extent come from is the caller's business (`Read`): a working copy's staging, a file
 that is imported. Large pieces are hashed and compressed on a small pool (both release the GIL),
 small ones at once; those of a large file that is read as it is (`file_rows`) are added to packs in
-their order, since it will mostly be read so. Chunks already known are not stored again (`known_chunks`). What `rows` names is
-durable only after the uploader was flushed.
+their order, since it will mostly be read so. Chunks already known are not stored again
+(`known_chunks`). What `rows` names is durable only after the uploader was flushed.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class ContentStorer:
         *,
         goes_on: bool = False,
     ) -> list[ExtentRow]:
-        """As `rows`, of a large file with new bytes in `ranges`, (offset, length) in order, and holes
-        elsewhere; goes_on: as `cut_file` has it. One at a time."""
+        """As `rows`, of a large file with new bytes in `ranges`, (offset, length) in order, and
+        holes elsewhere; goes_on: as `cut_file` has it. One at a time."""
         rows: list[ExtentRow] = []
         waiting: deque[tuple[View, Future[_Prepared]]] = deque()
 

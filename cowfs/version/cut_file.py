@@ -6,8 +6,8 @@ are zeroed for every window.
              [ chunk ][ zeros ][ chunk ][ chunk ] ... [ rest: its end may still move ]
 
 A piece is a view of a buffer, which is free again once each of its pieces was released. If none is,
-`Buffers.take` lets the caller settle a piece. So no more than BUFFERS of BUFFER_BYTES are in memory,
-and reading waits for storing. For one thread at a time.
+`Buffers.take` lets the caller settle a piece. So no more than BUFFERS of BUFFER_BYTES are in
+memory, and reading waits for storing. For one thread at a time.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A run of file bytes that becomes one chunk. Its buffer is to be released once it is stored, or
-    given up."""
+    """A run of file bytes that becomes one chunk. Its buffer is to be released once it is stored,
+    or given up."""
 
     offset: int
     data: memoryview

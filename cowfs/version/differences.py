@@ -46,8 +46,9 @@ ONLY_TIMES = frozenset[Aspect](["mtime"])
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """path: in b; of what is removed in a. old_path: in a; None: it is added. old, new: its rows, of
-    which one may be missing. added_bytes, removed_bytes: of chunks that only one side's file shows."""
+    """path: in b; of what is removed in a. old_path: in a; None: it is added. old, new: its rows,
+    of which one may be missing. added_bytes, removed_bytes: of chunks that only one side's file
+    shows."""
 
     kind: Kind
     path: bytes
@@ -90,7 +91,8 @@ def compare(
     """By path. new_path: where in b is what a has at `path`; None: at the same.
 
     times: also what only has another time of modification. renames: False: what was moved is
-    removed and added, with all that is below it. NotFoundError: there is nothing at `path` in either.
+    removed and added, with all that is below it. NotFoundError: there is nothing at `path` in
+    either.
     """
     with a.blocks.scattered(), b.blocks.scattered():
         return _Comparison(a, b, shared, times=times, renames=renames).run(path, path if new_path is None else new_path)
@@ -167,7 +169,8 @@ class _Comparison:
         return self._a.inode(ino) is not None and self._b.inode(ino) is not None
 
     def _names_that_matter(self, ino: int) -> int:
-        """How many names b has for an inode of both that differs in more than its links and times."""
+        """How many names b has for an inode of both that differs in more than its links and
+        times."""
         old, new = self._a.inode(ino), self._b.inode(ino)
         if old is None or new is None:
             return 0

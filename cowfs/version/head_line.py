@@ -1,5 +1,5 @@
-"""The heads of a volume as the versions that were its last ones, newest first: for "three ago", "the
-one of yesterday", and for saying what is kept.
+"""The heads of a volume as the versions that were its last ones, newest first: for "three ago",
+"the one of yesterday", and for saying what is kept.
 
     head    1 create   2 commit A   3 fence   4 commit B   5 delete   6 undelete   7 commit C
     steps              A: 2 to 3              B: 4 to 6                            C: 7
@@ -48,8 +48,8 @@ def steps(store: ObjectStore, volume: str, newest: int, hidden: Pruned | None = 
 
 
 def find_named(store: ObjectStore, volume: str, version: VersionId) -> Step | None:
-    """The newest step of a version; of several one that is not pruned, if there is one. None: it was
-    never the volume's last version."""
+    """The newest step of a version; of several one that is not pruned, if there is one. None: it
+    was never the volume's last version."""
     newest = refs.newest(store, refs.head(volume))
     if newest is None or newest[1].kind == "void":  # what a void line names is not kept
         return None

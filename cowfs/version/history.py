@@ -1,5 +1,5 @@
-"""Opening versions by their ids, and the line of their parents. What names people write for them mean
-is for `source_names`.
+"""Opening versions by their ids, and the line of their parents. What names people write for them
+mean is for `source_names`.
 
 Manifests are read once, verified against their id, and never change. Parents are names that nothing
 protects: one that is gone shows as pruned in `history`.
@@ -31,8 +31,8 @@ class Past:
 
 
 def read_ahead(store: ObjectStore, version: VersionId) -> bytes | None:
-    """For `open_version`, before it is known whether there is a cowfs store, and a sealed one. None: it has
-    to ask itself."""
+    """For `open_version`, before it is known whether there is a cowfs store, and a sealed one.
+    None: it has to ask itself."""
     try:
         return store.get(keys.version(version))
     except CowfsError:
@@ -40,7 +40,8 @@ def read_ahead(store: ObjectStore, version: VersionId) -> bytes | None:
 
 
 def open_version(store: ObjectStore, version: VersionId, data: bytes | None = None) -> Manifest:
-    """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError. data: of `read_ahead`."""
+    """The verified manifest. NotFoundError, CorruptError, UnsupportedFormatError. data: of
+    `read_ahead`."""
     key = keys.version(version)
     try:
         if data is None:
@@ -71,8 +72,9 @@ def open_named(store: ObjectStore, volume: str, version: VersionId, data: bytes 
 
 
 def history(store: ObjectStore, version: VersionId) -> Iterator[Past]:
-    """The version and its ancestors along all parents, each once, newest first by the clocks of those
-    who committed: children before their parents, as far as these clocks agree. One request each."""
+    """The version and its ancestors along all parents, each once, newest first by the clocks of
+    those who committed: children before their parents, as far as these clocks agree. One request
+    each."""
     newest = open_version(store, version)
     seen = {version}
     waiting = [(-newest.created_ns, 0, Past(version, newest))]

@@ -1,12 +1,12 @@
-"""Keeps a version for a moment, while the head of a fork is being made, which will protect it. Without
-that a collection could delete the version between the look at it and the head.
+"""Keeps a version for a moment, while the head of a fork is being made, which will protect it.
+Without that a collection could delete the version between the look at it and the head.
 
     pin (kind fork, names the version) ─▶ lists read: not condemned ─▶ head ─▶ pin still alive? ‖ pin removed
 
 Either the collection sees the pin when it looks at the roots for the last time, and spares the
-version; or its list was there before the pin, and is seen here. A pin that outlives its maker counts
-for LIFETIME_S, and so does one whose maker does not know whether the head is there: it may be on its
-way. If it was declared dead meanwhile, the head must be taken back (`is_alive`).
+version; or its list was there before the pin, and is seen here. A pin that outlives its maker
+counts for LIFETIME_S, and so does one whose maker does not know whether the head is there: it may
+be on its way. If it was declared dead meanwhile, the head must be taken back (`is_alive`).
 
 Cost: four requests.
 """
@@ -43,8 +43,8 @@ class Kept:
         return self._store.size(keys.pin(self._id, refs.FIRST + 1)) is None
 
     def end(self) -> bool:
-        """Whether it has protected the version all the time, asked while it is removed: a dead record is
-        not its first one."""
+        """Whether it has protected the version all the time, asked while it is removed: a dead
+        record is not its first one."""
         self.is_over = True
         is_alive, _ = beside(lambda: self.is_alive, self.remove)
         return is_alive
@@ -57,8 +57,8 @@ class Kept:
 
 @contextmanager
 def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str = "") -> Iterator[Kept]:
-    """volume: for people who look at pins. NotFoundError: a collection is deleting the version. What is raised
-    inside, save a refusal by the store, leaves the outcome unknown."""
+    """volume: for people who look at pins. NotFoundError: a collection is deleting the version.
+    What is raised inside, save a refusal by the store, leaves the outcome unknown."""
     id = WriteId(clock.random_bytes(WriteId.length))
     record = PinRecord(
         volume=volume,
@@ -85,8 +85,8 @@ def keeping(store: ObjectStore, volume: str, version: VersionId, *, owner: str =
 
 
 def being_deleted(store: ObjectStore, version: VersionId) -> NotFoundError:
-    """A list names it. It may be spared: its head can have come after the list was made, of a writer that
-    slept, or of a volume that was brought back in the last moment."""
+    """A list names it. It may be spared: its head can have come after the list was made, of a
+    writer that slept, or of a volume that was brought back in the last moment."""
     return NotFoundError(
         f"version {version.hex()[:12]} of {store.url} is being deleted, unless a head or a tag keeps it",
         hint="If one does (`cowfs log`, history()), let the collection end (`cowfs gc`, Volume.gc()) and try again. "

@@ -14,10 +14,10 @@ directory could not be read, never counts: each look-up asks, and `is_usable` an
 earlier.
 
 What was uploaded before a restart, and catalogues, are loaded by a background thread within
-BUDGET_BYTES: from `begin` on, which whoever has something to store calls, since each other volume costs
-a few requests. `wait_loaded` is called before a commit looks anything up, so that equal content is
-found from a machine that never saw it. Thread-safe: two threads that want to store the same chunk
-at once store it once.
+BUDGET_BYTES: from `begin` on, which whoever has something to store calls, since each other volume
+costs a few requests. `wait_loaded` is called before a commit looks anything up, so that equal
+content is found from a machine that never saw it. Thread-safe: two threads that want to store the
+same chunk at once store it once.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class KnownChunks:
         return PackLocation(PackId(found[0]), *found[1:])
 
     def find_small(self, files: SmallFiles) -> None:
-        """Tells the files where their chunks lie, as far as that is known; the others have to be stored. May
-        ask the store."""
+        """Tells the files where their chunks lie, as far as that is known; the others have to be
+        stored. May ask the store."""
         with self._lock:
             files.look_up(self._places)
         suspects = self.suspects
@@ -206,8 +206,9 @@ class KnownChunks:
     # -- what a commit adds
 
     def name(self, contents: FileRows) -> Iterator[tuple[bytes, list[PackId], int]]:
-        """Those chunks of a version's new rows that this writer uploaded and no catalogue names yet, as its
-        catalogues list them: the entries of each, the packs that they number, the chunks' raw bytes."""
+        """Those chunks of a version's new rows that this writer uploaded and no catalogue names
+        yet, as its catalogues list them: the entries of each, the packs that they number, the
+        chunks' raw bytes."""
         with self._lock:
             self._places.name(contents)
         first = 0
@@ -312,7 +313,8 @@ class KnownChunks:
             _log.info("other volumes are left out of deduplication: %s", error)
 
     def take_up(self, receipts: Sequence[PackReceipt]) -> None:
-        """Packs that somebody else has stored for this writer. One that cannot be read is left out."""
+        """Packs that somebody else has stored for this writer. One that cannot be read is left
+        out."""
         try:
             if receipts:
                 self._protection.read_lists()  # before anything is looked up

@@ -1,4 +1,5 @@
-"""A merge as a change set on top of its target: what other indexes have gets numbers of the target's.
+"""A merge as a change set on top of its target: what other indexes have gets numbers of the
+target's.
 
     inode numbers   a file that a branch changed keeps the number that the target has it under; a new one gets the next.
                     Names that are one file in the branch are one file here
@@ -40,7 +41,8 @@ class _Key(NamedTuple):
 
 
 class MergeChanges:
-    """number: of a pack, in the target's index or of the next version. now_ns: when it all happens."""
+    """number: of a pack, in the target's index or of the next version. now_ns: when it all
+    happens."""
 
     def __init__(self, merged: Merged, number: Callable[[PackId], int], now_ns: int) -> None:
         self._merged = merged
@@ -260,8 +262,8 @@ class MergeChanges:
 
 
 def becomes(merged: Merged) -> list[tuple[bytes, What]]:
-    """What a merge does to each path of its target, by path; what only gets another time is left out.
-    Also of one with conflicts."""
+    """What a merge does to each path of its target, by path; what only gets another time is left
+    out. Also of one with conflicts."""
     found: list[tuple[bytes, What]] = []
     for path, state in sorted(merged.paths.items()):
         now = at(merged.sides[TARGET_SIDE], path)

@@ -1,11 +1,11 @@
 """A merge as what `publish` makes a version of. Its chunks lie in the store already: nothing is
 stored, looked up or read.
 
-They are there because the manifests of the versions were, when the pin was there and the condemned lists
-had been read, and no list that was read by the last moment names one of those versions. Once a collection
-has gone on without this writer, whether it found the pin dead or nobody holding the lease, that says
-nothing any more, so a merge is never drafted again behind its fence: LeaseLostError, and whoever merges
-begins anew.
+They are there because the manifests of the versions were, when the pin was there and the condemned
+lists had been read, and no list that was read by the last moment names one of those versions. Once
+a collection has gone on without this writer, whether it found the pin dead or nobody holding the
+lease, that says nothing any more, so a merge is never drafted again behind its fence:
+LeaseLostError, and whoever merges begins anew.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cowfs.version.publish import Draft, Publisher, Source
 
 
 class MergeSource(Source):
-    """A `publish.Source`. versions: those that were merged into the target's, or brought back; their
-    manifests were read after the publisher was made. are_parents: of what is published."""
+    """A `publish.Source`. versions: those that were merged into the target's, or brought back;
+    their manifests were read after the publisher was made. are_parents: of what is published."""
 
     def __init__(
         self, merged: Merged, publisher: Publisher, versions: tuple[VersionId, ...], *, are_parents: bool

@@ -1,8 +1,8 @@
-"""What a merge is told and what it decides, as plain values: `merging` decides, `merge_changes` makes a
-change set of it, `prefixes` reads for it.
+"""What a merge is told and what it decides, as plain values: `merging` decides, `merge_changes`
+makes a change set of it, `prefixes` reads for it.
 
-A part of a file is named by the index that has it, by its place in `Merged.sides`: the target's is the
-first, then those of each branch and its merge bases follow.
+A part of a file is named by the index that has it, by its place in `Merged.sides`: the target's is
+the first, then those of each branch and its merge bases follow.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TARGET_SIDE = 0
 
 @dataclass(frozen=True)
 class Branch:
-    """shared, shared_by_target: inode numbers below mean the same file in base and branch, in base and
-    target (`ancestry.numbered_alike`). others: merge bases besides `base`, each with what it and
-    `base` come from, if there is such a one."""
+    """shared, shared_by_target: inode numbers below mean the same file in base and branch, in base
+    and target (`ancestry.numbered_alike`). others: merge bases besides `base`, each with what it
+    and `base` come from, if there is such a one."""
 
     name: str
     index: Index
@@ -65,8 +65,8 @@ class State(NamedTuple):
 
 @dataclass
 class Merged:
-    """paths: what is at each that a branch changed; None: nothing. conflicts: those that were resolved,
-    too. sides: the indexes that parts count."""
+    """paths: what is at each that a branch changed; None: nothing. conflicts: those that were
+    resolved, too. sides: the indexes that parts count."""
 
     sides: list[Index]
     paths: dict[bytes, State | None] = field(default_factory=dict)

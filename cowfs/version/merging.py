@@ -16,9 +16,10 @@ same). Times never conflict: they come with the body, and of two the newer count
 What a branch changed and another one, too, is compared with the merge so far: the target is one
 side of it, and the branches before. Changes that do not meet come out the same in any order.
 
-Where a branch and the target have several merge bases, each has taken the other over before. A path at
-which the bases differ is compared with what their own merge has there; if they do not agree, with
-nothing, so that two sides that differ are a conflict: neither of them is known to be the older one.
+Where a branch and the target have several merge bases, each has taken the other over before. A path
+at which the bases differ is compared with what their own merge has there; if they do not agree,
+with nothing, so that two sides that differ are a conflict: neither of them is known to be the older
+one.
 
 Memory: the differences of all branches. One thread.
 """
@@ -48,7 +49,8 @@ UNKNOWN = _Unknown()
 
 
 class Merger:
-    """name: of the target, for conflicts. begins_with: whether a file's content begins with all of another's; may read both."""
+    """name: of the target, for conflicts. begins_with: whether a file's content begins with all of
+    another's; may read both."""
 
     def __init__(
         self,
@@ -148,7 +150,8 @@ class Merger:
     def _follow_renames(
         self, branch: Branch, side: int, base: int, ours: dict[bytes, Change], theirs: dict[bytes, Change]
     ) -> set[bytes]:
-        """Files that one side has moved and the other changed or moved; the paths that this settles."""
+        """Files that one side has moved and the other changed or moved; the paths that this
+        settles."""
         done: set[bytes] = set()
         their_moves = _moves(theirs, branch.shared)
         our_moves = _moves(ours, branch.shared_by_target) | self._moves_of.setdefault(id(branch.base), {})

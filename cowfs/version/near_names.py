@@ -32,8 +32,8 @@ def find(store: ObjectStore, name: str) -> list[str]:
 
 
 def read_head(store: ObjectStore, name: str) -> Head:
-    """As `volumes.read_head`, for a name that somebody gave: the hint of its NotFoundError names near
-    ones."""
+    """As `volumes.read_head`, for a name that somebody gave: the hint of its NotFoundError names
+    near ones."""
     return _read(store, name, lambda: volumes.read_head(store, name))
 
 

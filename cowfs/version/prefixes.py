@@ -1,5 +1,5 @@
-"""Whether one file begins with all of another, of two versions: by their chunks as far as these are the
-same, and byte for byte where they are cut differently, which is mostly the last one."""
+"""Whether one file begins with all of another, of two versions: by their chunks as far as these are
+the same, and byte for byte where they are cut differently, which is mostly the last one."""
 
 from __future__ import annotations
 

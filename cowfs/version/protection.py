@@ -75,8 +75,8 @@ class Protection:
         return self._condemned_versions
 
     def read_lists(self) -> None:
-        """Reads the condemned lists before the first look-up, or before another version's manifest is
-        read that is to be relied on; afterwards `acknowledge` and `publishing` do."""
+        """Reads the condemned lists before the first look-up, or before another version's manifest
+        is read that is to be relied on; afterwards `acknowledge` and `publishing` do."""
         with self._lock:
             if not self._has_read:
                 self._read()
@@ -87,8 +87,8 @@ class Protection:
             self._read_generation, self._has_read = 0, False
 
     def catch_up(self) -> None:
-        """Acknowledges what was read while the volume was being opened: a new pin had not heard of it. No
-        request when there was nothing."""
+        """Acknowledges what was read while the volume was being opened: a new pin had not heard of
+        it. No request when there was nothing."""
         with self._lock:
             if not self.is_bound and not self.has_acknowledged:
                 self._pin.renew(generation=self._read_generation)
@@ -134,7 +134,8 @@ class Protection:
         self.acknowledge(pin.number, lambda: pin.packs)
 
     def follow(self, number: int) -> None:
-        """The pin, or a new one if a collection has declared it dead meanwhile, protects head `number`."""
+        """The pin, or a new one if a collection has declared it dead meanwhile, protects head
+        `number`."""
         with self._lock:
             try:
                 self._pin.renew(number=number)

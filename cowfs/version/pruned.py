@@ -7,7 +7,8 @@ once no head that is not pruned names it, and no tag, pin or hold either. The ne
 pruned, and what is pruned stays so, since its bytes may be gone: each record has all that the one
 before had.
 
-Cost: two requests where nothing is pruned, else three. Not here: which versions to prune (`retention`).
+Cost: two requests where nothing is pruned, else three. Not here: which versions to prune
+(`retention`).
 """
 
 from __future__ import annotations

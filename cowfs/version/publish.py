@@ -80,8 +80,8 @@ class Draft:
     changes: all the rest. Its `contents` and `packs` are left empty, since they follow from the
     rows, which name packs by the publisher's numbers (`Publisher.rows` makes such rows).
 
-    parents: versions that it comes from besides the base. taken_from: whose content it takes over as it
-    is stored.
+    parents: versions that it comes from besides the base. taken_from: whose content it takes over
+    as it is stored.
     """
 
     changes: ChangeSet
@@ -146,8 +146,8 @@ class _Prepared:
 
 
 class _NewChunks:
-    """Catalogues of the chunks that a version adds, encoded when they are first gone through; they and
-    raw_bytes are whole afterwards."""
+    """Catalogues of the chunks that a version adds, encoded when they are first gone through; they
+    and raw_bytes are whole afterwards."""
 
     def __init__(self, chunks: StoredChunks, contents: FileRows) -> None:
         self.catalogues: list[bytes] = []
@@ -313,9 +313,9 @@ class Publisher:
         goes_on: bool = False,
         is_first: bool = True,
     ) -> list[ExtentRow]:
-        """As `rows`, of a large file that keeps no chunk: with new bytes in `ranges`, (offset, length) in
-        order, and holes elsewhere; goes_on: as `cut_file` has it. is_first: of the file's parts: what it had
-        before is looked up once."""
+        """As `rows`, of a large file that keeps no chunk: with new bytes in `ranges`, (offset,
+        length) in order, and holes elsewhere; goes_on: as `cut_file` has it. is_first: of the
+        file's parts: what it had before is looked up once."""
         earlier = self._earlier(ino) if is_first else ()
         return self.chunks.file_rows(ranges, read_into, earlier, goes_on=goes_on)
 
@@ -330,8 +330,9 @@ class Publisher:
     # -- up to the manifest
 
     def _prepare(self, source: Source, request: CommitRequest, progress: ProgressListener) -> _Prepared:
-        """A draft, its chunks, index blocks and catalogue, durable when it returns, and the manifest
-        that names them. The last chunks and the index are on their way at the same time."""
+        """A draft, its chunks, index blocks and catalogue, durable when it returns, and the
+        manifest that names them. The last chunks and the index are on their way at the same
+        time."""
         with ExitStack() as undo:
             with self.chunks.stored():
                 draft = source.draft()
@@ -408,8 +409,8 @@ class Publisher:
         )
 
     def require_kept(self, versions: Iterable[VersionId]) -> None:
-        """NotFoundError: a collection is deleting one of them. A version that is not being deleted is whole,
-        wherever its packs have moved, so no pack of its need be asked for."""
+        """NotFoundError: a collection is deleting one of them. A version that is not being deleted
+        is whole, wherever its packs have moved, so no pack of its need be asked for."""
         for version in versions:
             if version in self._protection.condemned_versions:
                 raise being_deleted(self._store, version)
@@ -432,8 +433,8 @@ class Publisher:
         hit("commit-after-manifest")
 
     def _put_version(self, prepared: _Prepared) -> bool:
-        """The head, and that it is meant. False: a collection's fence came first, so that everything
-        must be prepared again behind it."""
+        """The head, and that it is meant. False: a collection's fence came first, so that
+        everything must be prepared again behind it."""
         number = self._base.head_number + 1
         intent = Intent(number, WriteId(clock.random_bytes(WriteId.length)), prepared.version, prepared.source.layer)
         record = HeadRecord(
@@ -492,7 +493,8 @@ class Publisher:
                 f"back (`cowfs undelete {self._volume}`, Volume.undelete()) and mount it again.",
                 details={"volume": self._volume},
             ) from error
-        # A collection's fence has the epoch of the head before it: of an earlier writer, if this one has put none.
+        # A collection's fence has the epoch of the head before it: of an earlier writer, if this
+        # one has put none.
         is_ours = head.version == self._base.version_id and head.epoch <= self._epoch
         if not is_ours or not is_only_fenced(self._store, self._volume, self._base.head_number, head):
             raise LeaseLostError(

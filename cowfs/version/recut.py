@@ -16,10 +16,10 @@ costs about two chunks.
 
 Bound: neighbours re-read for one file are at most NEIGHBOUR_FACTOR times its staged bytes plus
 NEIGHBOUR_FLOOR_BYTES (scattered page writes of a database would otherwise rewrite all of it); past
-that a staged range is cut by itself. A file that was changed in many places whose neighbours were not
-here comes to be in pieces, each a chunk of a few kilobytes: then `to_fetch` says which neighbours are
-worth fetching, so that the next cut joins them. Zero runs of ZERO_RUN_BYTES and more become holes (absent
-rows).
+that a staged range is cut by itself. A file that was changed in many places whose neighbours were
+not here comes to be in pieces, each a chunk of a few kilobytes: then `to_fetch` says which
+neighbours are worth fetching, so that the next cut joins them. Zero runs of ZERO_RUN_BYTES and more
+become holes (absent rows).
 
 Pure but for the two callables it is given. Where a piece is stored is the caller's business.
 """
@@ -38,8 +38,8 @@ NEIGHBOUR_FACTOR = 8
 NEIGHBOUR_FLOOR_BYTES = 16 << 20
 PIECES_MIN = 64
 PIECE_BYTES = 16 << 10
-"""Pieces that are shorter on average are joined. Chosen: of changes of a page each, every eighth byte
-that is stored then was changed, as NEIGHBOUR_FACTOR has it."""
+"""Pieces that are shorter on average are joined. Chosen: of changes of a page each, every eighth
+byte that is stored then was changed, as NEIGHBOUR_FACTOR has it."""
 FETCHED_RUNS = 32  # behind each staged range
 EXTENT_COST_BYTES = 4 << 10  # each extent that is read counts as so much at least: the floor is 4,096 of them
 

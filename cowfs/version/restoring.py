@@ -1,14 +1,14 @@
-"""What another version has at a path, put into a target: the changes that make the target's path the
-same as the other's. Indexes in, decisions out (`merging.Merged`, which `merge_changes` turns into
-rows); nothing is written, and only what differs is read.
+"""What another version has at a path, put into a target: the changes that make the target's path
+the same as the other's. Indexes in, decisions out (`merging.Merged`, which `merge_changes` turns
+into rows); nothing is written, and only what differs is read.
 
     source:path ──compare──▶ target:to      what only the source has is added, what only the target has is removed,
                                             what differs is the source's: content, attributes, times
 
 A file keeps the inode number that the target has it under. When whole trees are compared, a file
-that was moved or lost a name since, and is otherwise the same, is moved or named again and stays one
-file; elsewhere it is one of its own. What lies outside of the path stays as it is, but directories
-that lead to it, and that the target has not got, come along.
+that was moved or lost a name since, and is otherwise the same, is moved or named again and stays
+one file; elsewhere it is one of its own. What lies outside of the path stays as it is, but
+directories that lead to it, and that the target has not got, come along.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _comparable(row: InodeRow) -> InodeRow:
 
 
 def _lead_to(merged: Merged, path: bytes, to: bytes) -> None:
-    """Directories above `to` that the target has not got are as the source has them above `path`, which
-    then is the same."""
+    """Directories above `to` that the target has not got are as the source has them above `path`,
+    which then is the same."""
     target, source = merged.sides
     above = to
     while above:

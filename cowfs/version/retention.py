@@ -1,10 +1,10 @@
-"""Which versions of a volume rules keep: so many of the last ones, those of a time before the last one,
-and the last one of each of so many hours, days, weeks, months and years.
+"""Which versions of a volume rules keep: so many of the last ones, those of a time before the last
+one, and the last one of each of so many hours, days, weeks, months and years.
 
-Versions are taken in the order of the line, newest first; hours and days are those of UTC, by the clocks
-of those who committed, so that a volume is pruned alike from every machine. An age counts back from
-the volume's last version, not from now: a volume that rests loses nothing, and a wrong clock of the
-machine that prunes does no harm.
+Versions are taken in the order of the line, newest first; hours and days are those of UTC, by the
+clocks of those who committed, so that a volume is pruned alike from every machine. An age counts
+back from the volume's last version, not from now: a volume that rests loses nothing, and a wrong
+clock of the machine that prunes does no harm.
 
 Pure. Not here: what is kept whatever the rules say (`maintain.pruning`).
 """

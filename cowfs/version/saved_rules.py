@@ -1,11 +1,12 @@
-"""Rules of pruning (`retention`) that are kept in a volume's record, for whoever maintains its store.
+"""Rules of pruning (`retention`) that are kept in a volume's record, for whoever maintains its
+store.
 
     settings of the record     keep.last, keep.hourly, keep.daily, keep.weekly, keep.monthly, keep.yearly    how many
                                keep.within_s                                                                 seconds
 
-None of them: the volume has no rules, and nothing of it is pruned unless somebody says what to keep.
-A `keep.` setting that this cowfs does not know might keep more than the others, so that nothing is
-planned by half of the rules: UnsupportedFormatError. Other settings stay as they are.
+None of them: the volume has no rules, and nothing of it is pruned unless somebody says what to
+keep. A `keep.` setting that this cowfs does not know might keep more than the others, so that
+nothing is planned by half of the rules: UnsupportedFormatError. Other settings stay as they are.
 
 Saving appends a record; of two who save at once one does, and the other looks again. Not here: what
 the rules keep (`retention`), and pruning (`maintain.pruning`).

@@ -1,5 +1,5 @@
-"""What somebody has seen of a volume who is about to open it for writing: handed to whoever opens it,
-so that it need not be asked for again.
+"""What somebody has seen of a volume who is about to open it for writing: handed to whoever opens
+it, so that it need not be asked for again.
 
     list of volumes/<name>/           shows the newest head and the newest lease
     head n ‖ heartbeat of the lease   beside one another

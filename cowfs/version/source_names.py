@@ -8,8 +8,8 @@
 A tag wins over a shortened id. Times are those that writers' clocks gave the heads. An error names
 what may have been meant.
 
-Cost, besides the head: a tag two requests; a shortened id one list and a look at each version of the
-store that begins so; `{}` one request for each head that is passed.
+Cost, besides the head: a tag two requests; a shortened id one list and a look at each version of
+the store that begins so; `{}` one request for each head that is passed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _WITH_BRACES = re.compile(r"([^:/@{}]*@\{[^{}]*\})(.*)", re.DOTALL)
 
 
 def parse_source(text: str) -> Locator | tuple[str, str | None]:
-    """A locator, or (volume name, what stands behind the @; "" for NAME@, its last version; None for
-    NAME)."""
+    """A locator, or (volume name, what stands behind the @; "" for NAME@, its last version; None
+    for NAME)."""
     if is_locator(text):
         return Locator.parse(text)
     name, at, tail = text.partition("@")
@@ -55,8 +55,8 @@ def split_place(text: str) -> tuple[str, str, str]:
 
 
 def resolve_name(store: ObjectStore, volume: str, at: str | None) -> VersionId | None:
-    """The version that NAME (at None) or NAME@… means; None: the volume's last one, and it has none.
-    NotFoundError, InvalidInputError."""
+    """The version that NAME (at None) or NAME@… means; None: the volume's last one, and it has
+    none. NotFoundError, InvalidInputError."""
     head = near_names.read_head(store, volume)
     if not at:
         return head.version

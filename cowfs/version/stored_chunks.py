@@ -130,8 +130,8 @@ class StoredChunks:
         return self._storer.rows(extents, read, self._uploader)
 
     def put_small(self, files: SmallFiles, rows: FileRows, earlier: Iterable[ExtentRow] = ()) -> None:
-        """As `rows`, of many small files, whose rows are added to `rows`. Nobody else stores meanwhile: of a
-        chunk that two threads have, each would store one."""
+        """As `rows`, of many small files, whose rows are added to `rows`. Nobody else stores
+        meanwhile: of a chunk that two threads have, each would store one."""
         self._storer.note(earlier)
         self._known.find_small(files)
         files.compress()
@@ -140,7 +140,8 @@ class StoredChunks:
         self._known.finish_small(files, numbers, rows)
 
     def blob_rows(self, blob: Blob, length: int, earlier: Iterable[ExtentRow] = ()) -> list[ExtentRow]:
-        """As `rows`, of a small file that is one blob, of `length` raw bytes, named by `name_key`."""
+        """As `rows`, of a small file that is one blob, of `length` raw bytes, named by
+        `name_key`."""
         self._storer.note(earlier)
         return self._storer.blob_rows(blob, length, self._uploader)
 
@@ -162,8 +163,8 @@ class StoredChunks:
         *,
         goes_on: bool = False,
     ) -> list[ExtentRow]:
-        """As `rows`, of a large file with bytes of its own in `ranges`, (offset, length) in order, and
-        holes elsewhere; goes_on: as `cut_file` has it."""
+        """As `rows`, of a large file with bytes of its own in `ranges`, (offset, length) in order,
+        and holes elsewhere; goes_on: as `cut_file` has it."""
         self._storer.note(earlier)
         return self._storer.file_rows(ranges, read_into, self._uploader, goes_on=goes_on)
 
@@ -173,13 +174,13 @@ class StoredChunks:
         return self._uploader.has_room
 
     def known_rows(self, parts: Iterable[tuple[int, int, ChunkHash]]) -> list[ExtentRow] | None:
-        """The rows of a file of these whole chunks, (offset, length, hash) in order; None: one of them
-        is not known to be in the store."""
+        """The rows of a file of these whole chunks, (offset, length, hash) in order; None: one of
+        them is not known to be in the store."""
         return self._storer.known_rows(parts)
 
     def wait_for_catalogues(self, new_bytes: int) -> None:
-        """Until it is known what the store has, as far as waiting pays for that many new bytes; of FEW_BYTES
-        a request would cost more than it can save."""
+        """Until it is known what the store has, as far as waiting pays for that many new bytes; of
+        FEW_BYTES a request would cost more than it can save."""
         if new_bytes > FEW_BYTES and not self._known.is_loaded:
             self._known.wait_loaded(new_bytes)
 

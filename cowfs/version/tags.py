@@ -1,4 +1,5 @@
-"""Tags: names for versions of a volume, beside its head. A tag keeps its version from being collected.
+"""Tags: names for versions of a volume, beside its head. A tag keeps its version from being
+collected.
 
     volumes/<name>/tags/<tag>/<n>     create-only; the newest counts, and without a version it says that the tag is gone
 
@@ -40,8 +41,8 @@ class Tag:
 
 
 def all_tags(store: ObjectStore, volume: str) -> list[Tag]:
-    """Every tag of the volume, by name: what protects versions besides heads, pins and holds. An error
-    for any of them is raised."""
+    """Every tag of the volume, by name: what protects versions besides heads, pins and holds. An
+    error for any of them is raised."""
     listed: dict[str, int] = {}
     for info in store.list(keys.tags_prefix(volume)):
         name, number = keys.parse_tag(info.key), keys.parse_number(info.key)

@@ -13,8 +13,8 @@ directories from `make_directory` and `remove_tree`.
 
 Whoever makes changes so has no uncommitted work on top of the base (`ChangeSet.forgets_links`).
 
-What is new belongs to `owner`; below a base directory with the set-group-id bit to its group. Access
-lists of directories are not handed down. Pure but for reading the index; for one thread.
+What is new belongs to `owner`; below a base directory with the set-group-id bit to its group.
+Access lists of directories are not handed down. Pure but for reading the index; for one thread.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ A volume exists as soon as its head number 1 does: `create` (no version yet) or 
 existing version). That one create-only object claims the name, so that of several claimants one
 wins, and a crash leaves either no volume or a whole one. The meta record is written after it; a
 volume without one is read as having no settings, so that a failure to write it is no failure to
-create. A head of kind `void` says that the volume was forked too late: nothing can be made of it. One
-of kind `delete` says that there is no such volume any more, as long as no `undelete` follows
+create. A head of kind `void` says that the volume was forked too late: nothing can be made of it.
+One of kind `delete` says that there is no such volume any more, as long as no `undelete` follows
 (`deletion`); one `void` behind it, that it never will be.
 
-Cost: creating is two objects, a fork likewise and what keeps its source meanwhile (`keeping`); listing is two requests a
-volume. Not here: leases (`store.leases`), moving heads on (`heads`, `publish`).
+Cost: creating is two objects, a fork likewise and what keeps its source meanwhile (`keeping`);
+listing is two requests a volume. Not here: leases (`store.leases`), moving heads on (`heads`,
+`publish`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _PAGE = 1000  # objects of a list
 
 @dataclass(frozen=True)
 class Seen:
-    """What was read beside a head, for who opens the volume next (`seen`). objects: by key. lease_epoch: the
-    newest that a list has shown, 0: none; None: not known."""
+    """What was read beside a head, for who opens the volume next (`seen`). objects: by key.
+    lease_epoch: the newest that a list has shown, 0: none; None: not known."""
 
     objects: Mapping[str, bytes]
     lease_epoch: int | None

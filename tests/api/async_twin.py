@@ -1,6 +1,6 @@
-"""Writes cowfs/api/asynchronous.py and cowfs/api/declared/asynchronous.py from the blocking classes:
-`python -m tests.api.async_twin`; a test holds them current. Declarations have a file of their own,
-since they load pydantic.
+"""Writes cowfs/api/asynchronous.py and cowfs/api/declared/asynchronous.py from the blocking
+classes: `python -m tests.api.async_twin`; a test holds them current. Declarations have a file of
+their own, since they load pydantic.
 
 Each public method becomes the declaration of an async one, and each property its own, without a
 body: `cowfs.api.twins` says what they do. Functions in `WITHOUT_IO` stay plain functions, and an
@@ -29,11 +29,12 @@ AT_ONCE = {"walk": 1}
 LEFT_OUT = {"made", "live", "leave_work", "owns_mount", "mounted_here", "to_compare", "to_read", "to_upload", "keys_at"}
 """Of this process' own objects, for the command line and for the checks of a declaration."""
 
-HEADER = '''"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and trio alike.
+HEADER = '''"""The async twins of the public classes: the same names and arguments, awaited; under asyncio and
+trio alike.
 
-Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
-Every call runs in a worker thread (`cowfs.api.twins`), so that the event loop goes on. A cancelled call still runs to
-its end there: nothing is left half done.
+Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this
+file. Every call runs in a worker thread (`cowfs.api.twins`), so that the event loop goes on. A
+cancelled call still runs to its end there: nothing is left half done.
 """
 
 # mypy: disable-error-code="empty-body"
@@ -84,11 +85,11 @@ from cowfs.version.retention import KeepRules, Rules
 __all__ = ["ROFiles", "ROVolume", "RWFiles", "RWVolume", "Volume", "volume"]
 '''
 
-DECLARED_HEADER = '''"""The async twins of `Declared` and its `Plan`: the same names and arguments, awaited; under asyncio and trio
-alike.
+DECLARED_HEADER = '''"""The async twins of `Declared` and its `Plan`: the same names and arguments, awaited; under
+asyncio and trio alike.
 
-Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
-What each call does is as in `cowfs.api.asynchronous`.
+Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this
+file. What each call does is as in `cowfs.api.asynchronous`.
 """
 
 # mypy: disable-error-code="empty-body"

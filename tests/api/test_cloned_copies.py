@@ -1,6 +1,6 @@
-"""Large files of copies are cloned from the cache where the file system can: here by a stand-in that
-copies, since the tests' disk cannot. What a clone has is believed chunk by chunk, and what is done to
-a copy stays in the copy."""
+"""Large files of copies are cloned from the cache where the file system can: here by a stand-in
+that copies, since the tests' disk cannot. What a clone has is believed chunk by chunk, and what is
+done to a copy stays in the copy."""
 
 from __future__ import annotations
 

@@ -139,7 +139,8 @@ def test_one_commit_spans_two_identities_and_no_key_is_found(seaweedfs: SeaweedF
     rotated = threading.Event()
 
     def forwarded(request: Request) -> Answer:
-        """After the first pack of the commit its key is deleted, and nothing goes on until it is."""
+        """After the first pack of the commit its key is deleted, and nothing goes on until it
+        is."""
         is_pack = request.method == "PUT" and f"/{prefix}/packs/" in request.target
         if is_pack and is_rotating.is_set():
             if puts and not rotated.is_set():

@@ -170,7 +170,8 @@ Volume.version("large").files.download(sys.argv[1], sys.argv[2])
 
 @pytest.fixture(params=["plain", "encrypted"])
 def large(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RWVolume]:
-    """A volume with a large file, which has a hole; its bytes differ with each call of `content`."""
+    """A volume with a large file, which has a hole; its bytes differ with each call of
+    `content`."""
     volume: RWVolume
     if request.param == "encrypted":
         (place / "key").write_bytes(bytes(range(40)))

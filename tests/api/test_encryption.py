@@ -1,5 +1,5 @@
-"""An encrypted store from programs: the mount's daemon gets the key from the program, and it is found
-nowhere else; what lies in the store shows nothing of a wheel that everybody has."""
+"""An encrypted store from programs: the mount's daemon gets the key from the program, and it is
+found nowhere else; what lies in the store shows nothing of a wheel that everybody has."""
 
 from __future__ import annotations
 

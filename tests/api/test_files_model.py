@@ -1,5 +1,6 @@
 """`vol.files` compared with a directory of this machine: the same calls, the same tree, the same
-kinds of errors; also after commits, after the session was ended, and in versions. Nothing mounts."""
+kinds of errors; also after commits, after the session was ended, and in versions. Nothing
+mounts."""
 
 from __future__ import annotations
 

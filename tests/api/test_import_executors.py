@@ -1,4 +1,5 @@
-"""Imports whose objects are read and stored by workers: the same version, and nothing is read twice."""
+"""Imports whose objects are read and stored by workers: the same version, and nothing is read
+twice."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Step = Callable[[int, Any], Any]
 
 
 class Here(Executor):
-    """Does parts at once, in this process. then: is called with a part's number and what it gives."""
+    """Does parts at once, in this process. then: is called with a part's number and what it
+    gives."""
 
     def __init__(self, then: Step = lambda number, result: result) -> None:
         self._then = then

@@ -1,5 +1,5 @@
-"""Imports: the version is what was listed; what did not change is not read again; names that no file
-can have are refused before anything is; an object that changes meanwhile is noticed."""
+"""Imports: the version is what was listed; what did not change is not read again; names that no
+file can have are refused before anything is; an object that changes meanwhile is noticed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Links: nothing is read but the listing; bytes are those that were listed, or an error for that file
-alone, by `files`, in a mount of either server, and in a fork; what is written on top is kept."""
+"""Links: nothing is read but the listing; bytes are those that were listed, or an error for that
+file alone, by `files`, in a mount of either server, and in a fork; what is written on top is
+kept."""
 
 from __future__ import annotations
 
@@ -160,8 +161,8 @@ def test_what_is_written_over_a_link_is_an_ordinary_file(
 
 @pytest.mark.mount
 def test_kill_9_loses_no_copy_of_linked_bytes(server: ObjectServer, version: ROVolume, place: Path) -> None:
-    """A copy inside of a mount shares the link's bytes; so does the journal, also after a commit that
-    has turned the link into a file."""
+    """A copy inside of a mount shares the link's bytes; so does the journal, also after a commit
+    that has turned the link into a file."""
     volume = version.fork("fork")
     root = volume.mount(place / "mnt" / "rw")
     with open(root / "big", "rb") as big, open(root / "copy", "wb") as copy:

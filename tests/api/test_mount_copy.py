@@ -1,5 +1,5 @@
-"""Mounts that are copies: what is in the folder is what the next version has, whatever was done to it;
-nothing that was written to it is lost, and nobody has to stay alive for that."""
+"""Mounts that are copies: what is in the folder is what the next version has, whatever was done to
+it; nothing that was written to it is lost, and nobody has to stay alive for that."""
 
 from __future__ import annotations
 
@@ -289,7 +289,8 @@ MOUNT, UNMOUNT = "Volume.open('data').mount(mode='copy')", "Volume.open('data').
 
 
 def kill_at(point: str, call: int, program: str) -> None:
-    """Runs the program, which is killed when it calls that function of `machine` for the nth time."""
+    """Runs the program, which is killed when it calls that function of `machine` for the nth
+    time."""
     killed = f"""
 import os
 from cowfs.blocking import Volume

@@ -1,5 +1,5 @@
-"""Uploads and imports to, and downloads from, a volume that is mounted on this machine, by FUSE or as a copy: through
-its mount, whose commit publishes them."""
+"""Uploads and imports to, and downloads from, a volume that is mounted on this machine, by FUSE or
+as a copy: through its mount, whose commit publishes them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def made(place: Path) -> ROVolume:
 
 
 def job(root: Path) -> None:
-    """Reads every other small file backwards, two ranges of a large one, and looks at a directory."""
+    """Reads every other small file backwards, two ranges of a large one, and looks at a
+    directory."""
     for name in sorted(SMALL, reverse=True)[::2]:
         assert (root / "small" / "deep" / name).read_bytes() == SMALL[name]
     fd = os.open(root / "large", os.O_RDONLY)

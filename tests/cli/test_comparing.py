@@ -1,4 +1,5 @@
-"""cowfs diff: what differs between two versions, as text and as JSON; and ROVolume.diff, which it shows."""
+"""cowfs diff: what differs between two versions, as text and as JSON; and ROVolume.diff, which it
+shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the three shells ask, and what they are answered; bash itself with the script that it is given."""
+"""What the three shells ask, and what they are answered; bash itself with the script that it is
+given."""
 
 from __future__ import annotations
 

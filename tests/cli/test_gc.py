@@ -1,4 +1,5 @@
-"""cowfs gc and Volume.gc: a plan that says what goes, nothing else deleted, and why something stays."""
+"""cowfs gc and Volume.gc: a plan that says what goes, nothing else deleted, and why something
+stays."""
 
 from __future__ import annotations
 

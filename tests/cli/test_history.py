@@ -1,5 +1,5 @@
-"""Names of versions on the command line, and what has become of a volume: tag, log, show; and what is
-taken back: restore, rollback."""
+"""Names of versions on the command line, and what has become of a volume: tag, log, show; and what
+is taken back: restore, rollback."""
 
 from __future__ import annotations
 

@@ -179,7 +179,8 @@ def test_what_a_collection_has_condemned_is_not_taken_over(base: ROVolume) -> No
 
 
 def test_a_merge_that_a_collection_took_for_dead_begins_anew(base: ROVolume) -> None:
-    """Its pin expired while it slept; what only the branch needed is gone, and the list of it, too."""
+    """Its pin expired while it slept; what only the branch needed is gone, and the list of it,
+    too."""
     store = open_store(Volume.open("main").resolve().store_url or "")
     before = {info.key for info in store.list("packs/")}
     fork = forked(base, "exp", log=b"changed" * 5000)

@@ -71,8 +71,8 @@ def test_what_was_repacked_twice_travels_whole(place: Path, run: Run) -> None:
 
 
 def test_what_the_target_alone_has_keeps_no_push_waiting(place: Path) -> None:
-    """A pack has moved in both stores. The target's record has a blob more, in a pack that a collection
-    has condemned there: that is nothing to the version that is pushed."""
+    """A pack has moved in both stores. The target's record has a blob more, in a pack that a
+    collection has condemned there: that is nothing to the version that is pushed."""
     data = Volume.new("data")
     data.files.write("a", os.urandom(100_000))
     data.files.write("b", os.urandom(500_000))
@@ -197,8 +197,8 @@ def test_a_volume_that_is_written_to_gets_its_packs_and_no_head(place: Path, sec
 def test_a_push_that_was_asleep_while_its_pin_died_proves_everything_again(
     place: Path, second: ROVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The collection finds no volume that it could fence, deletes, and removes its list; or it fences
-    before the push looks for the newest head."""
+    """The collection finds no volume that it could fence, deletes, and removes its list; or it
+    fences before the push looks for the newest head."""
     real: Any = leases.acquire
     asleep: list[str] = []
 

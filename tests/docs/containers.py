@@ -1,4 +1,5 @@
-"""Runs what docs/guide/containers.md shows with podman. By hand, as root, since an image comes from a registry:
+"""Runs what docs/guide/containers.md shows with podman. By hand, as root, since an image comes from
+a registry:
 
     make dist
     .venv/bin/python -m tests.docs.containers dist/*.whl [--base IMAGE] [-- options of podman run and kube play]
@@ -11,8 +12,9 @@ Builds the guide's image with the wheel, then
     the guide's pod, killed with -9              its next container goes on with the work
     the guide's helper, no privilege             commits; after a kill -9 goes on
 
-with the store and the state in directories. base: stands in for the Dockerfile's FROM. Options: `--network host` where
-there is no bridge. What `make test` runs without podman is tests/mount/test_containers.py.
+with the store and the state in directories. base: stands in for the Dockerfile's FROM. Options:
+`--network host` where there is no bridge. What `make test` runs without podman is
+tests/mount/test_containers.py.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ MANIFEST = Manifest(
     produced_by={"system": "airflow", "run": "2026-01-01", "action": "build", "output": "table", "host": "node-7"},
 )
 
-# Of the store key 00 01 … 1f: for the passphrase "correct horse battery staple", and the key 64 65 … 83.
+# Of the store key 00 01 … 1f: for the passphrase "correct horse battery staple", and the key 64 65
+# … 83.
 SLOTS = (
     Slot(
         "0a1b2c3d",

@@ -50,7 +50,8 @@ def test_examples_are_the_golden_objects(kind: str, golden: str, text: str) -> N
 
 def test_every_format_is_shown() -> None:
     shown = {example.values[1] for example in EXAMPLES}
-    # An index pack differs from a data pack in its kinds only, a sealed manifest from a sealed record in its place.
+    # An index pack differs from a data pack in its kinds only, a sealed manifest from a sealed
+    # record in its place.
     assert {sample.file for sample in SAMPLES} - shown == {"index.pack", "sealed-manifest.bin"}
 
 

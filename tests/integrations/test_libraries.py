@@ -1,4 +1,5 @@
-"""What data programs do with cowfs:// URLs and locators: pandas, pyarrow, duckdb, datasets, zarr, universal-pathlib."""
+"""What data programs do with cowfs:// URLs and locators: pandas, pyarrow, duckdb, datasets, zarr,
+universal-pathlib."""
 
 from __future__ import annotations
 

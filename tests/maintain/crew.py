@@ -1,5 +1,5 @@
-"""One process of a store's users: `python -m tests.maintain.crew ROLE NAME STORE HOME SECONDS`. It fails
-when anything that it may rely on is not there.
+"""One process of a store's users: `python -m tests.maintain.crew ROLE NAME STORE HOME SECONDS`. It
+fails when anything that it may rely on is not there.
 
     writer      commits to a volume of its own, mostly contents that were there before, and prunes what is not the newest
     forker      forks the newest versions of others, reads them, and deletes the forks
@@ -11,9 +11,9 @@ when anything that it may rely on is not there.
     leaver      mounts, writes, and leaves without a commit; comes back to what it kept, and commits that
     collector   collects until it has deleted packs FREED times and SECONDS are over; what is young is HOUR_S old
 
-The others go on until there is a file HOME/stop, which the collector makes. All but writer, leaver and
-forker use the public API, each on a machine of its own; what they publish is read back, and refusals
-(a version that was pruned meanwhile) are no failures.
+The others go on until there is a file HOME/stop, which the collector makes. All but writer, leaver
+and forker use the public API, each on a machine of its own; what they publish is read back, and
+refusals (a version that was pruned meanwhile) are no failures.
 """
 
 from __future__ import annotations

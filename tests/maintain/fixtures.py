@@ -1,4 +1,5 @@
-"""Stores of the test's own, in a directory: plain and encrypted. Imported by the tests that use them."""
+"""Stores of the test's own, in a directory: plain and encrypted. Imported by the tests that use
+them."""
 
 from __future__ import annotations
 

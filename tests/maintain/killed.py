@@ -1,5 +1,5 @@
-"""One collection in a process of its own, which COWFS_FAILPOINT kills: `python -m tests.maintain.killed
-STORE HOME`. The grace period of deleted volumes is an hour."""
+"""One collection in a process of its own, which COWFS_FAILPOINT kills: `python -m
+tests.maintain.killed STORE HOME`. The grace period of deleted volumes is an hour."""
 
 from __future__ import annotations
 

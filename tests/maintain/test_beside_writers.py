@@ -1,6 +1,6 @@
-"""Processes that commit, fork, merge, tag, prune, delete and undelete, copy, keep their work, and are killed and
-paused until their pins expire, beside one that collects: nobody misses anything, and afterwards nothing is
-left that nobody needs. COWFS_TEST_SECONDS=120 takes two minutes.
+"""Processes that commit, fork, merge, tag, prune, delete and undelete, copy, keep their work, and
+are killed and paused until their pins expire, beside one that collects: nobody misses anything, and
+afterwards nothing is left that nobody needs. COWFS_TEST_SECONDS=120 takes two minutes.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def test_nothing_is_missed_and_nothing_is_left(
 
 
 def pause(crew: list[subprocess.Popen[str]], stop: Path) -> None:
-    """One process after another stands still: for so long that what it is about to name is no longer young,
-    and one of them until its pin has expired."""
+    """One process after another stands still: for so long that what it is about to name is no
+    longer young, and one of them until its pin has expired."""
     seed = int(os.environ.get("COWFS_TEST_SEED") or random.randrange(1 << 32))
     print(f"COWFS_TEST_SEED={seed}")
     drawn = random.Random(seed)

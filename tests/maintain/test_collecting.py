@@ -40,8 +40,8 @@ def three_versions(store: ObjectStore, home: Path) -> list[VersionId]:
 
 
 def test_a_moved_record_that_was_put_since_the_list_stays(store: ObjectStore, tmp_path: Path) -> None:
-    """By a copy from another store, which found the pack condemned: a collector that goes on with the list
-    sees the record, and no head that needs it yet."""
+    """By a copy from another store, which found the pack condemned: a collector that goes on with
+    the list sees the record, and no head that needs it yet."""
     commit(store, "v", tmp_path, {b"f": random_bytes(1)})
     pack = PackId(b"\xaa" * 16)
     store.put(keys.pack(pack), b"never named")
@@ -55,8 +55,8 @@ def test_a_moved_record_that_was_put_since_the_list_stays(store: ObjectStore, tm
 
 
 def test_a_manifest_without_a_head_is_whole_or_condemned(store: ObjectStore, tmp_path: Path) -> None:
-    """It was put since the list was made, by a writer who then found a pack on the list. A fork by its id
-    looks at the lists, and the version is on none."""
+    """It was put since the list was made, by a writer who then found a pack on the list. A fork by
+    its id looks at the lists, and the version is on none."""
     version = commit(store, "v", tmp_path, {b"f": random_bytes(1)})
     manifest = store.get(keys.version(version))
     store.delete([keys.version(version)])
@@ -233,8 +233,8 @@ def test_a_writer_that_was_killed_is_not_waited_for(store: ObjectStore, tmp_path
 
 
 def test_each_list_has_a_fence_of_its_own(store: ObjectStore, tmp_path: Path) -> None:
-    """A collector finds the list of another, goes on with it, and makes one of its own: meanwhile the writer may
-    have come back, and fallen silent again."""
+    """A collector finds the list of another, goes on with it, and makes one of its own: meanwhile
+    the writer may have come back, and fallen silent again."""
     with WorkingVolume(store, "v", tmp_path / "v") as writer:
         lease = leases.acquire(store, "v", ME)
         lease.renew()
@@ -267,7 +267,8 @@ def test_what_was_put_since_an_abandoned_begin_goes_as_a_whole(store: ObjectStor
 
 
 def test_what_a_writer_has_put_since_its_pin_stays(store: ObjectStore, tmp_path: Path) -> None:
-    """It is killed before the next heartbeat, and somebody else takes the volume over: its work stands on that."""
+    """It is killed before the next heartbeat, and somebody else takes the volume over: its work
+    stands on that."""
     with WorkingVolume(store, "v", tmp_path / "v") as writer:
         leases.acquire(store, "v", ME).release()
         versions = []
@@ -310,8 +311,8 @@ def condemned(store: ObjectStore, home: Path) -> Generations:
 def test_a_version_whose_head_came_after_the_list_is_forked_when_the_collection_has_ended(
     store: ObjectStore, tmp_path: Path
 ) -> None:
-    """Its writer slept between manifest and head. Until it is decided what the list spares, it counts as
-    deleted, tagged or not."""
+    """Its writer slept between manifest and head. Until it is decided what the list spares, it
+    counts as deleted, tagged or not."""
     version = commit(store, "v", tmp_path, {b"f": random_bytes(1)})
     head = keys.head("v", 2)
     kept = store.get(head)

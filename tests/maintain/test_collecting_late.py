@@ -1,5 +1,5 @@
-"""What comes too late for a collection: a restore that it did not wait for, a fork whose maker has given
-it up, a tag on what is gone, tags of a volume that nobody can bring back."""
+"""What comes too late for a collection: a restore that it did not wait for, a fork whose maker has
+given it up, a tag on what is gone, tags of a volume that nobody can bring back."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def three_versions(store: ObjectStore, home: Path) -> list[VersionId]:
 
 
 def test_a_restore_is_not_published_behind_a_fence(store: ObjectStore, tmp_path: Path) -> None:
-    """Nobody holds the lease any more, so the collection goes on without the one who restores; his pin
-    lives."""
+    """Nobody holds the lease any more, so the collection goes on without the one who restores; his
+    pin lives."""
     versions = three_versions(store, tmp_path)
     prune(store, "v", 2, 3)
     age(tmp_path)
@@ -82,8 +82,8 @@ def restoring(
 def test_what_a_list_named_before_the_pin_came_is_not_restored(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the time the version is published the collection has ended, and nobody reads its list any more; there
-    was no heartbeat in between."""
+    """By the time the version is published the collection has ended, and nobody reads its list any
+    more; there was no heartbeat in between."""
     monkeypatch.setattr(Protection, "acknowledge", lambda self, number, uploaded: None)
     versions = three_versions(store, tmp_path)
     prune(store, "v", 2, 3)
@@ -102,8 +102,8 @@ def test_what_a_list_named_before_the_pin_came_is_not_restored(
 
 
 def test_what_a_list_names_is_not_restored_wherever_it_lies(store: ObjectStore, tmp_path: Path) -> None:
-    """The version's packs have moved: the list names the packs where its blobs lie now, which nobody has
-    seen who takes over addresses."""
+    """The version's packs have moved: the list names the packs where its blobs lie now, which
+    nobody has seen who takes over addresses."""
     commit(store, "v", tmp_path, {b"f%d" % n: random_bytes(n) for n in range(20)})
     wanted = commit(store, "v", tmp_path, {b"f%d" % n: None for n in range(3, 20)})
     prune(store, "v", 2)
@@ -124,8 +124,8 @@ def test_what_a_list_names_is_not_restored_wherever_it_lies(store: ObjectStore, 
 
 
 def test_who_was_refused_holds_up_no_collection(store: ObjectStore, tmp_path: Path) -> None:
-    """He was killed before he could remove his pin, which lay beside the lease that another got. That one is
-    alive, and is waited for; the fence costs it a look at what it uses."""
+    """He was killed before he could remove his pin, which lay beside the lease that another got.
+    That one is alive, and is waited for; the fence costs it a look at what it uses."""
     versions = three_versions(store, tmp_path)
     prune(store, "v", 2)
     age(tmp_path)
@@ -184,8 +184,8 @@ def test_a_fork_that_was_interrupted_may_still_come(
 def test_what_is_on_its_way_to_be_deleted_is_not_spared(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a second collector, for one who forks, has pinned it, and is about to find it on the list: his second
-    try would succeed, and the request arrive."""
+    """By a second collector, for one who forks, has pinned it, and is about to find it on the list:
+    his second try would succeed, and the request arrive."""
     versions = three_versions(store, tmp_path)
     prune(store, "v", 2, 3)
     age(tmp_path)

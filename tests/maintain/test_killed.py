@@ -31,8 +31,8 @@ FILES: dict[bytes, bytes | None] = {b"f%d" % n: random_bytes(100 + n) for n in r
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which a collection has everything to do: pruned versions, a deleted volume that is too
-    old, a pin past its lifetime, a pack of which little is needed."""
+    """A store in which a collection has everything to do: pruned versions, a deleted volume that is
+    too old, a pin past its lifetime, a pack of which little is needed."""
     home = tmp_path_factory.mktemp("prepared")
     store = open_store((home / "store").as_uri(), create=True)
     initialize(store)
@@ -61,8 +61,9 @@ def run(store: ObjectStore, home: Path, failpoint: str) -> int:
 
 
 def collected(store: ObjectStore, home: Path, before: set[str]) -> Collected:
-    """Two more collections: what a pin held goes with the second. (versions and packs that were there
-    before, bytes of the new packs, kinds of heads, without the fences, of which there may be more)."""
+    """Two more collections: what a pin held goes with the second. (versions and packs that were
+    there before, bytes of the new packs, kinds of heads, without the fences, of which there may be
+    more)."""
     for _ in range(2):
         age(home)
         assert not collect(store, home, grace_s=3600).waits_for

@@ -1,5 +1,5 @@
-"""A collector whose request to delete arrives when another has ended the same collection, and a copy
-from another store has put back what it needs meanwhile."""
+"""A collector whose request to delete arrives when another has ended the same collection, and a
+copy from another store has put back what it needs meanwhile."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def move(store: ObjectStore, pack: PackId) -> None:
 def test_what_is_pushed_outlives_a_late_delete(
     source: ObjectStore, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_moved: bool
 ) -> None:
-    """A pack is put under another id. The first moved record of a pack has one key: while a late request
-    could delete that, the push is refused."""
+    """A pack is put under another id. The first moved record of a pack has one key: while a late
+    request could delete that, the push is refused."""
     first = commit(source, "v", tmp_path, {b"a": random_bytes(1)})
     second = commit(source, "v", tmp_path, {b"b": random_bytes(2)})
     whole = {b"a": random_bytes(1), b"b": random_bytes(2)}

@@ -95,7 +95,8 @@ def test_what_is_needed_in_part_again_moves_again(either: ObjectStore, tmp_path:
     assert newest is not None
     assert newest[0] == 2
     assert tree(either, version, tmp_path) == {b"f0": random_bytes(0)}
-    # What the record still says of blobs in a pack that is gone keeps nobody from finding the others.
+    # What the record still says of blobs in a pack that is gone keeps nobody from finding the
+    # others.
     again = commit(either, "w", tmp_path, {b"g": random_bytes(0), b"h": random_bytes(1)})
     assert tree(either, again, tmp_path) == {b"g": random_bytes(0), b"h": random_bytes(1)}
     assert max(stored(either).values()) < 150_000, "what is stored was found, what is gone was not relied on"
@@ -104,8 +105,9 @@ def test_what_is_needed_in_part_again_moves_again(either: ObjectStore, tmp_path:
 def test_a_collector_that_sleeps_before_its_record_hides_nothing(
     either: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile another one writes the same blobs anew, and takes the new pack that nothing names. The record
-    that comes at last names it: what the record before it says counts, to readers and to collections."""
+    """Meanwhile another one writes the same blobs anew, and takes the new pack that nothing names.
+    The record that comes at last names it: what the record before it says counts, to readers and to
+    collections."""
     version, old = sparse(either, tmp_path), data_pack(either)
     found, plan = survey(either, tmp_path)
 
@@ -142,8 +144,8 @@ def test_a_collector_that_sleeps_before_its_record_hides_nothing(
 def test_a_blob_that_is_needed_again_meanwhile_is_not_lost(
     times: int, either: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the blobs were copied, and before anybody knows that the old pack is condemned, a version
-    comes that finds a blob there which was not copied."""
+    """After the blobs were copied, and before anybody knows that the old pack is condemned, a
+    version comes that finds a blob there which was not copied."""
     version = sparse(either, tmp_path)
     if times == 2:
         collect(either, tmp_path)
@@ -227,8 +229,8 @@ def test_an_open_version_reads_on(either: ObjectStore, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_kept_reads_back(seed: int, either: ObjectStore, tmp_path: Path) -> None:
-    """Any history of commits, forks, prunes and collections. At last nothing is left but what is needed,
-    and less than half as much again."""
+    """Any history of commits, forks, prunes and collections. At last nothing is left but what is
+    needed, and less than half as much again."""
     chance = random.Random(seed)
     volumes: dict[str, dict[bytes, bytes | None]] = {"v": {}}
     for step in range(30):

@@ -1,4 +1,5 @@
-"""cowfs repair: damaged packs get back what is found elsewhere; addresses, versions and locators stay."""
+"""cowfs repair: damaged packs get back what is found elsewhere; addresses, versions and locators
+stay."""
 
 from __future__ import annotations
 
@@ -196,7 +197,8 @@ def planned_without_the_pack(place: Path) -> tuple[Path, RepairPlan]:
 def test_a_repair_that_slept_until_its_new_pack_was_collected_writes_it_again(
     place: Path, first: ROVolume, monkeypatch: pytest.MonkeyPatch, is_ended: bool
 ) -> None:
-    """Nothing named it before the moved record was there. A list that has not ended will delete it."""
+    """Nothing named it before the moved record was there. A list that has not ended will delete
+    it."""
     _, plan = planned_without_the_pack(place)
     store = open_store((place / "store").as_uri())
     condemned: list[PackId] = []
@@ -220,7 +222,8 @@ def test_a_repair_that_slept_until_its_new_pack_was_collected_writes_it_again(
 def test_a_repair_that_was_killed_before_it_looked_at_its_new_pack_again_is_made_good_by_the_next(
     place: Path, first: ROVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by the simulation: the next one saw that everything lay where a record says, and left it there."""
+    """Found by the simulation: the next one saw that everything lay where a record says, and left
+    it there."""
     mirror, plan = planned_without_the_pack(place)
     store = open_store((place / "store").as_uri())
     condemned: list[PackId] = []
@@ -243,7 +246,8 @@ def test_a_repair_that_was_killed_before_it_looked_at_its_new_pack_again_is_made
 
 
 def test_a_repair_keeps_what_the_record_before_says_of_other_blobs(place: Path, second: ROVolume, run: Run) -> None:
-    """A writer may be about to name them, and a copy to another store takes what the newest record has."""
+    """A writer may be about to name them, and a copy to another store takes what the newest record
+    has."""
     vol = Volume.open("data")
     vol.files.write("both", OTHER[::2])
     vol.files.write("alone", OTHER[1::2])

@@ -1,7 +1,9 @@
-"""Mounting inside a container: who may, what is said to those who may not, and what a killed container leaves.
+"""Mounting inside a container: who may, what is said to those who may not, and what a killed
+container leaves.
 
 A container is made of what the kernel makes one of: `unshare` gives a program its own processes and
-mounts, `setpriv` takes its rights. The guide's image and pod are run by hand (docs/guide/containers.md).
+mounts, `setpriv` takes its rights. The guide's image and pod are run by hand
+(docs/guide/containers.md).
 """
 
 from __future__ import annotations
@@ -137,7 +139,8 @@ confine(
     (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW),
 )
 """
-"""What a container's device rules answer: EPERM to root. Of opening for reading and writing, whatever the file is."""
+"""What a container's device rules answer: EPERM to root. Of opening for reading and writing,
+whatever the file is."""
 
 
 def said_in(container: list[str], program: str = MOUNTING) -> list[str]:
@@ -210,8 +213,8 @@ HELPER, HANDED_IN = re.findall(r"^```text\n(import .*?)^```$", GUIDE, re.MULTILI
 
 
 def is_listened_to(path: Path) -> bool:
-    """The kernel's table says so: a socket is there before anybody may connect, and a connection would
-    be one that the helper serves."""
+    """The kernel's table says so: a socket is there before anybody may connect, and a connection
+    would be one that the helper serves."""
     rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
     return any(row[3] == "00010000" and row[-1] == str(path) for row in rows)  # __SO_ACCEPTCON
 

@@ -107,8 +107,8 @@ def test_a_collected_pin_is_made_anew_and_noted(store: ObjectStore, tmp_path: Pa
 def test_a_mount_with_nothing_uncommitted_renews_its_lease_once_a_minute(
     is_dirty: bool, fails: bool, has_acknowledged: bool, beats: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In three minutes. One whose lease could not be renewed goes on trying, and so does one that a collection
-    may be waiting for."""
+    """In three minutes. One whose lease could not be renewed goes on trying, and so does one that a
+    collection may be waiting for."""
     now_s, renewed = 100.0, 0
 
     def renew() -> None:

@@ -1,4 +1,5 @@
-"""Large files are uploaded while they are written: the version is that of a commit that saw all at once."""
+"""Large files are uploaded while they are written: the version is that of a commit that saw all at
+once."""
 
 from __future__ import annotations
 

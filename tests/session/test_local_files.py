@@ -1,4 +1,5 @@
-"""Directories of this machine: what a link may lead to, and which small files are taken as they are."""
+"""Directories of this machine: what a link may lead to, and which small files are taken as they
+are."""
 
 from __future__ import annotations
 

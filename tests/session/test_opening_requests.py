@@ -140,8 +140,8 @@ def test_a_working_copy_knows_where_it_stood(tmp_path: Path, monkeypatch: pytest
 
 
 class MeetingStore(FaultyStore):
-    """Answers the request that takes the lease only when the version's manifest was asked for, and the
-    other way round."""
+    """Answers the request that takes the lease only when the version's manifest was asked for, and
+    the other way round."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
@@ -191,8 +191,9 @@ def test_what_was_read_before_the_claim_is_left_when_the_head_moves(
 def test_a_pin_that_dies_between_the_claim_and_the_head(
     writer: Any, has_moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A collection takes whoever opens the volume for dead right after the claim, when the version has been
-    read already: what is opened stands on the newest version, behind a pin that lives and is written down."""
+    """A collection takes whoever opens the volume for dead right after the claim, when the version
+    has been read already: what is opened stands on the newest version, behind a pin that lives and
+    is written down."""
     found = volume_with_a_version(tmp_path)
     store = stores.open_store((tmp_path / "store").as_uri())
     if has_moved:
@@ -230,7 +231,8 @@ def test_a_pin_that_dies_between_the_claim_and_the_head(
 
 
 class LateStore(FaultyStore):
-    """Answers the look for a newer head after the look at the lists, and behind what `between` does."""
+    """Answers the look for a newer head after the look at the lists, and behind what `between`
+    does."""
 
     def __init__(self, store: ObjectStore, late_key: str, between: Callable[[], None]) -> None:
         super().__init__(store)
@@ -252,8 +254,8 @@ class LateStore(FaultyStore):
 def test_a_fence_that_came_before_the_look_makes_the_lists_be_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer sleeps behind its look at the lists: a collection takes it for gone, publishes a list, and fences
-    the volume. Nothing but the list tells the writer then what it must not use."""
+    """A writer sleeps behind its look at the lists: a collection takes it for gone, publishes a
+    list, and fences the volume. Nothing but the list tells the writer then what it must not use."""
     found = volume_with_a_version(tmp_path)
     store = stores.open_store((tmp_path / "store").as_uri())
     pack, fence = PackId(bytes(PackId.length)), HeadRecord("fence", found.version, 0, 1, WriteId(bytes(16)))

@@ -1,5 +1,5 @@
-"""Profiles at their limits: what is recorded can always be replayed, and what is replayed takes memory of
-a fixed size, whatever the file holds."""
+"""Profiles at their limits: what is recorded can always be replayed, and what is replayed takes
+memory of a fixed size, whatever the file holds."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 def test_what_has_come_since_it_was_found_absent_is_not_fetched_again(store: ObjectStore, tmp_path: Path) -> None:
-    """Between a reader's miss and its request another request may have ended that brought the chunk."""
+    """Between a reader's miss and its request another request may have ended that brought the
+    chunk."""
     with WorkingVolume(store, "data", tmp_path / "writer") as volume:
         volume.write(b"large", clock.random_bytes(FILE_BYTES))
         version = volume.commit().version_id

@@ -1,4 +1,5 @@
-"""Large staged files are read into buffers: the rows are those of any other way, and no check is lost."""
+"""Large staged files are read into buffers: the rows are those of any other way, and no check is
+lost."""
 
 from __future__ import annotations
 

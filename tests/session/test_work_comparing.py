@@ -1,4 +1,5 @@
-"""Work that is in no version, compared: `diff` says what a commit then publishes, and changes nothing."""
+"""Work that is in no version, compared: `diff` says what a commit then publishes, and changes
+nothing."""
 
 from __future__ import annotations
 

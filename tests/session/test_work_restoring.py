@@ -1,5 +1,5 @@
-"""What a version has, put into the working copy of an open volume: then it is there, and the rest is as it
-was; and so it is in the version that a commit makes."""
+"""What a version has, put into the working copy of an open volume: then it is there, and the rest
+is as it was; and so it is in the version that a commit makes."""
 
 from __future__ import annotations
 

@@ -111,7 +111,8 @@ def pin_resurrected(patch: pytest.MonkeyPatch) -> None:
 
 
 def renewed_pins_leave_no_trace(patch: pytest.MonkeyPatch) -> None:
-    """The first record goes, too: a list that comes in pages shows nothing of a pin that is renewed meanwhile."""
+    """The first record goes, too: a list that comes in pages shows nothing of a pin that is renewed
+    meanwhile."""
     append = Pin._append
 
     def append_alone(self: Pin, record: Any) -> None:
@@ -148,7 +149,8 @@ def roots_not_read_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def unpublished_manifests_not_marked(patch: pytest.MonkeyPatch) -> None:
-    """A manifest that was put since the list was made, and has no head, keeps nothing at the last look."""
+    """A manifest that was put since the list was made, and has no head, keeps nothing at the last
+    look."""
 
     def needed(self: Survey, listed: Condemned) -> Condemned:
         found = self.roots.read()
@@ -163,7 +165,8 @@ def dead_pins_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_fence_for_all_lists(patch: pytest.MonkeyPatch) -> None:
-    """A collector that has fenced a volume, for a list that it found, does not fence it for its own."""
+    """A collector that has fenced a volume, for a list that it found, does not fence it for its
+    own."""
     fence_once = Collection._fence_once
 
     def once(self: Collection, pin: FoundPin, generation: Generation) -> None:
@@ -274,7 +277,8 @@ def new_records_forget(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_newest_record_counts(patch: pytest.MonkeyPatch) -> None:
-    """It was put by a collector that slept until its new pack was gone: the blob lies where an earlier one says."""
+    """It was put by a collector that slept until its new pack was gone: the blob lies where an
+    earlier one says."""
     backwards = MovedRecords.backwards
     patch.setattr(MovedPacks, "records", lambda self, pack: islice(moved_records(self._store, pack), 1))
     patch.setattr(MovedRecords, "backwards", lambda self, pack, number: islice(backwards(self, pack, number), 1))
@@ -295,7 +299,8 @@ def moved_records_not_read_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def repaired_packs_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
-    """Whoever repairs sleeps until a collection has his new pack on its list, which nothing names yet."""
+    """Whoever repairs sleeps until a collection has his new pack on its list, which nothing names
+    yet."""
     patch.setattr(Repair, "_stays", lambda self, pack: True)
 
 
@@ -325,14 +330,15 @@ def pushes_rely_on_the_condemned(patch: pytest.MonkeyPatch) -> None:
 
 
 def drafted_again_behind_a_fence(patch: pytest.MonkeyPatch) -> None:
-    """A merge or a restore is prepared again behind a collection's fence, from what it has read before."""
+    """A merge or a restore is prepared again behind a collection's fence, from what it has read
+    before."""
     doubts = property(lambda self: self._publisher.chunks.doubts, lambda self, value: None)
     patch.setattr(MergeSource, "_doubts", doubts, raising=False)
 
 
 def lists_read_before_the_head_alone(patch: pytest.MonkeyPatch) -> None:
-    """A merge takes content over from a version that a collection is deleting: the list was there before the
-    pin, and has served before the head."""
+    """A merge takes content over from a version that a collection is deleting: the list was there
+    before the pin, and has served before the head."""
     patch.setattr(Protection, "read_lists", lambda self: None)
 
 
@@ -342,8 +348,8 @@ def condemned_versions_merged(patch: pytest.MonkeyPatch) -> None:
 
 
 def lists_count_behind_a_fence(patch: pytest.MonkeyPatch) -> None:
-    """A writer that slept between its look at the lists and its look at the head, which a collection's fence came
-    before, does not read them again."""
+    """A writer that slept between its look at the lists and its look at the head, which a
+    collection's fence came before, does not read them again."""
     patch.setattr(Protection, "forget_lists", lambda self: None)
 
 
@@ -356,7 +362,8 @@ def forks_not_pinned(patch: pytest.MonkeyPatch) -> None:
 
 
 def repairs_trust_the_record_before(patch: pytest.MonkeyPatch) -> None:
-    """A repair leaves what a moved record names where it is, also if a collection is about to take it."""
+    """A repair leaves what a moved record names where it is, also if a collection is about to take
+    it."""
     patch.setattr(Repair, "_is_told", lambda self, pack: pack in self._damage.moved)
 
 

@@ -1,6 +1,6 @@
-"""Somebody who looks after a volume's versions: prunes those that nothing holds, tags some, moves and
-removes tags, rolls the volume back, and restores single files. Where there is one, only what is pruned
-is a collection's to delete.
+"""Somebody who looks after a volume's versions: prunes those that nothing holds, tags some, moves
+and removes tags, rolls the volume back, and restores single files. Where there is one, only what is
+pruned is a collection's to delete.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class Keeper(Actor):
                 raise Violation(f"{self.name} restored something else in {version}")
 
     def _explain(self, error: CowfsError, version: VersionId) -> None:
-        """What nothing but a pin protected may be gone; what is tagged is not. While a list names it, it is
-        refused all the same: whether its collection spares it is not known yet."""
+        """What nothing but a pin protected may be gone; what is tagged is not. While a list names
+        it, it is refused all the same: whether its collection spares it is not known yet."""
         self.world.note(self, f"cannot bring {version.hex()[:8]} back: {error!r}")
         is_listed = isinstance(error, NotFoundError) and self.world.objects.size(keys.version(version)) is not None
         if version in self.world.tagged.values() and not self.world.is_damaged and not is_listed:

@@ -83,8 +83,8 @@ class Machine(Actor):
         self._stay_away()
 
     def _stay_away(self) -> None:
-        """With work kept, for as long as a collection or two: nothing but a hold, or the pin of a killed
-        writer, protects then what the work stands on and what it has uploaded."""
+        """With work kept, for as long as a collection or two: nothing but a hold, or the pin of a
+        killed writer, protects then what the work stands on and what it has uploaded."""
         conditions = self.world.conditions
         if self.is_dirty and not self.world.is_over and self.random.random() < conditions.stays_away:
             self.asleep = conditions.long_turns

@@ -1,5 +1,5 @@
-"""A store in memory, and the clock of a world. The clock says how late it is by the store's; who acts
-may have one that differs."""
+"""A store in memory, and the clock of a world. The clock says how late it is by the store's; who
+acts may have one that differs."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class WorldClock(clock.SystemClock):
 
 
 class MemoryStore:
-    """The objects, without faults. sealing: how they are sealed in `objects`; packs and manifests come
-    sealed."""
+    """The objects, without faults. sealing: how they are sealed in `objects`; packs and manifests
+    come sealed."""
 
     url = "memory://simulated"
 

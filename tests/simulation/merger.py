@@ -1,5 +1,5 @@
-"""Somebody who works in forks of a volume, and merges what they have into it: perhaps a version that is
-not the fork's last one any more, so that nobody but the merge needs it.
+"""Somebody who works in forks of a volume, and merges what they have into it: perhaps a version
+that is not the fork's last one any more, so that nobody but the merge needs it.
 
 The work in the forks is done in one moment, without faults: that of machines is.
 """
@@ -41,9 +41,9 @@ Tree = dict[bytes, bytes]
 
 
 class Merger(Actor):
-    """source: what it forks, three times at once. The first fork is worked in; its versions are merged
-    into the second, which nobody else writes to, and into the source. The third is never written to, and
-    keeps the version for merges to start from."""
+    """source: what it forks, three times at once. The first fork is worked in; its versions are
+    merged into the second, which nobody else writes to, and into the source. The third is never
+    written to, and keeps the version for merges to start from."""
 
     def __init__(self, world: World, name: str, source: str) -> None:
         super().__init__(world, name)
@@ -75,7 +75,8 @@ class Merger(Actor):
         self.asleep = 0 if self.world.is_over else self.random.randrange(REST)
 
     def _fork(self) -> None:
-        """A collection that deletes the version meanwhile would have to make the fork void: not here."""
+        """A collection that deletes the version meanwhile would have to make the fork void: not
+        here."""
         objects = self.world.objects
         head = find_head(objects, self._source)
         if head is None or head.is_deleted or head.version is None:
@@ -181,8 +182,9 @@ class Merger(Actor):
             self.turn()
 
     def _explain(self, error: CowfsError, line: Line, began: int) -> None:
-        """What was there when a merge began is deleted only if its pin was taken for dead, or if its lease
-        was not its own any more: a collection does not wait then, and fences the volume."""
+        """What was there when a merge began is deleted only if its pin was taken for dead, or if
+        its lease was not its own any more: a collection does not wait then, and fences the
+        volume."""
         self.world.note(self, f"cannot merge: {error!r}")
         is_dead = any("dead" in event and f" of {self._into} " in event for event in self.world.history)
         head = find_head(self.world.objects, self._into)

@@ -1,5 +1,5 @@
-"""In place of thread pools: an actor does their work itself, one request after the other, each in a turn
-of its own."""
+"""In place of thread pools: an actor does their work itself, one request after the other, each in a
+turn of its own."""
 
 from __future__ import annotations
 

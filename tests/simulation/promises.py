@@ -1,9 +1,9 @@
 """What must hold in a world at any time, and what must be left at its end.
 
 At any time: a volume's line is one line; who has opened it for writing has shut out whoever wrote
-before; and everything is there of each version that is kept: of a volume's newest, or where somebody
-prunes, of all that are not pruned; and of those that a tag was set on. At the end, when everybody's
-time is over: a collection leaves what is kept, and nothing else.
+before; and everything is there of each version that is kept: of a volume's newest, or where
+somebody prunes, of all that are not pruned; and of those that a tag was set on. At the end, when
+everybody's time is over: a collection leaves what is kept, and nothing else.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Promises:
         return self._lines()[volume][-1][1].kind == "void"
 
     def _is_late_fork(self, line: Line) -> bool:
-        """Its maker slept until its pin was dead: it is about to take the fork back, or a collection
-        does."""
+        """Its maker slept until its pin was dead: it is about to take the fork back, or a
+        collection does."""
         (_, first), *rest = line
         if first.kind != "fork" or any(head.kind not in UNCHANGED for _, head in rest):
             return False
@@ -146,8 +146,8 @@ class Promises:
         return self._closures[version]
 
     def _is_moved(self, version: VersionId, missing: list[str]) -> bool:
-        """Whether the version can be read without these packs, whose blobs lie elsewhere: a pack that was
-        condemned is copied under another id."""
+        """Whether the version can be read without these packs, whose blobs lie elsewhere: a pack
+        that was condemned is copied under another id."""
         objects = self._world.objects
         homes: set[str] = set()
         for key in missing:

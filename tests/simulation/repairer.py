@@ -1,9 +1,10 @@
-"""Somebody who finds a pack damaged or gone, for good, and repairs the store from a copy of that pack: while
-collections move and delete packs, and writers use what is left of it.
+"""Somebody who finds a pack damaged or gone, for good, and repairs the store from a copy of that
+pack: while collections move and delete packs, and writers use what is left of it.
 
-Until the repair is done the pack counts as there. From then on it counts as gone: versions that need it
-are read from where the repair has put its blobs. Only if the repair could not know all of these does the pack come
-back in the end: what only pruned versions name, or one whose head came meanwhile.
+Until the repair is done the pack counts as there. From then on it counts as gone: versions that
+need it are read from where the repair has put its blobs. Only if the repair could not know all of
+these does the pack come back in the end: what only pruned versions name, or one whose head came
+meanwhile.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Repairer(Actor):
         self.world.check_store(f"{self.name}: pack {pack} is {'repaired' if is_done else 'there again'}")
 
     def _is_all_recorded(self, pack: PackId, data: bytes) -> bool:
-        """Not what only pruned versions name, which may be forked, or versions whose heads came while the repair
-        was looking: it could not know of that."""
+        """Not what only pruned versions name, which may be forked, or versions whose heads came
+        while the repair was looking: it could not know of that."""
         objects = self.world.objects
         _, directory = parse_pack(data, what=f"pack {pack}", blobs=sealing_of(objects).pack(pack))
         told = {blob.offset for record in moved_records(objects, pack) for blob in record.blobs}
@@ -148,7 +149,8 @@ class Repairer(Actor):
         return Repair(self.store, damage, OwnPack(self.store, "the pack itself"), sources)
 
     def _sleep(self, where: str) -> None:
-        """Until somebody has ended a collection that began meanwhile, if that does not take too long."""
+        """Until somebody has ended a collection that began meanwhile, if that does not take too
+        long."""
         if self.random.random() >= SLEEPS or self.world.is_over:
             return
         self.world.note(self, f"sleeps for long {where}")

@@ -6,9 +6,9 @@ repairs packs that are damaged or gone.
 
 What must hold, whatever the seed: each volume's line is one line whose epochs never decrease; its
 newest version is whole at any time, and so is every one that is not pruned, or is tagged; a version
-holds what was asked for; kept work is found again; long after the end nothing is left that nobody needs.
-COWFS_SEEDS=first-last runs other seeds, one after the other; a failure names its seed and the last
-events, and the seed gives the same run again.
+holds what was asked for; kept work is found again; long after the end nothing is left that nobody
+needs. COWFS_SEEDS=first-last runs other seeds, one after the other; a failure names its seed and
+the last events, and the seed gives the same run again.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ AT_ONCE = (
     kept_versions,
     pack_check,
 )
-"""Have thread pools whose work an actor may do itself, one request after the other. `beside` has others: there
-either order must be right."""
+"""Have thread pools whose work an actor may do itself, one request after the other. `beside` has
+others: there either order must be right."""
 
 
 def seeds() -> list[int]:
@@ -65,8 +65,8 @@ def seeds() -> list[int]:
 
 
 def fast_directory() -> Path | None:
-    """For working copies and caches: their engines sync and reserve space, which takes half of the time on
-    a disk. None: the usual place."""
+    """For working copies and caches: their engines sync and reserve space, which takes half of the
+    time on a disk. None: the usual place."""
     return SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
 
 

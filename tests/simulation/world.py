@@ -2,13 +2,13 @@
 jumps, and a seed for everything.
 
 Each actor is a greenlet, and exactly one of them runs at a time: before each of its requests to the
-store an actor hands over to the world, which chooses by the seed who goes on. So any actor may sleep
-before any request while the others go on, which is what a paused process or a slow network does.
-Requests may fail before or after they take effect, long after they were given up, or twice, and an
-actor may be killed at any request. Clocks may differ. Threads that the code under test starts pass
-their requests through without a turn of their own; the actor waits for them, so a seed gives the same
-run again, as far as it does not depend on the order of version ids: the engine takes times of files
-from this machine's clock.
+store an actor hands over to the world, which chooses by the seed who goes on. So any actor may
+sleep before any request while the others go on, which is what a paused process or a slow network
+does. Requests may fail before or after they take effect, long after they were given up, or twice,
+and an actor may be killed at any request. Clocks may differ. Threads that the code under test
+starts pass their requests through without a turn of their own; the actor waits for them, so a seed
+gives the same run again, as far as it does not depend on the order of version ids: the engine takes
+times of files from this machine's clock.
 
 `check_store` runs after each head and each deletion, whoever made it; `check_end` at the end.
 """
@@ -223,8 +223,8 @@ class ActorStore:
                 other.heed_trouble()
 
     def _meet_trouble(self, key: str) -> None:
-        """What is rare, and where most can go wrong: a head or a tag that is put late, or whose outcome
-        stays unknown, or after which nothing follows."""
+        """What is rare, and where most can go wrong: a head or a tag that is put late, or whose
+        outcome stays unknown, or after which nothing follows."""
         world, actor, conditions = self._world, self._actor, self._world.conditions
         may_fail = actor.outage_until <= world.turns and actor.has_outages
         if may_fail and actor.random.random() < conditions.head_outages:

@@ -1,5 +1,5 @@
-"""Google's and Azure's stores through gcsfs and adlfs: the conformance suite, what their conditional
-create is on the wire, and what the probe says of a server that ignores it.
+"""Google's and Azure's stores through gcsfs and adlfs: the conformance suite, what their
+conditional create is on the wire, and what the probe says of a server that ignores it.
 
 The servers are ours and speak the few requests that are made (`cloud_servers`).
 """

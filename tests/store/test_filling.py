@@ -1,5 +1,5 @@
-"""Chunks go from packs into a cache as their bytes arrive: whole, whatever the pieces; what is damaged
-never, and it costs nobody else anything."""
+"""Chunks go from packs into a cache as their bytes arrive: whole, whatever the pieces; what is
+damaged never, and it costs nobody else anything."""
 
 from __future__ import annotations
 

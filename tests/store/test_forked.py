@@ -174,7 +174,8 @@ def test_a_child_ends_as_programs_do(server: ScriptedServer) -> None:
 
 @pytest.mark.s3
 def test_workers_of_a_data_loader(seaweedfs: SeaweedFS, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As loaders do: the parent looks at the store, forks workers, and both read, for some epochs."""
+    """As loaders do: the parent looks at the store, forks workers, and both read, for some
+    epochs."""
     for name, value in s3.items():
         monkeypatch.setenv(name, value)
     store = open_store(s3["COWFS_STORE"])

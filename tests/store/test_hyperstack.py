@@ -1,5 +1,5 @@
-"""Access keys that are made when they are needed and deleted when the process ends, with a server that
-answers as Hyperstack's documentation says its API does."""
+"""Access keys that are made when they are needed and deleted when the process ends, with a server
+that answers as Hyperstack's documentation says its API does."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def test_one_key_serves_all_stores_of_a_process(server: ScriptedServer, account:
 def test_a_key_is_deleted_at_the_end_of_its_process(
     server: ScriptedServer, account: Account, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """A child that was forked does not delete it; a process that was killed leaves it, to be found."""
+    """A child that was forked does not delete it; a process that was killed leaves it, to be
+    found."""
     code = f"""
 import os, sys
 from cowfs.store import hyperstack

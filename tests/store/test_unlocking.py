@@ -1,5 +1,5 @@
-"""Making an encrypted store, and opening it: which secret, in which order, and what is said when none
-fits."""
+"""Making an encrypted store, and opening it: which secret, in which order, and what is said when
+none fits."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ def fill(lower: Path) -> None:
 
 
 def work(root: Path) -> None:
-    """What a build does to the layers below it. An overlay splits hard links when it copies one up."""
+    """What a build does to the layers below it. An overlay splits hard links when it copies one
+    up."""
     (root / "second").unlink()
     (root / "file").write_text("above")
     (root / "moved").rename(root / "kept" / "moved")

@@ -52,7 +52,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=interpreters(), ids=lambda path: Path(path).parents[1].name)
 def installed(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """The bin directory of a fresh environment with the wheel, and the variables of a user there."""
+    """The bin directory of a fresh environment with the wheel, and the variables of a user
+    there."""
     venv = tmp_path / "venv"
     (wheel,) = dist.glob("*.whl")
     (tmp_path / "run").mkdir(mode=0o700)

@@ -24,7 +24,8 @@ RUNS = st.lists(
 
 
 def cut(content: bytes, ranges: list[tuple[int, int]], most: int) -> dict[int, bytes]:
-    """Pieces by offset, of which at most so many wait to be stored, and fewer if buffers run out."""
+    """Pieces by offset, of which at most so many wait to be stored, and fewer if buffers run
+    out."""
     buffers, waiting, found = Buffers(), deque[View](), dict[int, bytes]()
 
     def settle() -> None:

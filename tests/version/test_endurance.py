@@ -100,8 +100,8 @@ def test_a_log_has_as_many_rows_as_chunks_however_often_it_was_appended_to(store
 
 
 def test_a_file_that_is_changed_in_many_places_does_not_fall_to_pieces(store: ObjectStore, tmp_path: Path) -> None:
-    """A database, say, whose staged bytes and chunks are on this machine no more when the next page is
-    written: each page would stay a chunk of its own, for every reader."""
+    """A database, say, whose staged bytes and chunks are on this machine no more when the next page
+    is written: each page would stay a chunk of its own, for every reader."""
     size, page = 4 * MIB, 4096
     chance = random.Random(7)
     content = bytearray(chance.randbytes(size))

@@ -37,8 +37,8 @@ def merged(
     how: How | Callable[[Conflict], How] = "fail",
     others: Sequence[tuple[Tree, Tree]] = (),
 ) -> tuple[dict[bytes, Any], list[Conflict]]:
-    """States, and conflicts. All come from `base`, and from the `others`: each with what it and `base`
-    come from."""
+    """States, and conflicts. All come from `base`, and from the `others`: each with what it and
+    `base` come from."""
 
     def resolve(conflict: Conflict) -> How:
         return how(conflict) if callable(how) else how
@@ -339,7 +339,8 @@ def test_a_file_that_became_a_link_on_one_side() -> None:
     ],
 )
 def test_attributes_that_both_have_changed(mine: dict[str, Any], other: dict[str, Any]) -> None:
-    """Content is merged by itself: what one side has written stays, whoever's attributes are taken."""
+    """Content is merged by itself: what one side has written stays, whoever's attributes are
+    taken."""
     ours, theirs = alter(BASE, b"a", **mine), alter(BASE, b"a", chunks=(1, 3), **other)
     theirs.nodes[theirs.nodes[ROOT].names[b"a"]].mtime_ns += 10**9
     for how, side in (("ours", ours), ("theirs", theirs), ("newest", theirs)):

@@ -532,7 +532,8 @@ def test_a_damaged_record_of_uploads_costs_an_upload_and_no_more(store: ObjectSt
 
 
 def test_a_pin_that_died_before_it_follows_the_head_is_replaced(store: ObjectStore, tmp_path: Path) -> None:
-    """While a volume is opened: a collection took the writer for dead between its claim and the head."""
+    """While a volume is opened: a collection took the writer for dead between its claim and the
+    head."""
     with WorkingVolume(store, "v", tmp_path / "v") as volume:
         protection, old = volume.publisher._protection, pin(volume)
         declare_dead(store, old)

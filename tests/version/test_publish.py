@@ -235,8 +235,8 @@ def test_a_failure_anywhere_before_the_head_abandons_once(store: ObjectStore, tm
 
 
 class PairsStore(FaultyStore):
-    """Once armed, answers what a commit asks before its head only when the other request has come that
-    may be made at the same time."""
+    """Once armed, answers what a commit asks before its head only when the other request has come
+    that may be made at the same time."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
@@ -255,8 +255,8 @@ class PairsStore(FaultyStore):
 
 
 def test_a_commit_makes_five_requests_in_three_turns(store: ObjectStore, tmp_path: Path) -> None:
-    """The last pack beside the index's, then the manifest beside the look at the condemned lists, then
-    the head."""
+    """The last pack beside the index's, then the manifest beside the look at the condemned lists,
+    then the head."""
     pairs = PairsStore(store)
     with line(pairs, tmp_path / "v") as mine:
         mine.publisher.publish(Files(mine.publisher, {b"f": b"first"}), CommitRequest())

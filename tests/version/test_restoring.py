@@ -1,5 +1,5 @@
-"""What is restored is there as the version has it, and the rest is as it was; files stay what they are
-one of."""
+"""What is restored is there as the version has it, and the rest is as it was; files stay what they
+are one of."""
 
 from __future__ import annotations
 

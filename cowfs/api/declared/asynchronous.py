@@ -1,8 +1,8 @@
-"""The async twins of `Declared` and its `Plan`: the same names and arguments, awaited; under asyncio and trio
-alike.
+"""The async twins of `Declared` and its `Plan`: the same names and arguments, awaited; under
+asyncio and trio alike.
 
-Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this file.
-What each call does is as in `cowfs.api.asynchronous`.
+Generated from the blocking classes by `python -m tests.api.async_twin`; change those, not this
+file. What each call does is as in `cowfs.api.asynchronous`.
 """
 
 # mypy: disable-error-code="empty-body"
@@ -33,8 +33,8 @@ __all__ = ["Declared", "Plan"]
 
 
 class Declared(Twin, of=model.Declared):
-    """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with its
-    lines. `plan`, `up` and `down` need one that was loaded from a file."""
+    """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with
+    its lines. `plan`, `up` and `down` need one that was loaded from a file."""
 
     _blocking: model.Declared
 
@@ -55,8 +55,8 @@ class Declared(Twin, of=model.Declared):
         """The file it was loaded from; None for one made in Python."""
 
     def is_named(self, store: str) -> bool:
-        """Whether the user has named that store: in Python, in the environment, in a file that the user
-        named or that is the user's own. Else a file says so that was merely found."""
+        """Whether the user has named that store: in Python, in the environment, in a file that the
+        user named or that is the user's own. Else a file says so that was merely found."""
         return self._blocking.is_named(store)
 
     @staticmethod
@@ -68,7 +68,8 @@ class Declared(Twin, of=model.Declared):
         """What has to be done so that stores and this machine are as declared; nothing is written.
         prune: what an earlier apply of this file has recorded, and is declared no more, is
         unmounted and forgotten, and deleted in its store if that apply has created it. mounts: plan
-        mounts, too. NotFoundError: a volume that is neither optional nor to be created is not there.
+        mounts, too. NotFoundError: a volume that is neither optional nor to be created is not
+        there.
         """
 
     async def plan_deletion(self) -> Plan:
@@ -76,8 +77,8 @@ class Declared(Twin, of=model.Declared):
         forgotten, and deleted in its store if a plan has created it. Nothing is written."""
 
     def emit(self, kind: Kind) -> str:
-        """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is declared.
-        Nothing is looked up, and no secret is read."""
+        """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is
+        declared. Nothing is looked up, and no secret is read."""
         return self._blocking.emit(kind)
 
     async def up(self, *, progress: ProgressListener | None = None) -> list[Outcome]:
@@ -85,14 +86,14 @@ class Declared(Twin, of=model.Declared):
         fails that is not optional."""
 
     async def down(self, *, force: bool = False) -> list[Outcome]:
-        """Unmounts what `up` or a plan of this file has mounted; uncommitted work is kept. An outcome
-        with an error is mounted still."""
+        """Unmounts what `up` or a plan of this file has mounted; uncommitted work is kept. An
+        outcome with an error is mounted still."""
 
 
 class Plan(Twin, of=plan_module.Plan):
-    """What `Declared.plan` has found. steps: in the order in which `apply` does them; each has an action
-    (create, register, change, mount, delete, keep, skip). has_changes: one of them does something.
-    notes: what a person should know. recorded: what it was compared with."""
+    """What `Declared.plan` has found. steps: in the order in which `apply` does them; each has an
+    action (create, register, change, mount, delete, keep, skip). has_changes: one of them does
+    something. notes: what a person should know. recorded: what it was compared with."""
 
     _blocking: plan_module.Plan
 
@@ -109,6 +110,6 @@ class Plan(Twin, of=plan_module.Plan):
     async def apply(
         self, *, progress: ProgressListener | None = None, hears: Hears | None = None, force: bool = False
     ) -> None:
-        """Does it. What fails ends it; what was done until then is recorded, and no part of the next
-        plan. hears: of each step that is done, and of what became of a mount. force: deletes also
-        what is in use, and volumes with uncommitted work, which is kept (`Volume.delete`)."""
+        """Does it. What fails ends it; what was done until then is recorded, and no part of the
+        next plan. hears: of each step that is done, and of what became of a mount. force: deletes
+        also what is in use, and volumes with uncommitted work, which is kept (`Volume.delete`)."""

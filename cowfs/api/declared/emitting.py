@@ -5,8 +5,8 @@
     k8s        a ConfigMap with the declaration, and a Pod whose sidecar runs `cowfs up`; to be filled in. Paths of the
                machine are the Pod's own hostPath volumes
 
-Nothing is looked up, and no secret is read: variables and files that hold them are named. The script
-has the placeholders filled in as they are here; the others leave that to where they run.
+Nothing is looked up, and no secret is read: variables and files that hold them are named. The
+script has the placeholders filled in as they are here; the others leave that to where they run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Directories and files of this machine where volumes are declared: `name = "/mnt/shared"`.
 
-Such a path is an instance volume: what is there belongs to the machine, and cowfs keeps no version of
-it. It is "mounted" by a symbolic link at the declared path, which any user may make; a bind mount takes
-root. A link keeps nobody from writing, so it is only for entries with read_only = false.
+Such a path is an instance volume: what is there belongs to the machine, and cowfs keeps no version
+of it. It is "mounted" by a symbolic link at the declared path, which any user may make; a bind
+mount takes root. A link keeps nobody from writing, so it is only for entries with read_only =
+false.
 
-A link is made where nothing is, or an empty directory, and removed only while it leads where it was made to lead.
+A link is made where nothing is, or an empty directory, and removed only while it leads where it was
+made to lead.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ LINKED = "link"
 
 
 def is_one(source: str) -> bool:
-    """Whether a declared name is a path of this machine. Neither a volume's name nor a locator begins so."""
+    """Whether a declared name is a path of this machine. Neither a volume's name nor a locator
+    begins so."""
     return source.startswith(("/", "~/"))
 
 

@@ -9,8 +9,8 @@ So the user's file gives stores to every project, and its volumes are mounted on
 declares any.
 
 A file that is merely found is used only if it belongs to this user or to root, and nobody else may
-write to it. It makes no server a trusted one: what it says of a server is like a locator's word, and
-only a file that the user names is the user's own (`store.trust`). Nor does it run a command
+write to it. It makes no server a trusted one: what it says of a server is like a locator's word,
+and only a file that the user names is the user's own (`store.trust`). Nor does it run a command
 (`targets`).
 """
 

@@ -8,7 +8,8 @@
 
 A declaration is a value: making one reads the environment for placeholders in names, and nothing
 else. Nothing is done until `plan().apply()`, or `up`; these need a declaration that was loaded from
-a file, since what they do is recorded under its name. The async twin of `Declared` is `asynchronous`.
+a file, since what they do is recorded under its name. The async twin of `Declared` is
+`asynchronous`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def _names(given: object) -> object:
 
 
 def _checked_source(text: str) -> str:
-    """A name with its placeholders filled in: NAME, NAME@TAG, NAME@VERSION, a locator, or a path of this
-    machine."""
+    """A name with its placeholders filled in: NAME, NAME@TAG, NAME@VERSION, a locator, or a path of
+    this machine."""
     filled = placeholders.filled(text)
     if host_paths.is_one(filled):
         if "\0" in filled or ".." in filled.split("/"):
@@ -208,8 +209,8 @@ class DeclaredVolume(Value):
 
 
 class Declared(Value):
-    """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with its
-    lines. `plan`, `up` and `down` need one that was loaded from a file."""
+    """Volumes and the stores they are in. InvalidInputError says all that is wrong, for a file with
+    its lines. `plan`, `up` and `down` need one that was loaded from a file."""
 
     volumes: Annotated[tuple[DeclaredVolume, ...], BeforeValidator(_names)] = ()
     stores: dict[str, AnyStore] = Field(default_factory=dict)
@@ -243,8 +244,8 @@ class Declared(Value):
         return self._file
 
     def is_named(self, store: str) -> bool:
-        """Whether the user has named that store: in Python, in the environment, in a file that the user
-        named or that is the user's own. Else a file says so that was merely found."""
+        """Whether the user has named that store: in Python, in the environment, in a file that the
+        user named or that is the user's own. Else a file says so that was merely found."""
         return self._named_stores is None or store in self._named_stores
 
     @staticmethod
@@ -259,7 +260,8 @@ class Declared(Value):
         """What has to be done so that stores and this machine are as declared; nothing is written.
         prune: what an earlier apply of this file has recorded, and is declared no more, is
         unmounted and forgotten, and deleted in its store if that apply has created it. mounts: plan
-        mounts, too. NotFoundError: a volume that is neither optional nor to be created is not there.
+        mounts, too. NotFoundError: a volume that is neither optional nor to be created is not
+        there.
         """
         from cowfs.api.declared import plan
 
@@ -273,8 +275,8 @@ class Declared(Value):
         return plan.make_deletion(self)
 
     def emit(self, kind: Kind) -> str:
-        """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is declared.
-        Nothing is looked up, and no secret is read."""
+        """A script ("sh"), a service ("systemd") or a manifest ("k8s") that mounts what is
+        declared. Nothing is looked up, and no secret is read."""
         from cowfs.api.declared import emitting
 
         return emitting.emit(self, kind)
@@ -287,8 +289,8 @@ class Declared(Value):
         return mounting.up(self, progress=progress)
 
     def down(self, *, force: bool = False) -> list[Outcome]:
-        """Unmounts what `up` or a plan of this file has mounted; uncommitted work is kept. An outcome
-        with an error is mounted still."""
+        """Unmounts what `up` or a plan of this file has mounted; uncommitted work is kept. An
+        outcome with an error is mounted still."""
         from cowfs.api.declared import mounting, plan
 
         return mounting.down(plan.file_of(self), force=force)

@@ -5,8 +5,8 @@
     down    what `up` or `apply` of that file has mounted and is mounted still, the last one first; uncommitted work is kept
 
 The record (`machine.applied`) says which mounts are ours: a mount that somebody else has made is
-found by `up` and left alone by `down`. Volumes of one store share the open store, its checks and the
-cache directory of this user.
+found by `up` and left alone by `down`. Volumes of one store share the open store, its checks and
+the cache directory of this user.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ What = Literal["mounted", "found", "skipped", "unmounted", "gone", "failed"]
 @dataclass(frozen=True)
 class Outcome:
     """What became of one mount. what: mounted, found (it was there), skipped (it is optional);
-    unmounted, gone (it was not there any more), failed. uncommitted: work is kept for the next mount.
-    error: of a skipped or failed one."""
+    unmounted, gone (it was not there any more), failed. uncommitted: work is kept for the next
+    mount. error: of a skipped or failed one."""
 
     what: What
     volume: str
@@ -95,8 +95,8 @@ def mount_or_skip(
     progress: ProgressListener | None,
     made: list[AppliedMount] | None = None,
 ) -> tuple[Applied, Outcome]:
-    """Mounts a target, or the next of its candidates that can be mounted. An optional one that cannot
-    is skipped. made: gets what was mounted."""
+    """Mounts a target, or the next of its candidates that can be mounted. An optional one that
+    cannot is skipped. made: gets what was mounted."""
     try:
         if target.trouble is not None:
             raise target.trouble

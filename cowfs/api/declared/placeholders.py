@@ -46,7 +46,8 @@ def filled(text: str) -> str:
 
 
 def may_become(text: str, name: str) -> bool:
-    """Whether text, with placeholders, may be this name somewhere else: for another rank or user."""
+    """Whether text, with placeholders, may be this name somewhere else: for another rank or
+    user."""
     parts = _PLACEHOLDER.split(text)[::2]
     return len(parts) > 1 and re.fullmatch(".+".join(map(re.escape, parts)), name) is not None
 

@@ -8,8 +8,8 @@
     keep        nothing
     skip        an optional one that cannot be used
 
-A plan is made by reading alone. Applying it goes step by step and records each, so that one that was
-interrupted is continued by the next.
+A plan is made by reading alone. Applying it goes step by step and records each, so that one that
+was interrupted is continued by the next.
 
 delete: its mount is unmounted, work kept, and it is dropped from the record. One that apply created
 is deleted in its store as well (`Volume.delete`; undelete brings it back), unless this file or
@@ -41,9 +41,9 @@ CHANGES = ("create", "register", "change", "mount", "delete")
 
 @dataclass(frozen=True)
 class Step:
-    """One action about one volume, of a store, at a path. details: what differs, or why; may be empty.
-    target: what is declared; recorded: what a delete or a change is about. is_destroyed: it deletes
-    the volume in its store."""
+    """One action about one volume, of a store, at a path. details: what differs, or why; may be
+    empty. target: what is declared; recorded: what a delete or a change is about. is_destroyed: it
+    deletes the volume in its store."""
 
     action: Action
     volume: str
@@ -61,9 +61,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `Declared.plan` has found. steps: in the order in which `apply` does them; each has an action
-    (create, register, change, mount, delete, keep, skip). has_changes: one of them does something.
-    notes: what a person should know. recorded: what it was compared with."""
+    """What `Declared.plan` has found. steps: in the order in which `apply` does them; each has an
+    action (create, register, change, mount, delete, keep, skip). has_changes: one of them does
+    something. notes: what a person should know. recorded: what it was compared with."""
 
     declared: Declared
     recorded: Applied
@@ -77,17 +77,17 @@ class Plan:
     def apply(
         self, *, progress: ProgressListener | None = None, hears: Hears | None = None, force: bool = False
     ) -> None:
-        """Does it. What fails ends it; what was done until then is recorded, and no part of the next
-        plan. hears: of each step that is done, and of what became of a mount. force: deletes also
-        what is in use, and volumes with uncommitted work, which is kept (`Volume.delete`)."""
+        """Does it. What fails ends it; what was done until then is recorded, and no part of the
+        next plan. hears: of each step that is done, and of what became of a mount. force: deletes
+        also what is in use, and volumes with uncommitted work, which is kept (`Volume.delete`)."""
         from cowfs.api.declared import applying
 
         applying.apply(self, progress=progress, hears=hears or (lambda *_: None), force=force)
 
 
 def make(declared: Declared, *, prune: bool = False, mounts: bool = True) -> Plan:
-    """Looks at stores, mounts and the record. NotFoundError and others: a volume that is not optional
-    cannot be used. mounts: plan them, too."""
+    """Looks at stores, mounts and the record. NotFoundError and others: a volume that is not
+    optional cannot be used. mounts: plan them, too."""
     before = applied.load(file_of(declared))
     recorded = settled(before)
     found = targets.find(declared, mounted_by(recorded))
@@ -113,7 +113,8 @@ def make_deletion(declared: Declared) -> Plan:
 
 
 def settled(recorded: Applied) -> Applied:
-    """With the ids of mounts whose maker was killed before it could enter them, if they are there."""
+    """With the ids of mounts whose maker was killed before it could enter them, if they are
+    there."""
     for each in recorded.mounts:
         entry = None if each.id else registry.find_by_path(each.mount_path)
         if entry is not None and (entry.store_url, entry.volume) == (each.store_url, each.volume):
@@ -219,8 +220,8 @@ def _deleted(recorded: AppliedVolume, is_used: bool) -> Step:
 
 
 def _is_of_another_rank(recorded: AppliedVolume, declared: Declared) -> bool:
-    """Whether a name with placeholders may mean the volume, for another process on this machine: it is
-    declared still."""
+    """Whether a name with placeholders may mean the volume, for another process on this machine: it
+    is declared still."""
     names = (name for each in declared.volumes for name in each.name)
     return any(placeholders.may_become(name, recorded.volume) for name in names)
 

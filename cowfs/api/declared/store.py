@@ -42,7 +42,8 @@ _LONGEST_SECRET = 1 << 16
 
 
 class Secret(Value):
-    """Where a secret is found: an environment variable, or a file, whose last line end is dropped."""
+    """Where a secret is found: an environment variable, or a file, whose last line end is
+    dropped."""
 
     env: str | None = None
     file: str | None = None
@@ -92,8 +93,8 @@ _Found = Annotated[Secret | None, BeforeValidator(_secret)]
 
 
 MADE_FROM = "api_key"
-"""Of a preset, and not declared: the access key that is made from it ends with the process that asked,
-and what a file declares stays mounted when `cowfs up` has ended."""
+"""Of a preset, and not declared: the access key that is made from it ends with the process that
+asked, and what a file declares stays mounted when `cowfs up` has ended."""
 
 
 class DeclaredStore(Value):

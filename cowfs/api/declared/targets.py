@@ -1,4 +1,5 @@
-"""What a declared volume means now: which of its candidates is usable, in which store, at which version.
+"""What a declared volume means now: which of its candidates is usable, in which store, at which
+version.
 
     usable     its store answers, the volume is there, and has a version if it is mounted read-only
     missing    none is usable, and each says "not found", none "deleted": a writable one can be created, the first candidate
@@ -32,7 +33,8 @@ AT_ONCE = 16
 @dataclass(frozen=True)
 class Target:
     """source: the candidate that was chosen. version: None for one that is mounted to write, or is
-    missing. trouble: why it cannot be used. Of a path of this machine volume is the path, store_url ""."""
+    missing. trouble: why it cannot be used. Of a path of this machine volume is the path, store_url
+    ""."""
 
     declared: DeclaredVolume
     source: str
@@ -70,8 +72,8 @@ class Target:
 
 
 def find(declared: Declared, mounted: Mapping[str, str]) -> list[Target]:
-    """In the order of the declaration; several at a time. mounted: path → source of what is mounted:
-    a candidate that is mounted is the first one."""
+    """In the order of the declaration; several at a time. mounted: path → source of what is
+    mounted: a candidate that is mounted is the first one."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda each: next(usable(declared, each, mounted)), declared.volumes))
 
@@ -126,8 +128,8 @@ def store_of(declared: Declared, volume: DeclaredVolume) -> Storage | None:
 
 
 def storage_named(declared: Declared, name: str) -> Storage:
-    """AccessDeniedError: a secret is not where it should be, or a file that was merely found wants what
-    only one that the user names may have."""
+    """AccessDeniedError: a secret is not where it should be, or a file that was merely found wants
+    what only one that the user names may have."""
     store = declared.stores[name]
     if declared.is_named(name):
         stores.name(found := storage_of(store))

@@ -1,8 +1,8 @@
 """On which line of a TOML document each key and each element of an array stands.
 
-No TOML library of Python tells, and an error must name a line. tomllib has read the document before,
-so this walks over valid text: headers, keys, and the ends of values; it decodes nothing but quoted
-keys. A test holds it against tomllib: both find the same paths.
+No TOML library of Python tells, and an error must name a line. tomllib has read the document
+before, so this walks over valid text: headers, keys, and the ends of values; it decodes nothing but
+quoted keys. A test holds it against tomllib: both find the same paths.
 
     volumes = [            ("volumes",) → 1
       {name = "a"},        ("volumes", 0), ("volumes", 0, "name") → 2

@@ -1,4 +1,5 @@
-"""What declared values have in common: frozen, without unknown keys, and with the errors of cowfs."""
+"""What declared values have in common: frozen, without unknown keys, and with the errors of
+cowfs."""
 
 from __future__ import annotations
 

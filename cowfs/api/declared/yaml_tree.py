@@ -1,8 +1,9 @@
 """A YAML document as plain values, with the line of each key and element.
 
-Read by PyYAML's safe loader, node by node, since only nodes know their lines. Refused, each with its
-line: a key that is there twice (PyYAML takes the last one), keys that are no text, tags that are not
-YAML's own, several documents in one file, and aliases that would make a small file a huge value.
+Read by PyYAML's safe loader, node by node, since only nodes know their lines. Refused, each with
+its line: a key that is there twice (PyYAML takes the last one), keys that are no text, tags that
+are not YAML's own, several documents in one file, and aliases that would make a small file a huge
+value.
 """
 
 from __future__ import annotations

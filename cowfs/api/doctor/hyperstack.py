@@ -1,4 +1,5 @@
-"""Doctor's check of access keys that cowfs made at Hyperstack, for whoever has HYPERSTACK_API_KEY set."""
+"""Doctor's check of access keys that cowfs made at Hyperstack, for whoever has HYPERSTACK_API_KEY
+set."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ def Backblaze(  # noqa: N802
     credential_process: str | None = None,
     encryption_key: EncryptionKey | None = None,
 ) -> Storage:
-    """Backblaze B2, for example region="us-west-004", with an application key. Two writers of one volume are not
-    kept apart there: mounting writable needs accept_unsafe_store."""
+    """Backblaze B2, for example region="us-west-004", with an application key. Two writers of one
+    volume are not kept apart there: mounting writable needs accept_unsafe_store."""
     return S3(
         bucket,
         prefix,
@@ -129,9 +129,9 @@ def Hyperstack(  # noqa: N802
 ) -> Storage:
     """Hyperstack's object storage. endpoint: of a region that is not known here.
 
-    api_key: of Hyperstack's API, a text or a function that returns one. An access key is made with it when
-    the store is first asked, and deleted when this process ends: mounts that go on are then without one.
-    `cowfs doctor` lists keys of processes that were killed.
+    api_key: of Hyperstack's API, a text or a function that returns one. An access key is made with
+    it when the store is first asked, and deleted when this process ends: mounts that go on are then
+    without one. `cowfs doctor` lists keys of processes that were killed.
     """
     found = endpoint or HYPERSTACK_ENDPOINTS.get(region)
     if found is None:
@@ -156,8 +156,8 @@ def GCS(  # noqa: N802
     session_token: Credential | None = None,
     encryption_key: EncryptionKey | None = None,
 ) -> Storage:
-    """Google Cloud Storage. session_token: an OAuth access token; None: Google's application default
-    credentials."""
+    """Google Cloud Storage. session_token: an OAuth access token; None: Google's application
+    default credentials."""
     return Storage(_url("gs", bucket, prefix), session_token=session_token, encryption_key=encryption_key)
 
 
@@ -170,8 +170,8 @@ def Azure(  # noqa: N802
     session_token: Credential | None = None,
     encryption_key: EncryptionKey | None = None,
 ) -> Storage:
-    """Azure Blob Storage. secret_key: the account's key; session_token: a SAS token; None: what Azure's own tools
-    find."""
+    """Azure Blob Storage. secret_key: the account's key; session_token: a SAS token; None: what
+    Azure's own tools find."""
     return Storage(
         _url("abfs", f"{container}@{account}", prefix),
         secret_key=secret_key,

@@ -84,7 +84,8 @@ class Storage:
     endpoint, region: as in the URL, for s3. path_style: whether an s3 server finds the bucket in
     the path (True) or in the host's name (False); None: as usual. credential_process runs also
     where the functions' process is gone. encryption_key: a store that is not encrypted is refused;
-    None: COWFS_ENCRYPTION_PASSPHRASE and its like. InvalidInputError: fields that do not go together.
+    None: COWFS_ENCRYPTION_PASSPHRASE and its like. InvalidInputError: fields that do not go
+    together.
     """
 
     url: str

@@ -1,4 +1,5 @@
-"""Objects and files of somebody else: a bucket, a container, a directory that is imported or linked.
+"""Objects and files of somebody else: a bucket, a container, a directory that is imported or
+linked.
 
 `contract` says what an origin does; `open_origin` makes one from a URL. A store (`store.contract`)
 holds cowfs' own immutable objects under keys that cowfs chose. An origin holds objects under any

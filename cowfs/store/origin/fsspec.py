@@ -3,8 +3,8 @@ read-only ones (zip, tar, github, …) that are no stores.
 
 One recursive listing of the file system's own. What tells one state of a file from another is the
 first of TAGS that it lists, else its time of modification. None of these has conditional reads in
-common, so after each read the file is looked at again: what was read in between two looks that agree
-is the state that both show.
+common, so after each read the file is looked at again: what was read in between two looks that
+agree is the state that both show.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Files behind http(s) as an origin: one file, or those that pages of links name.
 
-A URL that ends in "/" is a page that lists files, as web servers make them for directories; links to
-what lies below it are followed, a link that ends in "/" to another such page. Links with a query, and
-to elsewhere, are not. Any other URL is one file. Each file is looked at once (HEAD) for its size and
-its ETag, or time of modification: nothing of it is read.
+A URL that ends in "/" is a page that lists files, as web servers make them for directories; links
+to what lies below it are followed, a link that ends in "/" to another such page. Links with a
+query, and to elsewhere, are not. Any other URL is one file. Each file is looked at once (HEAD) for
+its size and its ETag, or time of modification: nothing of it is read.
 
-A read sends If-Match where the ETag is a strong one, and the file is looked at again afterwards: many
-servers ignore the condition.
+A read sends If-Match where the ETag is a strong one, and the file is looked at again afterwards:
+many servers ignore the condition.
 """
 
 from __future__ import annotations

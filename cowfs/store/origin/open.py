@@ -94,8 +94,8 @@ class RepeatingOrigin:
 
 
 def open_origin(url: str, *, access: Access = AMBIENT, patience: Patience | None = None) -> RepeatingOrigin:
-    """InvalidInputError: no URL of objects, or a protocol without its package. NotFoundError: no such
-    directory. No request is made to a remote origin yet."""
+    """InvalidInputError: no URL of objects, or a protocol without its package. NotFoundError: no
+    such directory. No request is made to a remote origin yet."""
     if is_plain(url):
         return RepeatingOrigin(_open_plain(url), patience or Patience())
     place = place_named(url)
@@ -104,9 +104,9 @@ def open_origin(url: str, *, access: Access = AMBIENT, patience: Patience | None
 
 
 def open_linked(url: str, *, store_url: str, access: Access, patience: Patience) -> RepeatingOrigin:
-    """An origin that a version names. store_url, access: of the version's store; credentials that were
-    given for it are used if the origin is in the same bucket. AccessDeniedError: a directory of this
-    machine that the user has not linked."""
+    """An origin that a version names. store_url, access: of the version's store; credentials that
+    were given for it are used if the origin is in the same bucket. AccessDeniedError: a directory
+    of this machine that the user has not linked."""
     place = StoreUrl.parse(url)
     if not trust.is_linkable(place):
         raise AccessDeniedError(

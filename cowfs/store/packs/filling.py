@@ -20,8 +20,8 @@ Wanted = tuple[int, int, int, int, bytes]
 
 
 class ChunkRun(Protocol):
-    """Some chunks of a range. Both calls give how many of them are settled: the first ones, which are
-    cached or have failed."""
+    """Some chunks of a range. Both calls give how many of them are settled: the first ones, which
+    are cached or have failed."""
 
     def take(self, piece: Buffer, /) -> int: ...
 
@@ -40,8 +40,8 @@ class ChunkCache(Protocol):
 
 
 class SealedRun:
-    """Between the pieces of a sealed pack and the `run` of what its blobs hold. places: of the blobs, as
-    they lie in the pack; start: where the first piece begins."""
+    """Between the pieces of a sealed pack and the `run` of what its blobs hold. places: of the
+    blobs, as they lie in the pack; start: where the first piece begins."""
 
     def __init__(self, run: ChunkRun, blobs: BlobSealing, places: Sequence[Wanted], start: int) -> None:
         self._run = run

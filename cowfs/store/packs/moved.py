@@ -93,8 +93,8 @@ def earlier_moved_records(store: ObjectStore, pack: PackId, number: int) -> Iter
 
 
 def places_now(records: Iterable[MovedRecord], is_there: Callable[[PackId], bool]) -> dict[int, MovedBlob]:
-    """By old offset, where the blobs lie that the newest record lists: where its pack is gone, as the newest
-    one before it says whose pack is there. Without those that are nowhere."""
+    """By old offset, where the blobs lie that the newest record lists: where its pack is gone, as
+    the newest one before it says whose pack is there. Without those that are nowhere."""
     found: dict[int, MovedBlob] = {}
     left: set[int] | None = None
     for record in records:

@@ -8,8 +8,8 @@ An address (pack, offset) is permanent; the bytes may have moved. A chunk is loo
 
 and the first copy that matches hash and length is the answer; none: CorruptError naming both
 places. Once a pack is known to have moved, its record is asked first. Requests: one for each chunk,
-or for each run of neighbours in `read_many` and `fill`: of neighbours where they lie now. The directory of a
-moved pack is put together from those of the packs that its record names.
+or for each run of neighbours in `read_many` and `fill`: of neighbours where they lie now. The
+directory of a moved pack is put together from those of the packs that its record names.
 
 What was read, and what could not be, is remembered for deduplication, which must not rely on bytes
 that are gone or damaged: `has_read` says that a pack was there, `has_failed` that a chunk in it, or
@@ -107,8 +107,8 @@ class PackReader:
             return self._recover(pack, request, error)
 
     def read_with_lead(self, pack: PackId, request: ChunkRequest, lead_bytes: int) -> tuple[bytes, Lead | None]:
-        """As `read`, and by the same request what lies before the chunk, at most lead_bytes. None: the
-        pack has moved, or the chunk is not there."""
+        """As `read`, and by the same request what lies before the chunk, at most lead_bytes. None:
+        the pack has moved, or the chunk is not there."""
         self._check_bounds(pack, request)
         if self._moved.known(pack) is None:
             start = max(request.offset - lead_bytes, 0)
@@ -150,12 +150,13 @@ class PackReader:
     def fill(
         self, cache: ChunkCache, pack: PackId, requests: Sequence[ChunkRequest], needed: int | None = None
     ) -> Iterator[int]:
-        """Puts chunks of one pack into `cache`, and gives the number of each request when its chunk is
-        there, in no order. Neighbours are fetched in one range, piece by piece, and what their bytes
-        go through is native.
+        """Puts chunks of one pack into `cache`, and gives the number of each request when its chunk
+        is there, in no order. Neighbours are fetched in one range, piece by piece, and what their
+        bytes go through is native.
 
-        Errors are those of `read`, and come last: all that can be read is there by then. needed: only
-        the first so many are worth a request of their own; the others come with their run, or not.
+        Errors are those of `read`, and come last: all that can be read is there by then. needed:
+        only the first so many are worth a request of their own; the others come with their run, or
+        not.
         """
         left = set(range(len(requests)))
         possible = {i for i in left if self._is_possible(requests[i])}

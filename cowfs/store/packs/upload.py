@@ -3,11 +3,11 @@ ones are cut.
 
     add ──compress──▶ current builder ──full, send──▶ upload pool: closed (and encrypted) ──▶ durable ──flush──▶ PackReceipt
 
-A pack's id is random and drawn before its first chunk, so `add` can name the place at once, and what
-its receipt will say is known when it is handed to the pool (`sent`). Nothing that is found by way of
-a head, or of a list, may refer to a place before `flush` has returned. A pack whose upload failed is
-never reported as durable: the uploader then refuses everything with the same error, its other packs
-are garbage or can still be claimed with `take_durable`.
+A pack's id is random and drawn before its first chunk, so `add` can name the place at once, and
+what its receipt will say is known when it is handed to the pool (`sent`). Nothing that is found by
+way of a head, or of a list, may refer to a place before `flush` has returned. A pack whose upload
+failed is never reported as durable: the uploader then refuses everything with the same error, its
+other packs are garbage or can still be claimed with `take_durable`.
 
 Threads: any number may add; compression runs in theirs. One lock guards the builder and the books,
 never held while compressing, sealing or uploading. Memory: at most MEMORY_BYTES in packs that are
@@ -127,8 +127,8 @@ class PackUploader:
                 self._submit_full()
 
     def send(self) -> list[PackReceipt]:
-        """Hands the last pack to the pool. What the receipts of all packs that were not claimed yet will
-        be, once `flush` has returned."""
+        """Hands the last pack to the pool. What the receipts of all packs that were not claimed yet
+        will be, once `flush` has returned."""
         with self._changed:
             self._check_usable()
             self._submit_current()
@@ -191,8 +191,8 @@ class PackUploader:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _current(self) -> PackBuilder:
-        """The pack that takes the next blobs. The lock is held, and released while MEMORY_BYTES are on their
-        way."""
+        """The pack that takes the next blobs. The lock is held, and released while MEMORY_BYTES are
+        on their way."""
         if self._pending_bytes >= MEMORY_BYTES:
             self._changed.wait_for(lambda: self._pending_bytes < MEMORY_BYTES or self._error or self._closed)
         self._check_usable()

@@ -1,4 +1,5 @@
-"""Any text is a declaration, or an error that names file and line; lines are found for all that is there."""
+"""Any text is a declaration, or an error that names file and line; lines are found for all that is
+there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Declarations under asyncio and trio: planned, applied, mounted and unmounted as the blocking ones are."""
+"""Declarations under asyncio and trio: planned, applied, mounted and unmounted as the blocking ones
+are."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from cowfs.machine import applied
 
 @pytest.fixture
 def file(place: Path) -> Path:
-    """One volume to write and one to read, in a store beside the file; the second may be missing."""
+    """One volume to write and one to read, in a store beside the file; the second may be
+    missing."""
     return declare(
         place,
         '{name = "ckpt", path = "/ckpt", store = "main", read_only = false, size = "1GB", idle_delete = "30d"}',
