@@ -8,8 +8,9 @@ A longer message than a line may be travels in pieces, one a line, {"piece": TEX
 
 A connection carries any number of requests, one after the other. Lines end with "\\n" and have at
 most LINE_LIMIT_BYTES, messages MESSAGE_LIMIT_BYTES; a longer one, a line that is not a JSON object,
-or an end in the middle of a line or message breaks the connection. Both ends are the same user on the same machine: nothing here is
-versioned or secret, and nothing is trusted either.
+or an end in the middle of a line or message breaks the connection. Both ends are of the same user
+on the same machine, so nothing is versioned or encrypted, credentials included; nothing is trusted
+either.
 """
 
 from __future__ import annotations

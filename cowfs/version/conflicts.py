@@ -24,12 +24,12 @@ HOWS: tuple[How, ...] = ("ours", "theirs", "newest", "keep-both", "union", "fail
 class Conflict:
     """One path at which two sides have done what does not go together.
 
-        kind     `both_changed`; `both_added`; `changed_and_removed`; `attributes` (permissions, owner or extended attributes);
-                 `type_changed` (a file and a link, say); `directory_and_file`; `renamed_twice`: a file has two new paths
-        path     from the root
-        ours     the target, or the branch that had changed it before
-        theirs   the branch
-        how      what was done about it; `fail`: nothing, and so nothing is published
+    kind     `both_changed`; `both_added`; `changed_and_removed`; `attributes` (permissions, owner, xattrs);
+             `type_changed` (a file and a link, say); `directory_and_file`; `renamed_twice`: a file has two new paths
+    path     from the root
+    ours     the target, or the branch that had changed it before
+    theirs   the branch
+    how      what was done about it; `fail`: nothing, and so nothing is published
     """
 
     kind: ConflictKind

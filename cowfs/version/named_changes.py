@@ -25,13 +25,13 @@ _SIZE: Final = 6
 class Change:
     """One path at which two versions differ.
 
-        kind     `added`, `removed`, `changed`, or `renamed`, which may have changed as well
-        path     in the newer one; of what is removed in the older one. From the root, or from the folder that was compared
-        old_path in the older one; another one also for what changed below a renamed directory. None: it is added
-        type     `file`, `directory`, `symlink` or `special`; of what is removed as it was. old_type: in the older one
-        what     of `type`, `content`, `target` (of a link), `device`, `mode`, `owner`, `xattrs`, `mtime`: those that differ
-        size     in bytes; None: it is removed. old_size: None: it is added
-        added_bytes, removed_bytes    of content that only the newer, only the older file has, in whole chunks
+    kind      `added`, `removed`, `changed`, or `renamed`, which may have changed as well
+    path      in the newer one; of what is removed in the older one. From the root, or from the folder that was compared
+    old_path  in the older one; another one also for what changed below a renamed directory. None: it is added
+    type      `file`, `directory`, `symlink` or `special`; of what is removed as it was. old_type: in the older one
+    what      of `type`, `content`, `target` (of a link), `device`, `mode`, `owner`, `xattrs`, `mtime`: those that differ
+    size      in bytes; None: it is removed. old_size: None: it is added
+    added_bytes, removed_bytes    of content that only the newer, only the older file has, in whole chunks
     """
 
     kind: Literal["added", "removed", "changed", "renamed"]
