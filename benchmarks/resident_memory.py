@@ -59,7 +59,7 @@ def load(directory: Path, section: IndexSection) -> Loaded:
     elapsed_s = time.monotonic() - start_s
     index.close()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return Loaded(engine.statfs()[1], pages * os.sysconf("SC_PAGE_SIZE"), elapsed_s)
+    return Loaded(engine.inodes_in_memory(), pages * os.sysconf("SC_PAGE_SIZE"), elapsed_s)
 
 
 def slope_bytes(few: Loaded, many: Loaded) -> float:

@@ -432,7 +432,11 @@ class Engine:
     def sync(self) -> None:
         """Everything written so far is on stable storage when this returns."""
     def statfs(self) -> tuple[int, int, int]:
-        """(bytes of file data, number of inodes resident or created, bytes free for staging)."""
+        """(bytes of the volume's regular files, its inodes, bytes free for staging): of what has a
+        name, committed or not."""
+    def count_base(self, bytes: int, inodes: int) -> None:
+        """What the base version has, from which `statfs` counts. Once, after `open`."""
+    def inodes_in_memory(self) -> int: ...
     def set_xattr(self, ino: int, name: bytes, value: bytes, flags: int) -> None:
         """flags: 0, XATTR_CREATE = 1, XATTR_REPLACE = 2. Not for POSIX ACLs (EOPNOTSUPP)."""
     def set_acl(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:

@@ -120,7 +120,7 @@ class Requests:
             cache_dir=str(spec.options.cache_path),
             working_copy=spec.working_copy,
             transport=self._transport(),
-            inodes_in_memory=session.engine.statfs()[1],
+            inodes_in_memory=session.engine.inodes_in_memory(),
             memory_bytes=_memory_bytes(),
             abandoned_loads=self._keeper.abandoned_loads,
             waiting=self._waiting(),

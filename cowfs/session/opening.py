@@ -363,6 +363,8 @@ def _open_engine(
         assert working_copy is not None
         raise _corrupt_journal(working_copy, error) from error
     stack.callback(_close_engine, engine, discard)
+    files, directories, size_bytes = index.totals()
+    engine.count_base(size_bytes, files + directories + 1)  # and the root
     return engine
 
 

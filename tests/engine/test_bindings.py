@@ -223,6 +223,7 @@ def test_rows_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
 
 def test_threads_share_an_engine(tmp_path: Path) -> None:
     engine = fresh_engine(tmp_path)
+    engine.count_base(0, 1)  # the root
 
     def make(thread: int) -> None:
         for number in range(200):

@@ -570,6 +570,29 @@ def test_statvfs_says_what_is_free(path: Path, place: Place) -> None:
     assert found.f_ffree > 1 << 20
 
 
+def used_blocks(path: Path) -> tuple[int, int]:
+    """As `df` and `df -i` have them."""
+    found = os.statvfs(path)
+    return found.f_blocks - found.f_bfree, found.f_files - found.f_ffree
+
+
+def test_df_counts_the_whole_volume_and_not_what_was_looked_at(place: Place, mount: Mount) -> None:
+    block = os.statvfs(mount.path).f_frsize
+    (mount.path / "folder").mkdir()
+    (mount.path / "folder" / "kept").write_bytes(bytes(5 * block))
+    (mount.path / "gone").write_bytes(bytes(3 * block))
+    locator = mount.commit()
+    mount.unmount()
+    again = place.mount("v")
+    assert used_blocks(again.path) == (8, 4)
+    (again.path / "gone").unlink()
+    (again.path / "new").write_bytes(bytes(block))
+    assert used_blocks(again.path) == (6, 4)
+    again.kill()
+    assert used_blocks(place.mount("v").path) == (6, 4)
+    assert used_blocks(place.mount("v", version=locator).path) == (8, 4)
+
+
 def test_df_and_mount_show_the_volume(path: Path) -> None:
     shown = subprocess.run(["df", "--output=source,fstype", path], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[1].split() == ["cowfs:v", "fuse.cowfs"]

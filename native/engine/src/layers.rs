@@ -105,7 +105,11 @@ impl Engine {
         }
         let (frozen, journal) = {
             let mut state = self.fill()?;
-            (state.frozen.take(), state.journal.clone())
+            let frozen = state.frozen.take();
+            if let Some(frozen) = &frozen {
+                state.base += frozen.changes.growth;
+            }
+            (frozen, state.journal.clone())
         };
         let inodes = frozen
             .iter()

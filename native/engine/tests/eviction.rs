@@ -22,7 +22,7 @@ fn committed(paths: &[&str]) -> World {
 }
 
 fn inodes(world: &World) -> u64 {
-    world.engine().statfs().expect("counts").1
+    world.engine().inodes_in_memory().expect("counts")
 }
 
 fn evict_all(world: &World) {

@@ -257,6 +257,14 @@ impl PyEngine {
         self.call(py, |engine| engine.statfs())
     }
 
+    fn count_base(&self, py: Python<'_>, bytes: u64, inodes: u64) -> PyResult<()> {
+        self.call(py, |engine| engine.count_base(bytes, inodes))
+    }
+
+    fn inodes_in_memory(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |engine| engine.inodes_in_memory())
+    }
+
     fn set_xattr(
         &self,
         py: Python<'_>,

@@ -150,9 +150,6 @@ impl State {
         }
         let parent = inode.directory().map_or(0, |directory| directory.parent);
         self.away.put(ino, inode.references(), parent);
-        if inode.is_file() {
-            self.file_bytes -= u128::from(inode.size);
-        }
         self.inodes.remove(ino);
         bytes
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cowfs_base::{ChunkHash, Errno, Ino, ROOT_INO};
 
+use crate::changes::Amount;
 use crate::content::{Content, XattrPair, Xattrs};
 use crate::directory::Directory;
 use crate::engine::Engine;
@@ -210,13 +211,25 @@ impl Engine {
         self.cache.free(wanted_bytes)
     }
 
-    /// Bytes of file data, inodes in memory, bytes free for staging.
-    pub fn statfs(&self) -> Result<(u64, u64, u64)> {
-        let (file_bytes, inodes) = {
-            let state = self.read()?;
-            let file_bytes = u64::try_from(state.file_bytes).unwrap_or(u64::MAX);
-            (file_bytes, state.inodes.len() as u64)
+    /// What the base version has: bytes of regular files, and inodes. `statfs` counts from there.
+    pub fn count_base(&self, bytes: u64, inodes: u64) -> Result<()> {
+        self.fill()?.base = Amount {
+            bytes: bytes.into(),
+            inodes: i64::try_from(inodes).unwrap_or(i64::MAX),
         };
+        Ok(())
+    }
+
+    /// How many inodes are loaded, or were made here.
+    pub fn inodes_in_memory(&self) -> Result<u64> {
+        Ok(self.read()?.inodes.len() as u64)
+    }
+
+    /// Bytes of the volume's regular files, its inodes, bytes free for staging.
+    pub fn statfs(&self) -> Result<(u64, u64, u64)> {
+        let amount = self.read()?.amount();
+        let file_bytes = amount.bytes.clamp(0, u64::MAX.into()) as u64;
+        let inodes = u64::try_from(amount.inodes).unwrap_or(0);
         let free_bytes = self
             .disk
             .as_ref()

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
+use std::ops::{AddAssign, SubAssign};
 use std::sync::{Arc, OnceLock};
 
 use cowfs_base::{Ino, Layer, Segment};
@@ -15,6 +16,7 @@ use hashbrown::{Equivalent, HashMap};
 use crate::content::Xattrs;
 use crate::entry_set::EntrySet;
 use crate::extents::ExtentMap;
+use crate::inode::Inode;
 use crate::key_order::KeyOrder;
 use crate::row::InodeRow;
 
@@ -125,6 +127,44 @@ impl Marks {
     }
 }
 
+/// How much there is, or how much more than before: of what has a name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    /// Of regular files; three sparse ones are enough to leave 64 bits.
+    pub bytes: i128,
+    pub inodes: i64,
+}
+
+impl Amount {
+    pub fn of(inode: &Inode) -> Amount {
+        match inode.nlink {
+            0 => Amount::default(),
+            _ if inode.is_file() => Amount {
+                bytes: i128::from(inode.size),
+                inodes: 1,
+            },
+            _ => Amount {
+                bytes: 0,
+                inodes: 1,
+            },
+        }
+    }
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, more: Amount) {
+        self.bytes += more.bytes;
+        self.inodes += more.inodes;
+    }
+}
+
+impl SubAssign for Amount {
+    fn sub_assign(&mut self, less: Amount) {
+        self.bytes -= less.bytes;
+        self.inodes -= less.inodes;
+    }
+}
+
 /// The keys of everything that changed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Changes {
@@ -140,6 +180,8 @@ pub(crate) struct Changes {
     /// commit has put in the store: a commit leaves no record, so a replay maps them there again,
     /// and they stay though nothing maps them now.
     pub held: BTreeSet<Segment>,
+    /// By how much all of it makes the volume larger.
+    pub growth: Amount,
 }
 
 impl Changes {
@@ -201,6 +243,7 @@ impl Changes {
         }
         self.segments.extend(later.segments);
         self.held.extend(later.held);
+        self.growth += later.growth;
     }
 }
 

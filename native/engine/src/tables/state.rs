@@ -16,7 +16,7 @@ use cowfs_journal::Journal;
 use cowfs_staging::Ballast;
 
 use crate::away::Away;
-use crate::changes::{Changes, EXTENTS, EntryAt, Frozen, ROW, Saved, XATTRS};
+use crate::changes::{Amount, Changes, EXTENTS, EntryAt, Frozen, ROW, Saved, XATTRS};
 use crate::content::{Content, Xattrs};
 use crate::directory::Directory;
 use crate::effect::Effect;
@@ -64,8 +64,8 @@ pub(crate) struct State {
     pub orphans: HashSet<Ino>,
     /// Those of them that never had a name.
     pub unnamed: HashSet<Ino>,
-    /// Sizes of all regular files in memory; three sparse ones are enough to leave 64 bits.
-    pub file_bytes: u128,
+    /// What the base version has.
+    pub base: Amount,
     /// Files of which something was lost; perhaps it was overwritten since.
     pub lost: HashSet<Ino>,
     pub is_closed: bool,
@@ -144,6 +144,16 @@ impl State {
         self.older_bytes + self.journal.as_ref().map_or(0, Journal::logged_bytes)
     }
 
+    /// How much there is in the volume as it is now.
+    pub fn amount(&self) -> Amount {
+        let mut amount = self.base;
+        if let Some(frozen) = &self.frozen {
+            amount += frozen.changes.growth;
+        }
+        amount += self.changes.growth;
+        amount
+    }
+
     // -- looking things up
 
     pub fn inode(&self, ino: Ino) -> Result<&Inode> {
@@ -210,9 +220,6 @@ impl State {
         inode.set_references(returned.references);
         if let Some(directory) = inode.directory_mut() {
             directory.parent = returned.parent;
-        }
-        if inode.is_file() {
-            self.file_bytes += u128::from(inode.size);
         }
         self.inodes.insert(inode);
     }
@@ -281,6 +288,7 @@ impl State {
     fn remove_inode(&mut self, ino: Ino) {
         self.save_row(ino);
         if let Some(inode) = self.inodes.get_mut(ino) {
+            self.changes.growth -= Amount::of(inode);
             inode.nlink = 0;
             self.orphans.insert(ino);
             self.changes.mark(ino, ROW);
@@ -293,15 +301,15 @@ impl State {
         let had_name = match self.inodes.get_mut(row.ino) {
             Some(inode) => {
                 let had_name = inode.nlink > 0;
-                if inode.is_file() {
-                    self.file_bytes =
-                        self.file_bytes - u128::from(inode.size) + u128::from(row.size);
-                }
+                self.changes.growth -= Amount::of(inode);
                 inode.set_row(row);
+                self.changes.growth += Amount::of(inode);
                 had_name
             }
             None => {
-                self.add(Inode::created(row));
+                let inode = Inode::created(row);
+                self.changes.growth += Amount::of(&inode);
+                self.add(inode);
                 row.nlink > 0
             }
         };
@@ -411,11 +419,7 @@ impl State {
         self.save_extents(ino);
         self.save_xattrs(ino);
         self.refused.forget(ino);
-        if let Some(inode) = self.inodes.remove(ino)
-            && inode.is_file()
-        {
-            self.file_bytes -= u128::from(inode.size);
-        }
+        self.inodes.remove(ino);
         self.orphans.remove(&ino);
         self.unnamed.remove(&ino);
         self.lost.remove(&ino);

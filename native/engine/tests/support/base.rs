@@ -36,6 +36,15 @@ impl Base {
         }
     }
 
+    /// Bytes of its regular files, and its inodes.
+    pub fn amount(&self) -> (u64, u64) {
+        let files = self
+            .inodes
+            .values()
+            .filter(|row| row.mode & libc::S_IFMT == libc::S_IFREG);
+        (files.map(|row| row.size).sum(), self.inodes.len() as u64)
+    }
+
     pub fn directory(&self, ino: Ino) -> Vec<(Box<[u8]>, InodeRow)> {
         let entries = self.entries.range((ino, Vec::new())..(ino + 1, Vec::new()));
         entries

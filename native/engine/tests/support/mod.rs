@@ -118,6 +118,8 @@ impl World {
     /// Opens and recovers; returns what recovery found and how many extents were lost.
     pub fn open(&mut self) -> Result<(Recovery, u64)> {
         let engine = Engine::open(self.options())?;
+        let (bytes, inodes) = self.base.amount();
+        engine.count_base(bytes, inodes)?;
         let recovery = engine.recover()?;
         for ino in &recovery.inodes {
             if let Some(row) = self.base.inodes.get(ino) {
@@ -170,15 +172,21 @@ impl World {
 
     /// Opens without recovering.
     pub fn open_unreplayed(&self) -> Engine {
-        Engine::open(self.options()).expect("opens")
+        self.open_with(self.options())
     }
 
     pub fn open_read_only(&self) -> Engine {
-        Engine::open(Options {
+        self.open_with(Options {
             staging_dir: None,
             ..self.options()
         })
-        .expect("opens")
+    }
+
+    fn open_with(&self, options: Options) -> Engine {
+        let engine = Engine::open(options).expect("opens");
+        let (bytes, inodes) = self.base.amount();
+        engine.count_base(bytes, inodes).expect("counts");
+        engine
     }
 
     pub fn drop_engine(&mut self) {

@@ -69,13 +69,17 @@ pub fn list(engine: &Engine, base: &Base, ino: Ino) -> Vec<(Vec<u8>, Attr)> {
         .collect()
 }
 
+/// Nothing may change meanwhile. What `statfs` says is checked against it.
 pub fn tree(engine: &Engine, base: &Base) -> Tree {
     let mut tree = Tree::new();
+    let mut sizes = BTreeMap::new();
     let mut open = vec![(
         PathBuf::from("/"),
         ask(engine, base, |engine| engine.getattr(ROOT)).expect("root"),
     )];
     while let Some((path, attr)) = open.pop() {
+        let is_file = attr.mode & libc::S_IFMT == libc::S_IFREG;
+        sizes.insert(attr.ino, if is_file { attr.size } else { 0 });
         let bytes = match attr.mode & libc::S_IFMT {
             libc::S_IFREG => read_all(engine, base, attr.ino),
             libc::S_IFLNK => engine.readlink(attr.ino).expect("target"),
@@ -105,6 +109,13 @@ pub fn tree(engine: &Engine, base: &Base) -> Tree {
             },
         );
     }
+    let (used_bytes, inodes, _) = engine.statfs().expect("counts");
+    assert_eq!(
+        used_bytes,
+        sizes.values().sum::<u64>(),
+        "bytes of all files"
+    );
+    assert_eq!(inodes, sizes.len() as u64, "inodes");
     tree
 }
 
@@ -138,5 +149,8 @@ pub fn tree_of(base: &Base) -> Tree {
         after_layer: 0,
         boot_id: String::new(),
     };
-    tree(&Engine::open(options).expect("opens"), base)
+    let engine = Engine::open(options).expect("opens");
+    let (bytes, inodes) = base.amount();
+    engine.count_base(bytes, inodes).expect("counts");
+    tree(&engine, base)
 }

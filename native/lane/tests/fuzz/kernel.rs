@@ -429,7 +429,7 @@ impl Kernel {
         let named = inodes(&tree(engine, base));
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let (_, held, _) = engine.statfs().expect("counts");
+            let held = engine.inodes_in_memory().expect("counts");
             if held == named {
                 return;
             }
