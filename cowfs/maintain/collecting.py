@@ -34,7 +34,7 @@ from cowfs.format.record import Holder
 from cowfs.format.records import HeadRecord
 from cowfs.ids import PackId, VersionId, WriteId
 from cowfs.maintain.generations import Condemned, Generation
-from cowfs.maintain.planning import Plan, Survey, checked_now_ns, is_silent
+from cowfs.maintain.planning import Listing, Plan, Survey, checked_now_ns, is_silent
 from cowfs.maintain.roots import FoundPin
 from cowfs.store import refs, scratch
 from cowfs.version.volumes import Head, find_head
@@ -156,8 +156,9 @@ class Collection:
         doomed = listed - spared
         # A copy from another store may have put a moved record of a pack on the list since. Before
         # that all of it goes: a version that stayed could be forked, without the packs that it
-        # needs.
-        found = self._survey.listing.objects_of(doomed, put_before_ns=listed_ns)
+        # needs. Listed anew: who goes on with another's list may have planned before what it names
+        # was put.
+        found = Listing.of_kept(self._store).objects_of(doomed, put_before_ns=listed_ns)
         objects = {key: size for key, size in found.items() if key in plan.objects}
         versions = {key: size for key, size in objects.items() if key.startswith(keys.VERSIONS)}
         self._delete(versions, deleted, generation)

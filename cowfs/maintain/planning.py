@@ -48,11 +48,17 @@ class Listing:
 
     @classmethod
     def of(cls, store: ObjectStore) -> Listing:
+        found = cls.of_kept(store)
+        found.scratch = store.list(scratch.PREFIX)
+        return found
+
+    @classmethod
+    def of_kept(cls, store: ObjectStore) -> Listing:
+        """Without scratch objects."""
         found = cls.of_packs(store)
         for info in store.list(keys.VERSIONS):
             if (version := keys.parse_version(info.key)) is not None:
                 found.versions[version] = info
-        found.scratch = store.list(scratch.PREFIX)
         return found
 
     @classmethod

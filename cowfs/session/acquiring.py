@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowfs import clock, log
-from cowfs.errors import AccessDeniedError, ConflictError, CowfsError, InvalidStateError, NotFoundError
+from cowfs.errors import (
+    AccessDeniedError,
+    ConflictError,
+    CorruptError,
+    CowfsError,
+    InvalidStateError,
+    NotFoundError,
+    UnavailableError,
+)
 from cowfs.ids import VersionId, WriteId
 from cowfs.index import empty_index, open_index
 from cowfs.machine.state import State
@@ -236,6 +244,22 @@ def early_base(
 
 def open_base(store: ObjectStore, head_number: int, version: VersionId | None) -> Base:
     return Base(head_number, version, open_version(store, version) if version is not None else None)
+
+
+@contextmanager
+def moving_on(store: ObjectStore, working_copy: WorkingCopy) -> Iterator[None]:
+    """While the version is opened that was the volume's newest when it was claimed. UnavailableError:
+    it is that no more, and was collected; this machine may have slept meanwhile."""
+    try:
+        yield
+    except (NotFoundError, CorruptError) as error:
+        state = working_copy.state
+        if working_copy.may_have_uncommitted or read_head(store, state.volume).version == state.base_version:
+            raise
+        raise UnavailableError(
+            f"volume {state.volume!r} has moved on while it was being opened, perhaps while this machine slept",
+            hint="Try again. Nothing is lost.",
+        ) from error
 
 
 def open_base_index(spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, base: Base) -> Index:

@@ -46,6 +46,7 @@ from cowfs.session.acquiring import (
     check_cache_dir,
     claim,
     early_base,
+    moving_on,
     open_base,
     open_base_index,
     open_session_store,
@@ -307,8 +308,9 @@ def _commit_with(
 def _open_base(
     spec: SessionSpec, stack: ExitStack, store: ObjectStore, packs: PackReader, working_copy: WorkingCopy
 ) -> tuple[Base, Index]:
-    base = open_base(store, working_copy.state.head_number, working_copy.state.base_version)
-    return base, open_base_index(spec, stack, store, packs, base)
+    with moving_on(store, working_copy):
+        base = open_base(store, working_copy.state.head_number, working_copy.state.base_version)
+        return base, open_base_index(spec, stack, store, packs, base)
 
 
 def _open_base_engine(

@@ -26,6 +26,7 @@ from cowfs.session.acquiring import (
     check_cache_dir,
     claim,
     early_base,
+    moving_on,
     open_base,
     open_base_index,
     open_session_store,
@@ -90,8 +91,9 @@ def publishing(spec: SessionSpec, *, access: Access = AMBIENT, is_copy: bool = F
         if early is not None:
             base, index = early
         else:
-            base = open_base(store, head.number, head.version)
-            index = open_base_index(spec, stack, store, packs, base)
+            with moving_on(store, working_copy):
+                base = open_base(store, head.number, head.version)
+                index = open_base_index(spec, stack, store, packs, base)
         root = index.inode(ROOT_INO)
         if root is None:
             raise CorruptError("the version's index has no root directory", hint="Report this.")

@@ -485,6 +485,20 @@ def test_a_collector_that_slept_deletes_nothing_once_another_has_ended_its_work(
     assert stored(store).keys() >= kept.keys()
 
 
+def test_a_collection_does_not_end_by_a_look_that_is_older_than_its_list(store: ObjectStore, tmp_path: Path) -> None:
+    """The other may be about to delete what it has listed, so nobody may begin to use it."""
+    early, plan = survey(store, tmp_path)
+    three_versions(store, tmp_path)
+    prune(store, "v", 2, 3)
+    age(tmp_path)
+    other, others_plan = survey(store, tmp_path)
+    generation = other.generations.begin(ME)
+    other.generations.condemn(generation.number, others_plan.doomed)
+    assert not Collection(early, ME, wait_s=0).apply(plan).deleted
+    assert not Generations(store).load().found[generation.number].is_done
+    assert Collection(other, ME, wait_s=0).apply(others_plan).deleted == dict(others_plan.objects)
+
+
 def test_a_collector_takes_nothing_that_its_plan_does_not_name(store: ObjectStore, tmp_path: Path) -> None:
     three_versions(store, tmp_path)
     prune(store, "v", 2)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from cowfs import clock
 from cowfs import store as stores
 from cowfs.control import MountOptions, SessionSpec
-from cowfs.errors import LeaseHeldError
+from cowfs.errors import LeaseHeldError, UnavailableError
 from cowfs.format import keys
 from cowfs.format.records import HeadRecord
 from cowfs.ids import PackId, WriteId
@@ -273,3 +274,37 @@ def test_a_fence_that_came_before_the_look_makes_the_lists_be_read_again(
         session.writer.protection.read_lists()
         assert session.writer.protection.condemned == {pack}
         assert session.base.head_number == found.number + 1
+
+
+@pytest.mark.parametrize("module", [opening, session_publishing], ids=["session", "publishing"])
+def test_who_slept_until_the_version_was_collected_is_told_to_try_again(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = volume_with_a_version(tmp_path)
+    store = stores.open_store((tmp_path / "store").as_uri())
+    with WorkingVolume(store, "v", tmp_path / "second") as volume:
+        volume.write(b"f", b"y")
+        volume.commit()
+    newest = read_head(store, "v")
+    assert newest.version is not None
+
+    def open_once() -> None:
+        with ExitStack() as stack:
+            if module is opening:
+                open_session(spec_of(tmp_path, first), stack, Event())
+            else:
+                stack.enter_context(publishing(spec_of(tmp_path, first)))
+
+    def claim_and_sleep(*words: Any) -> Any:
+        claimed = acquiring.claim(*words)
+        later = HeadRecord("commit", first.version, claimed[1].epoch, clock.now_ns(), WriteId(bytes(16)))
+        refs.append(store, refs.head("v"), claimed[1].number + 1, later)
+        assert newest.version is not None
+        store.delete([keys.version(newest.version)])
+        return claimed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "claim", claim_and_sleep)
+        with pytest.raises(UnavailableError, match="moved on"):
+            open_once()
+    open_once()
